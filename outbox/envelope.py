@@ -1,0 +1,227 @@
+"""
+Event ⇄ Kafka record: CloudEvents 1.0, Kafka protocol binding, binary mode.
+
+The only place where header names exist; everything that reads or writes a record uses it.
+Attributes travel as `ce_*` headers, the media type as `content-type`, the value as it is.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import NamedTuple, TypeAlias
+
+from outbox.errors import InvalidEvent
+from outbox.event import Event, Headers
+
+ID = "ce_id"
+TYPE = "ce_type"
+SOURCE = "ce_source"
+SUBJECT = "ce_subject"
+TIME = "ce_time"
+SPECVERSION = "ce_specversion"
+CONTENT_TYPE = "content-type"
+TRACEPARENT = "traceparent"
+
+ATTEMPT = "dovecote_attempt"
+ROUND = "dovecote_round"
+FIRST_SEEN = "dovecote_first_seen"
+NOT_BEFORE = "dovecote_not_before"
+ORIGIN = "dovecote_origin"
+ERROR = "dovecote_error"
+
+FOREIGN_TYPE = "kafka.record"
+"""The type given to a record that carries no CloudEvents headers."""
+
+Pair: TypeAlias = tuple[str, bytes | None]
+
+_ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT}
+_DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR}
+
+
+class Record(NamedTuple):
+    """An event as Kafka holds it. `timestamp` is in milliseconds since 1970."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Pair] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """
+    What a record went through before: attempts, rounds, and where it came from.
+
+    `attempt` counts failures of one event and ends in a dead letter; `round` counts every trip
+    through a retry topic and, with the event's id, tells copies from trips.
+    """
+
+    attempt: int = 1
+    """This try, from 1."""
+
+    round: int = 0
+    """Times the event was put on a retry topic."""
+
+    first_seen: int | None = None
+    """When it was first handled, in milliseconds since 1970."""
+
+    not_before: int | None = None
+    """When it may be handled again, in milliseconds since 1970."""
+
+    origin: str | None = None
+    """`topic/partition/offset` of the record that was first handled."""
+
+    error: str | None = None
+    """Why it is here."""
+
+
+def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
+    """Return the key, value and headers of the record that carries `event`."""
+    headers: list[Pair] = [
+        (ID, event.id.encode()),
+        (TIME, format_time(event.time).encode()),
+        *static_headers(event.type, event.source, event.subject, event.media_type()),
+    ]
+    if event.traceparent is not None:
+        headers.append((TRACEPARENT, event.traceparent.encode()))
+    headers.extend(event.headers)  # type: ignore[arg-type]  # normalised when the event was made
+    return event.key_bytes(), event.value_bytes(), headers
+
+
+@lru_cache(maxsize=4096)
+def static_headers(
+    type_: str, source: str, subject: str | None, content_type: str | None
+) -> tuple[tuple[str, bytes], ...]:
+    """Return the headers that events of one kind share; cached, for the relay's hot path."""
+    headers = [(SPECVERSION, b"1.0"), (TYPE, type_.encode()), (SOURCE, source.encode())]
+    if subject is not None:
+        headers.append((SUBJECT, subject.encode()))
+    if content_type is not None:
+        headers.append((CONTENT_TYPE, content_type.encode()))
+    return tuple(headers)
+
+
+def decode(record: Record, *, topic_id: str | None = None) -> Event:
+    """
+    Return the event that `record` carries.
+
+    A foreign record (no `ce_id`) decodes too: its id is `topic/partition/offset`, with
+    `topic_id`, which survives no deletion of the topic, in the topic's place where it is known.
+    """
+    found = {name: value for name, value in record.headers if name in _ENVELOPE}
+    time = _text(found.get(TIME))
+    return Event(
+        topic=record.topic,
+        key=record.key,
+        value=record.value,
+        id=event_id(record, topic_id=topic_id),
+        type=_text(found.get(TYPE)) or FOREIGN_TYPE,
+        source=_text(found.get(SOURCE)) or record.topic,
+        subject=_text(found.get(SUBJECT)),
+        time=parse_time(time) if time else datetime.fromtimestamp(record.timestamp / 1000, UTC),
+        content_type=_text(found.get(CONTENT_TYPE)),
+        traceparent=_text(found.get(TRACEPARENT)),
+        headers=[pair for pair in record.headers if pair[0] not in _ENVELOPE],
+    )
+
+
+def event_id(record: Record, *, topic_id: str | None = None) -> str:
+    """Return the id of the event in `record` without decoding the rest."""
+    for name, value in record.headers:
+        if name == ID and value:
+            return value.decode()
+    return f"{topic_id or record.topic}/{record.partition}/{record.offset}"
+
+
+def delivery(record: Record) -> Delivery:
+    """
+    Return what `record` went through before; a record that never failed has the defaults.
+
+    Raises:
+        InvalidEvent: a delivery header is not a number.
+    """
+    found = {name: _text(value) for name, value in record.headers if name in _DELIVERY}
+    if not found:
+        return Delivery()
+    return Delivery(
+        attempt=_number(found, ATTEMPT) or 1,
+        round=_number(found, ROUND) or 0,
+        first_seen=_number(found, FIRST_SEEN),
+        not_before=_number(found, NOT_BEFORE),
+        origin=found.get(ORIGIN),
+        error=found.get(ERROR),
+    )
+
+
+def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
+    """Return `headers` with `state` in the place of what they said of the delivery."""
+    kept = [pair for pair in headers if pair[0] not in _DELIVERY]
+    fields = (
+        (ATTEMPT, state.attempt),
+        (ROUND, state.round),
+        (FIRST_SEEN, state.first_seen),
+        (NOT_BEFORE, state.not_before),
+        (ORIGIN, state.origin),
+        (ERROR, state.error),
+    )
+    return kept + [(name, str(value).encode()) for name, value in fields if value is not None]
+
+
+def retried(record: Record, *, now: int, not_before: int, error: str, failed: bool) -> Delivery:
+    """
+    Return the delivery state of the copy of `record` that goes to a retry topic.
+
+    The round rises on every trip; the attempt only when the handler `failed`.
+    """
+    before = delivery(record)
+    return replace(
+        before,
+        attempt=before.attempt + failed,
+        round=before.round + 1,
+        first_seen=before.first_seen or now,
+        not_before=not_before,
+        origin=before.origin or f"{record.topic}/{record.partition}/{record.offset}",
+        error=error,
+    )
+
+
+def format_time(time: datetime) -> str:
+    """Return an RFC 3339 timestamp in UTC, to the microsecond."""
+    return time.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+
+
+def parse_time(text: str) -> datetime:
+    """
+    Return the time that an RFC 3339 timestamp tells.
+
+    Raises:
+        InvalidEvent: it is not one, or has no time zone.
+    """
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError as error:
+        msg = f"{TIME} {text!r} is not an RFC 3339 timestamp"
+        raise InvalidEvent(msg) from error
+    if time.tzinfo is None:
+        msg = f"{TIME} {text!r} has no time zone"
+        raise InvalidEvent(msg)
+    return time
+
+
+def _text(value: bytes | None) -> str | None:
+    return None if value is None else value.decode()
+
+
+def _number(found: dict[str, str | None], name: str) -> int | None:
+    text = found.get(name)
+    if text is None:
+        return None
+    try:
+        return int(text)
+    except ValueError as error:
+        msg = f"header {name} must be a whole number, not {text!r}"
+        raise InvalidEvent(msg) from error

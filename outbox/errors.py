@@ -1,0 +1,34 @@
+"""
+What can go wrong when events are written, stored or read back.
+
+DovecoteError                the base: one `except` catches all that is ours
+├── InvalidEvent             the event could never be published; fix the caller
+├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
+├── SchemaMissing            the outbox is not installed here; run `dovecote init`
+├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
+└── BadSettings              a setting is missing, unknown or impossible; fix the file or the environment
+"""
+
+
+class DovecoteError(Exception):
+    """The base of every error that Dovecote raises on purpose."""
+
+
+class InvalidEvent(DovecoteError, ValueError):
+    """The event could never be published; nothing was written."""
+
+
+class NoTransaction(DovecoteError):
+    """The connection is in autocommit mode and no transaction is open; nothing was written."""
+
+
+class SchemaMissing(DovecoteError):
+    """The outbox is not installed in this database and schema."""
+
+
+class SchemaTooNew(DovecoteError):
+    """The installed schema is newer than this version of Dovecote knows."""
+
+
+class BadSettings(DovecoteError, ValueError):
+    """A setting is missing, unknown or impossible; the message names it."""

@@ -1,0 +1,172 @@
+"""What an event is, and when it is invalid."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from uuid_utils import uuid7
+
+from outbox.errors import InvalidEvent
+
+JSON: TypeAlias = "Mapping[str, JSON] | Sequence[JSON] | str | int | float | bool | None"  # what `json` can write
+HeaderValue: TypeAlias = bytes | str | None
+Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
+
+# Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+# The envelope owns these; a second copy from the caller could contradict it.
+_RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE)
+# W3C Trace Context, version 00.
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+class Limits(NamedTuple):
+    """
+    The largest key and value, in bytes, that `outbox.write` lets into the outbox.
+
+    The defaults fit a broker's default `message.max.bytes` (1,048,588) with room for headers.
+    """
+
+    key: int = 16_384
+    value: int = 1_000_000
+
+
+def new_id() -> str:
+    """Return a new UUIDv7 (RFC 9562): unique, and rising with time."""
+    return str(uuid7())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """
+    A fact that happened, on its way to a Kafka topic.
+
+    Made once, with an `id` that never changes again: every copy that any part of Dovecote makes
+    of the event carries the same one, and consumers deduplicate on it.
+
+    Raises:
+        InvalidEvent: a field could never be published; the message names it.
+    """
+
+    topic: str
+    """Kafka topic, by Kafka's own rule for names."""
+
+    type: str
+    """What happened, in the past tense: `OrderPlaced` (CloudEvents `type`)."""
+
+    key: bytes | str | None = None
+    """Record key: events of one key stay in order. None: no order is asked for."""
+
+    value: object = None
+    """`bytes`, `str` or anything JSON can hold; None is a tombstone."""
+
+    id: str = field(default_factory=new_id)
+    """Identity over all copies. A UUID is taken as its text."""
+
+    source: str = "dovecote"
+    """Who says so: a URI reference such as `/orders` (CloudEvents `source`)."""
+
+    subject: str | None = None
+    """What it is about within the source (CloudEvents `subject`)."""
+
+    time: datetime = field(default_factory=lambda: datetime.now(UTC))
+    """When it happened; with a time zone."""
+
+    content_type: str | None = None
+    """Media type of the value; None: told from the value (`application/json` for JSON)."""
+
+    headers: Iterable[tuple[str, HeaderValue]] = ()
+    """More Kafka headers, in order; a name may repeat. `ce_*` belongs to the envelope."""
+
+    traceparent: str | None = None
+    """W3C trace context of the cause."""
+
+    def __post_init__(self) -> None:
+        """Normalise what has several spellings, then refuse what could never be published."""
+        if isinstance(self.id, UUID):
+            object.__setattr__(self, "id", str(self.id))
+        object.__setattr__(self, "headers", _headers(self.headers))
+        _require_topic(self.topic)
+        for name in ("id", "type", "source"):
+            text = getattr(self, name)
+            if not isinstance(text, str) or not text:
+                msg = f"event {name} must be a non-empty string, not {text!r}"
+                raise InvalidEvent(msg)
+        if not (self.key is None or isinstance(self.key, bytes | str)):
+            msg = f"event key must be bytes, str or None, not {type(self.key).__name__}"
+            raise InvalidEvent(msg)
+        if self.time.tzinfo is None:
+            msg = f"event time {self.time!s} has no time zone; use datetime.now(UTC)"
+            raise InvalidEvent(msg)
+        if self.traceparent is not None and not _TRACEPARENT.fullmatch(self.traceparent):
+            msg = f"event traceparent {self.traceparent!r} is not W3C trace context"
+            raise InvalidEvent(msg)
+
+    def key_bytes(self) -> bytes | None:
+        """Return the key as Kafka holds it."""
+        return self.key.encode() if isinstance(self.key, str) else self.key
+
+    def value_bytes(self) -> bytes | None:
+        """
+        Return the value as Kafka holds it.
+
+        Raises:
+            InvalidEvent: JSON cannot hold the value.
+        """
+        match self.value:
+            case None | bytes():
+                return self.value
+            case str(text):
+                return text.encode()
+            case value:
+                return _json(value)
+
+    def media_type(self) -> str | None:
+        """Return `content_type`, or what the value's kind says; None for a tombstone."""
+        if self.content_type is not None or self.value is None:
+            return self.content_type
+        match self.value:
+            case bytes():
+                return "application/octet-stream"
+            case str():
+                return "text/plain; charset=utf-8"
+            case _:
+                return "application/json"
+
+
+def _require_topic(topic: str) -> None:
+    if not topic:
+        msg = "event has no topic; name the Kafka topic it belongs to"
+        raise InvalidEvent(msg)
+    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+        msg = f"event topic {topic!r} is not a Kafka topic name (letters, digits, `.`, `_`, `-`)"
+        raise InvalidEvent(msg)
+
+
+def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
+    pairs = []
+    for name, value in headers:
+        if not isinstance(name, str) or not name:
+            msg = f"header name must be a non-empty string, not {name!r}"
+            raise InvalidEvent(msg)
+        if _RESERVED.fullmatch(name):
+            msg = f"header {name!r} belongs to the envelope; set the event's own field instead"
+            raise InvalidEvent(msg)
+        if not (value is None or isinstance(value, bytes | str)):
+            msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
+            raise InvalidEvent(msg)
+        pairs.append((name, value.encode() if isinstance(value, str) else value))
+    return tuple(pairs)
+
+
+def _json(value: object) -> bytes:
+    try:
+        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except (TypeError, ValueError) as error:
+        msg = f"event value cannot be written as JSON ({error}); convert it, or pass bytes"
+        raise InvalidEvent(msg) from error
+    return text.encode()
