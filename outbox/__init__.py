@@ -1,1 +1,25 @@
 """Write events in your own Postgres transaction; they commit, or vanish, with your rows."""
+
+from outbox.errors import (
+    BadSettings,
+    DovecoteError,
+    InvalidEvent,
+    NoTransaction,
+    SchemaMissing,
+    SchemaTooNew,
+)
+from outbox.event import Event, Limits
+from outbox.write import write, write_async
+
+__all__ = [
+    "BadSettings",
+    "DovecoteError",
+    "Event",
+    "InvalidEvent",
+    "Limits",
+    "NoTransaction",
+    "SchemaMissing",
+    "SchemaTooNew",
+    "write",
+    "write_async",
+]

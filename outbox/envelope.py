@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from outbox.errors import InvalidEvent
-from outbox.event import Event, Headers
+from outbox.event import TRACEPARENT as _TRACEPARENT
+from outbox.event import Event
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -111,29 +112,35 @@ def decode(record: Record, *, topic_id: str | None = None) -> Event:
 
     A foreign record (no `ce_id`) decodes too: its id is `topic/partition/offset`, with
     `topic_id`, which survives no deletion of the topic, in the topic's place where it is known.
+
+    Raises:
+        InvalidEvent: an attribute is not text, or `ce_time` is not a time.
     """
-    found = {name: value for name, value in record.headers if name in _ENVELOPE}
-    time = _text(found.get(TIME))
-    return Event(
+    found = {name: _text(name, value) for name, value in record.headers if name in _ENVELOPE}
+    time, trace = found.get(TIME), found.get(TRACEPARENT)
+    event = Event(
         topic=record.topic,
         key=record.key,
         value=record.value,
         id=event_id(record, topic_id=topic_id),
-        type=_text(found.get(TYPE)) or FOREIGN_TYPE,
-        source=_text(found.get(SOURCE)) or record.topic,
-        subject=_text(found.get(SUBJECT)),
+        type=found.get(TYPE) or FOREIGN_TYPE,
+        source=found.get(SOURCE) or record.topic,
+        subject=found.get(SUBJECT),
         time=parse_time(time) if time else datetime.fromtimestamp(record.timestamp / 1000, UTC),
-        content_type=_text(found.get(CONTENT_TYPE)),
-        traceparent=_text(found.get(TRACEPARENT)),
-        headers=[pair for pair in record.headers if pair[0] not in _ENVELOPE],
+        content_type=found.get(CONTENT_TYPE),
+        traceparent=trace if trace and _TRACEPARENT.fullmatch(trace) else None,
     )
+    # Extension attributes of other producers (`ce_…`) stay: only our own callers may not set them.
+    rest = tuple(pair for pair in record.headers if pair[0] not in _ENVELOPE)
+    object.__setattr__(event, "headers", rest)
+    return event
 
 
 def event_id(record: Record, *, topic_id: str | None = None) -> str:
     """Return the id of the event in `record` without decoding the rest."""
     for name, value in record.headers:
         if name == ID and value:
-            return value.decode()
+            return _text(name, value) or ""
     return f"{topic_id or record.topic}/{record.partition}/{record.offset}"
 
 
@@ -144,7 +151,7 @@ def delivery(record: Record) -> Delivery:
     Raises:
         InvalidEvent: a delivery header is not a number.
     """
-    found = {name: _text(value) for name, value in record.headers if name in _DELIVERY}
+    found = {name: _text(name, value) for name, value in record.headers if name in _DELIVERY}
     if not found:
         return Delivery()
     return Delivery(
@@ -212,8 +219,12 @@ def parse_time(text: str) -> datetime:
     return time
 
 
-def _text(value: bytes | None) -> str | None:
-    return None if value is None else value.decode()
+def _text(name: str, value: bytes | None) -> str | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError as error:
+        msg = f"header {name} is not UTF-8 text"
+        raise InvalidEvent(msg) from error
 
 
 def _number(found: dict[str, str | None], name: str) -> int | None:

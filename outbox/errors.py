@@ -6,7 +6,7 @@ DovecoteError                the base: one `except` catches all that is ours
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
-└── BadSettings              a setting is missing, unknown or impossible; fix the file or the environment
+└── BadSettings              a setting is missing, unknown or impossible; the message names it
 """
 
 

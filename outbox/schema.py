@@ -1,0 +1,129 @@
+"""Install and upgrade the outbox's tables and functions: numbered migrations, applied once."""
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+from psycopg import Connection, errors, sql
+
+from outbox.errors import BadSettings, SchemaMissing, SchemaTooNew
+
+DEFAULT_SCHEMA = "outbox"
+
+# One number for all outboxes of a database: two `dovecote init` at once take turns.
+_LOCK = 0x646F7665636F7465
+
+_LEDGER = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+CREATE TABLE IF NOT EXISTS {schema}.migrations (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step: `version` and `name` come from the file's name, `script` is its text."""
+
+    version: int
+    name: str
+    script: str
+
+    def render(self, schema: str) -> str:
+        """Return the SQL of this step, and of the row that remembers it, for `schema`."""
+        remember = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, {name});"
+        return (
+            _fill(self.script, schema)
+            + "\n"
+            + _fill(
+                remember.replace("{version}", str(self.version)).replace(
+                    "{name}", sql.Literal(self.name).as_string()
+                ),
+                schema,
+            )
+        )
+
+
+def migrations() -> list[Migration]:
+    """Return every step this version of Dovecote knows, in order."""
+    steps = []
+    for file in files("outbox").joinpath("sql").iterdir():
+        if found := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
+            script = file.read_text(encoding="utf-8")
+            steps.append(Migration(int(found[1]), found[2], script))
+    return sorted(steps, key=lambda step: step.version)
+
+
+def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0) -> str:
+    """Return the SQL that brings `schema` from version `since` to the newest one."""
+    steps = [step.render(schema) for step in migrations() if step.version > since]
+    return "\n".join([_fill(_LEDGER, schema).strip() + "\n", *steps])
+
+
+def install(conn: Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
+    """
+    Apply the steps that are missing, all or none, and return them.
+
+    Runs in a transaction of its own, or as part of the caller's open one. Two at once take turns.
+
+    Raises:
+        SchemaTooNew: the database was upgraded by a newer Dovecote.
+    """
+    with conn.transaction():
+        conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        installed = version(conn, schema)
+        _refuse_newer(installed, schema)
+        missing = [step for step in migrations() if step.version > installed]
+        if missing:
+            conn.execute(script(schema, since=installed).encode())
+    return missing
+
+
+def version(conn: Connection, schema: str = DEFAULT_SCHEMA) -> int:
+    """Return the version installed in `schema`; 0 where there is none."""
+    query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
+    try:
+        with conn.transaction():
+            row = conn.execute(query.format(sql.Identifier(schema))).fetchone()
+    except (errors.UndefinedTable, errors.InvalidSchemaName):
+        return 0
+    return int(row[0]) if row else 0
+
+
+def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
+    """
+    Check that `schema` is installed at the version this Dovecote needs.
+
+    Raises:
+        SchemaMissing: it is not, or is older; the message has the command that installs it.
+        SchemaTooNew: it was upgraded by a newer Dovecote.
+    """
+    installed = version(conn, schema)
+    _refuse_newer(installed, schema)
+    if installed < (newest := migrations()[-1].version):
+        state = f"is at version {installed}, not {newest}" if installed else "is not installed"
+        msg = f"the outbox in schema {schema!r} of database {conn.info.dbname!r} {state}; {ADVICE}"
+        raise SchemaMissing(msg)
+
+
+ADVICE = "run `dovecote init`, or apply what `dovecote init --print-sql` shows"
+
+
+def _refuse_newer(installed: int, schema: str) -> None:
+    newest = migrations()[-1].version
+    if installed > newest:
+        msg = (
+            f"schema {schema!r} is at version {installed}, this Dovecote knows {newest}; "
+            "upgrade the dovecote package"
+        )
+        raise SchemaTooNew(msg)
+
+
+def _fill(text: str, schema: str) -> str:
+    if not schema or "\0" in schema:
+        msg = f"{schema!r} is not a schema name"
+        raise BadSettings(msg)
+    return text.replace("{schema}", sql.Identifier(schema).as_string())

@@ -1,0 +1,210 @@
+"""
+Settings of one process: a TOML file below the environment, into a model that explains itself.
+
+Unknown fields are errors. Secrets come from the environment or from files, never from the TOML:
+write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file = "/run/secrets/kafka" }`.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+
+from outbox.errors import BadSettings
+
+M = TypeVar("M", bound=BaseModel)
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
+_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+_SECRET = re.compile(r"password|secret|token|jaas|key\.pem|credential", re.IGNORECASE)
+
+
+class Settings(BaseModel):
+    """The base of every settings model: frozen, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str, str]) -> M:
+    """
+    Return the settings in `file`, overridden by `environ`.
+
+    `PREFIX_HTTP__PORT` sets `port` in the table `http`; in a table of Kafka properties the
+    name's underscores stand for dots.
+
+    Raises:
+        BadSettings: the file cannot be read, or a setting is missing, unknown or impossible.
+    """
+    data = _read(file) if file is not None else {}
+    origin = f"{file} and {prefix}_*" if file is not None else f"{prefix}_*"
+    for path, name in _from_environment(prefix, environ):
+        _set(data, path, {"env": name})
+    try:
+        return model.model_validate(_plain(model, data, environ), context={"environ": environ})
+    except ValidationError as error:
+        raise BadSettings(_explain(origin, error)) from None
+
+
+def duration(value: object) -> object:
+    """Return the `timedelta` that "250ms", "60s", "3m" or "2h" stands for."""
+    if not isinstance(value, str):
+        return value
+    match = _DURATION.fullmatch(value.strip())
+    if match is None:
+        msg = f'{value!r} is not a duration; write "250ms", "60s", "3m" or "2h"'
+        raise ValueError(msg)
+    return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+
+
+def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
+    """Return what `{env = …}` or `{file = …}` points at, and whether it was a pointer."""
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            if name not in environ:
+                msg = f"environment variable {name} is not set"
+                raise ValueError(msg)
+            return environ[name], True
+        case {"file": str(path), **rest} if not rest:
+            try:
+                return Path(path).read_text(encoding="utf-8").strip(), True
+            except OSError as error:
+                msg = f"cannot read {path}: {error.strerror}"
+                raise ValueError(msg) from error
+        case _:
+            return value, False
+
+
+def _environ(info: ValidationInfo) -> Mapping[str, str]:
+    return (info.context or {}).get("environ", {})  # type: ignore[no-any-return]  # a bare dict
+
+
+def _kafka(value: object, info: ValidationInfo) -> object:
+    if not isinstance(value, Mapping):
+        msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
+        raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
+    return {name: _property(name, given, _environ(info)) for name, given in value.items()}
+
+
+def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
+    value, pointed = _resolve(given, environ)
+    if _SECRET.search(name) and not pointed and "location" not in name:
+        msg = f'{name} is a secret: write {{ env = "NAME" }} or {{ file = "PATH" }} in its place'
+        raise ValueError(msg)
+    match value:
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case _:
+            msg = f"{name} must be a string, a number or a boolean"
+            raise ValueError(msg)
+
+
+def _dsn(value: object, info: ValidationInfo) -> str:
+    value, pointed = _resolve(value, _environ(info))
+    if isinstance(value, Mapping):
+        value = make_conninfo(**{k: _property(k, v, _environ(info)) for k, v in value.items()})
+        pointed = True
+    try:
+        parts = conninfo_to_dict(str(value))
+    except ProgrammingError as error:
+        msg = f"is not a Postgres connection string ({str(error).strip()})"
+        raise ValueError(msg) from None
+    if "password" in parts and not pointed:
+        msg = "holds a password: use PGPASSWORD, a passfile, or { env = … } for the whole string"
+        raise ValueError(msg)
+    return str(value)
+
+
+Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
+"""A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
+
+KafkaProperties: TypeAlias = Annotated[
+    dict[str, str], BeforeValidator(_kafka), Field(repr=False, json_schema_extra={"open": True})
+]
+"""Any librdkafka property; its values never appear in a repr."""
+
+Dsn: TypeAlias = Annotated[str, BeforeValidator(_dsn), Field(repr=False)]
+"""A libpq connection string, or a table of libpq parameters; never in a repr."""
+
+
+def without_secrets(dsn: str) -> str:
+    """Return `dsn` as it may appear in a log: who, where, and nothing else."""
+    parts = conninfo_to_dict(dsn)
+    shown = {k: str(v) for k, v in parts.items() if k in {"host", "port", "dbname", "user"}}
+    return make_conninfo(**shown)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise BadSettings(msg) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{file} is not TOML: {error}"
+        raise BadSettings(msg) from error
+
+
+def _from_environment(prefix: str, environ: Mapping[str, str]) -> list[tuple[list[str], str]]:
+    start = f"{prefix}_"
+    return [
+        (name.removeprefix(start).lower().split("__"), name)
+        for name in sorted(environ)
+        if name.startswith(start)
+    ]
+
+
+def _set(data: dict[str, Any], path: list[str], value: object) -> None:
+    for part in path[:-1]:
+        data = data.setdefault(part, {})
+    data[path[-1]] = value
+
+
+def _plain(model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str]) -> Any:  # noqa: ANN401  # JSON-like
+    """Replace pointers by their text where the field is an ordinary one."""
+    plain: dict[str, Any] = {}
+    for name, value in data.items():
+        field = model.model_fields.get(name)
+        inner = field.annotation if field else None
+        if field and (field.json_schema_extra or {}) == {"open": True}:
+            plain[name] = {
+                (k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()
+            }
+        elif isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
+            plain[name] = _plain(inner, value, environ)
+        elif field and field.repr and _is_pointer(value):
+            plain[name] = _literal(str(_resolve(value, environ)[0]))
+        else:
+            plain[name] = value
+    return plain
+
+
+def _is_pointer(value: object) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in {"env", "file"}
+
+
+def _literal(text: str) -> object:
+    """Return lists and tables in a variable as JSON; everything else as the text it is."""
+    if text[:1] in {"[", "{"}:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+def _explain(origin: str, error: ValidationError) -> str:
+    lines = [
+        f"{'.'.join(str(part) for part in e['loc']) or 'settings'}: "
+        f"{e['msg'].removeprefix('Value error, ')}"
+        for e in error.errors(include_url=False, include_input=False)
+    ]
+    return f"bad settings ({origin}):\n  " + "\n  ".join(lines)
