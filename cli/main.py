@@ -4,7 +4,10 @@ import sys
 
 import typer
 
-from outbox.errors import DovecoteError
+from cli.init import init
+from cli.relay import relay
+from cli.status import status
+from outbox.errors import BadSettings, DovecoteError
 
 app = typer.Typer(
     name="dovecote",
@@ -15,11 +18,15 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command()(init)
+app.command()(relay)
+app.command()(status)
+
 
 def main() -> None:
-    """Run the command; a `DovecoteError` becomes one line on stderr and exit status 1."""
+    """Run the command; an error of ours is one line on stderr and exit status 1, or 2 for usage."""
     try:
         app()
     except DovecoteError as error:
         sys.stderr.write(f"dovecote: {error}\n")
-        sys.exit(1)
+        sys.exit(2 if isinstance(error, BadSettings) else 1)

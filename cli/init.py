@@ -1,0 +1,52 @@
+"""`dovecote init`: install or upgrade the outbox in a database, or print the SQL that does."""
+
+from typing import Annotated
+
+import psycopg
+import typer
+
+from outbox import schema as outbox_schema
+from outbox.errors import DovecoteError
+from outbox.settings import without_secrets
+
+
+def init(
+    dsn: Annotated[
+        str,
+        typer.Option(
+            envvar="DOVECOTE_DSN", help="libpq connection string; PG* variables hold too"
+        ),
+    ] = "",
+    schema: Annotated[str, typer.Option(help="Postgres schema of the outbox")] = (
+        outbox_schema.DEFAULT_SCHEMA
+    ),
+    print_sql: Annotated[
+        bool, typer.Option("--print-sql", help="print the SQL instead of running it")
+    ] = False,
+    since: Annotated[
+        int, typer.Option(help="with --print-sql: only what came after this version", min=0)
+    ] = 0,
+) -> None:
+    """
+    Install the outbox, or upgrade it to this version; a second run changes nothing.
+
+    Example: dovecote init --dsn "host=db.internal dbname=shop user=owner"
+
+    For another migration tool: dovecote init --print-sql > 0042_outbox.sql
+    """
+    if print_sql:
+        typer.echo(outbox_schema.script(schema, since=since), nl=False)
+        return
+    try:
+        with psycopg.connect(dsn) as conn:
+            applied = outbox_schema.install(conn, schema)
+            place = f"schema {schema!r} of {without_secrets(conn.info.dsn)}"
+    except psycopg.OperationalError as error:
+        msg = f"cannot connect: {str(error).strip()}; give --dsn or set DOVECOTE_DSN"
+        raise DovecoteError(msg) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        msg = f"{str(error).strip()}; run it as the database's owner, or use --print-sql"
+        raise DovecoteError(msg) from error
+    for step in applied:
+        typer.echo(f"applied {step.version:04d} {step.name}")
+    typer.echo(f"the outbox is up to date in {place}")

@@ -1,0 +1,63 @@
+"""`dovecote relay`: publish the committed events of one outbox until told to stop."""
+
+import os
+import signal
+import sys
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.logs import LogFormat, configure
+from outbox.settings import load, without_secrets
+from relay.health import Health
+from relay.http import serve
+from relay.loop import Relay
+from relay.metrics import Metrics
+from relay.settings import PREFIX, RelaySettings
+
+
+def relay(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="TOML file; see docs/relay.md")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="validate the settings and exit")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+) -> None:
+    """
+    Publish every committed event of one outbox to Kafka, in order per key.
+
+    Start as many as you like: one is active, the others stand by. SIGTERM ends it gracefully.
+
+    Example: dovecote relay --config relay.toml
+
+    Every setting is also a variable: DOVECOTE_RELAY_DSN, DOVECOTE_RELAY_HTTP__PORT,
+    DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS.
+    """
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    if check:
+        typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}")
+        return
+    log = configure(log_format)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    health = Health(stall_after=settings.stall_after.total_seconds())
+    metrics = Metrics(settings.name)
+    with ExitStack() as stack:
+        if settings.http.port is not None:
+            port = stack.enter_context(
+                serve(settings.http.host, settings.http.port, health, metrics)
+            )
+            log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.http.host, port)
+        log.info(
+            "relay of outbox %r, %s, from %s",
+            settings.name,
+            settings.mode,
+            without_secrets(settings.dsn),
+        )
+        Relay(settings, health=health, metrics=metrics).run(stop)
+    log.info("stopped")
+    sys.exit(0)

@@ -1,0 +1,264 @@
+"""
+Read committed events from the table by a snapshot cursor.
+
+A row belongs to the window between snapshots S1 and S2 if S2 sees its transaction and S1 does
+not. No gap in a sequence can lose a late commit, and a long transaction elsewhere holds nothing
+up: it is one more entry in a snapshot (PgQ ticks the same way). Within a window rows come by
+position, which is the order of the lock that serialises a key.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import tuple_row
+from psycopg.types.numeric import Int8BinaryLoader
+
+from outbox import schema as outbox_schema
+from relay.errors import Refused
+from relay.progress import Cursor, Origin
+from relay.snapshot import Snapshot
+
+Row: TypeAlias = tuple[Any, ...]
+"""
+position, id, time, topic, key, value, type, source, subject, content type, header names, values.
+
+`time` is in microseconds since 2000-01-01 UTC, as Postgres holds it: parsing 300,000 datetimes
+would cost as much as publishing the events.
+"""
+
+COLUMNS = sql.SQL(
+    'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
+    " header_names, header_values"
+)
+_TYPES = [
+    "int8", "text", "int8", "text", "bytea", "bytea", "text", "text", "text", "text",
+    "text[]", "bytea[]",
+]  # fmt: skip
+
+# A window of at most so many rows is read in one statement with its snapshot.
+_SMALL = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events in the order to publish them, and where the cursor stands once they are."""
+
+    rows: Sequence[Row]
+    cursor: Cursor
+    size: int
+    """Bytes of keys and values."""
+
+
+class TableCapture:
+    """
+    The committed events of one outbox, from a cursor on.
+
+    Holds one autocommit connection: every statement is a short transaction of its own, so that
+    reading never holds back vacuum. Not for use by two threads.
+    """
+
+    def __init__(self, dsn: str, schema: str, *, batch_rows: int, batch_bytes: int) -> None:
+        """
+        Connect, and check that this is an outbox that can be read.
+
+        Raises:
+            Refused: a standby, or a sequence with a cache; both would lose or reorder events.
+            SchemaMissing: the outbox is not installed.
+        """
+        self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
+        self._conn = psycopg.connect(
+            dsn, autocommit=True, row_factory=tuple_row, application_name="dovecote relay (read)"
+        )
+        try:
+            outbox_schema.require(self._conn, schema)
+            self._prepare(schema)
+        except BaseException:
+            self._conn.close()
+            raise
+
+    def _prepare(self, schema: str) -> None:
+        conn = self._conn
+        conn.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        # Both ways to read are index scans; without statistics the planner may think otherwise.
+        conn.execute("SET enable_seqscan = off; SET jit = off; SET timezone = 'UTC'")
+        conn.execute("SET max_parallel_workers_per_gather = 0")
+        conn.execute("SET default_transaction_isolation = 'read committed'")
+        conn.prepare_threshold = 1
+        self._events = sql.Identifier(schema, "events")
+        (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
+        if standby:
+            msg = (
+                f"{conn.info.host}:{conn.info.port} is a standby: snapshots there count open "
+                "transactions as visible, and events would be lost; connect to the primary"
+            )
+            raise Refused(msg)
+        (cache,) = self._one(
+            sql.SQL(
+                "SELECT seqcache FROM pg_sequence"
+                " WHERE seqrelid = pg_get_serial_sequence({}, 'position')::regclass"
+            ).format(sql.Literal(self._events.as_string()))
+        )
+        if cache != 1:
+            msg = (
+                f"the sequence of {self._events.as_string()}.position has CACHE {cache}: sessions "
+                "would hand out positions out of order; ALTER SEQUENCE … CACHE 1"
+            )
+            raise Refused(msg)
+
+    def origin(self) -> Origin:
+        """Return which database this is, as progress remembers it."""
+        system, database, schema, wal, lsn, snapshot = self._one(
+            sql.SQL(
+                "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
+                " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),"
+                " (SELECT relnamespace::bigint FROM pg_class WHERE oid = {}::regclass),"
+                " pg_walfile_name(pg_current_wal_lsn()), pg_current_wal_lsn()::text,"
+                " pg_current_snapshot()::text"
+            ).format(sql.Literal(self._events.as_string()))
+        )
+        # A WAL file's name begins with its timeline; pg_control lags behind after a promotion.
+        timeline = int(wal[:8], 16)
+        return Origin(system, database, schema, timeline, lsn, Snapshot.parse(snapshot))
+
+    def batches(self, cursor: Cursor) -> Iterator[Batch]:
+        """
+        Yield what is committed and lies behind `cursor`, in the order to publish it.
+
+        Ends with an empty batch when nothing is left; its cursor is where to come back to.
+        """
+        while True:
+            if cursor.until is None:
+                snapshot, rows = self._tick(cursor.since)
+                if rows is not None:
+                    cursor = Cursor(snapshot)
+                    yield Batch(rows, cursor, _size(rows))
+                    if not rows:
+                        return
+                    continue
+                cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
+            end = Cursor(until := cursor.until or cursor.since)
+            yield from self._window(cursor.since, until, cursor.position)
+            cursor = end
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def interrupt(self) -> None:
+        """End the statement under way, from another thread."""
+        self._conn.cancel_safe(timeout=1)
+
+    def _one(self, query: sql.SQL | sql.Composed, params: Sequence[object] = ()) -> Row:
+        row = self._conn.execute(query, params).fetchone()
+        if row is None:
+            msg = "a query for one row returned none"
+            raise AssertionError(msg)
+        return row
+
+    def _tick(self, since: Snapshot) -> tuple[Snapshot, list[Row] | None]:
+        """
+        Take a snapshot, and read the window up to it if it is small.
+
+        One statement has one snapshot: what it sees is what the snapshot it returns sees.
+        """
+        if since.xip:
+            new = sql.SQL("(xid >= %(xmax)s::text::xid8 OR xid = ANY (%(xip)s::text[]::xid8[]))")
+        else:
+            new = sql.SQL("xid >= %(xmax)s::text::xid8")
+        query = sql.SQL(
+            "WITH tick AS MATERIALIZED (SELECT count(*) AS rows,"
+            " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
+            " (SELECT value FROM {events} WHERE {new} LIMIT %(small)s + 1) AS w)"
+            " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
+            " pg_current_snapshot()::text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,"
+            " NULL FROM tick"
+            " UNION ALL (SELECT {columns} FROM {events}, tick WHERE {new}"
+            " AND rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
+        ).format(events=self._events, new=new, columns=COLUMNS)
+        params = {
+            "xmax": str(since.xmax),
+            "xip": list(map(str, since.xip)),
+            "small": _SMALL,
+            "bytes": self._batch_bytes,
+        }
+        (mark, text, *_), *rows = self._conn.execute(query, params, binary=True).fetchall()
+        return Snapshot.parse(text), rows if mark == -1 else None
+
+    def _first_position(self, since: Snapshot) -> int:
+        (first,) = self._one(
+            sql.SQL(
+                "SELECT coalesce(min(position + 0), 1) FROM {} WHERE xid >= %s::text::xid8"
+                " OR xid = ANY (%s::text[]::xid8[])"
+            ).format(self._events),
+            [str(since.xmax), list(map(str, since.xip))],
+        )
+        return int(first)
+
+    def _window(self, since: Snapshot, until: Snapshot, position: int) -> Iterator[Batch]:
+        """Yield a large window in pages by position, each page a transaction of its own."""
+        # Written so that no index on xid fits: the pages follow the primary key.
+        query = sql.SQL(
+            "COPY (SELECT {columns} FROM {events} WHERE position > {position}"
+            " AND pg_visible_in_snapshot(xid, {until}::pg_snapshot)"
+            " AND NOT pg_visible_in_snapshot(xid, {since}::pg_snapshot)"
+            " ORDER BY position LIMIT {limit}) TO STDOUT (FORMAT BINARY)"
+        )
+        limit = self._batch_rows
+        while True:
+            page = query.format(
+                columns=COLUMNS,
+                events=self._events,
+                position=sql.Literal(position),
+                until=sql.Literal(str(until)),
+                since=sql.Literal(str(since)),
+                limit=sql.Literal(limit),
+            )
+            read = 0
+            for rows, size in self._page(page):
+                read += len(rows)
+                position = rows[-1][0]
+                done = read < limit and size < self._batch_bytes
+                cursor = Cursor(until) if done else Cursor(since, until, position)
+                yield Batch(rows, cursor, size)
+            if read < limit:
+                return
+
+    def _page(self, query: sql.Composed) -> Iterator[tuple[list[Row], int]]:
+        """Yield the rows of one page, split where they are large."""
+        rows: list[Row] = []
+        size = 0
+        with self._conn.cursor() as cursor, cursor.copy(query) as copy:
+            copy.set_types(_TYPES)
+            for row in copy.rows():
+                rows.append(row)
+                size += len(row[5] or b"") + len(row[4] or b"")
+                if size >= self._batch_bytes:
+                    yield rows, size
+                    rows, size = [], 0
+        if rows:
+            yield rows, size
+
+
+def waiting(
+    conn: psycopg.Connection[Any], schema: str, cursor: Cursor, *, most: int = 100_000
+) -> tuple[int, float]:
+    """Return how many events wait behind `cursor` (counted up to `most`), and the oldest's age."""
+    since, until = cursor.since, cursor.until
+    query = sql.SQL(
+        "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(appended_at)),"
+        " 0)::float8 FROM (SELECT appended_at FROM {} WHERE (xid >= %s::text::xid8"
+        " OR xid = ANY (%s::text[]::xid8[]))"
+        " AND (position > %s OR NOT pg_visible_in_snapshot(xid, %s::text::pg_snapshot))"
+        " LIMIT %s) AS waiting"
+    ).format(sql.Identifier(schema, "events"))
+    running = list(map(str, since.xip))
+    params = [str(since.xmax), running, cursor.position, str(until or since), most]
+    row = conn.execute(query, params).fetchone()
+    rows, age = row if row is not None else (0, 0.0)
+    return rows, max(0.0, age)
+
+
+def _size(rows: Sequence[Row]) -> int:
+    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)

@@ -1,0 +1,58 @@
+"""Serve /metrics, /healthz and /readyz."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from relay.health import Health
+from relay.metrics import Metrics
+
+_log = logging.getLogger("dovecote.relay.http")
+
+
+@contextmanager
+def serve(host: str, port: int, health: Health, metrics: Metrics) -> Iterator[int]:
+    """Serve in the background and yield the port: the given one, or any free one for 0."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+                case "/healthz":
+                    # Alive means the process answers: an outage is no reason to restart it.
+                    self._answer(200, b'{"ok":true}')
+                case "/readyz":
+                    report = health.ready()
+                    body = json.dumps(asdict(report)).encode()
+                    self._answer(200 if report.ok else 503, body)
+                case _:
+                    self._answer(404, b'{"error":"try /metrics, /healthz or /readyz"}')
+
+        def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
+            _log.debug(format, *args)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+    with Server((host, port), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

@@ -1,0 +1,68 @@
+"""
+The active role: one relay per outbox, by a Postgres advisory lock that ends with its session.
+
+The server ends the session when it hears nothing for `idle_session_timeout`, so that a relay
+that is stopped, cut off or gone gives the role away, whatever its TCP connection looks like.
+The lock alone fences nothing: the old relay may still be publishing. The transactional.id does.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from hashlib import blake2b
+
+import psycopg
+
+from relay.errors import LeaseLost
+
+_log = logging.getLogger("dovecote.relay")
+
+
+def lock_key(schema: str, name: str) -> int:
+    """Return the advisory lock's number: the same in every process, signed 64 bits."""
+    digest = blake2b(f"dovecote relay {schema} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+class Lease:
+    """The active role while this process has it: `lost` is set when it no longer does."""
+
+    def __init__(self, conn: psycopg.Connection, timeout: float) -> None:
+        self.conn, self.lost = conn, threading.Event()
+        self._timeout = timeout
+        self._heard = time.monotonic()
+
+    def keep(self, done: threading.Event, beat: Callable[[psycopg.Connection], None]) -> None:
+        """Call `beat` often enough to keep the session; runs in a thread of its own."""
+        while not done.wait(self._timeout / 4):
+            try:
+                beat(self.conn)
+                self._heard = time.monotonic()
+            except psycopg.OperationalError as error:
+                _log.warning("the active role is lost: %s", str(error).strip().splitlines()[0])
+                self.lost.set()
+                return
+
+    def require(self) -> None:
+        """
+        Check that the role is still ours, as far as we know.
+
+        Raises:
+            LeaseLost: it is not.
+        """
+        # A process that was stopped may come here before its keeper notices.
+        if self.lost.is_set() or time.monotonic() - self._heard > self._timeout:
+            msg = "Postgres ended the session that held the active role"
+            raise LeaseLost(msg)
+
+
+@contextmanager
+def try_acquire(dsn: str, key: int, timeout: float) -> Iterator[Lease | None]:
+    """Yield the lease if no other relay has it, else None; give it back at the end."""
+    with psycopg.connect(dsn, autocommit=True, application_name="dovecote relay (lease)") as conn:
+        milliseconds = str(int(timeout * 1000))
+        conn.execute("SELECT set_config('idle_session_timeout', %s, false)", [milliseconds])
+        row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+        yield Lease(conn, timeout) if row and row[0] else None

@@ -1,0 +1,193 @@
+"""
+The relay: stand by, become active, publish until something fails, begin again from progress.
+
+The order is the guarantee: fence, then read progress, then publish behind it; after any failure
+the producer is dropped and everything starts from what the broker says was committed.
+"""
+
+import logging
+import random
+import threading
+import time
+from contextlib import closing
+
+import psycopg
+
+from relay.capture.table import Batch, TableCapture, waiting
+from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
+from relay.health import Health
+from relay.lease import Lease, lock_key, try_acquire
+from relay.metrics import Metrics
+from relay.progress import Origin, Progress, at, refusal, start
+from relay.progress_topic import ProgressTopic
+from relay.publisher import (
+    IdempotentPublisher,
+    Publisher,
+    TransactionalPublisher,
+    producer_properties,
+)
+from relay.reader import Reader, first_line
+from relay.settings import RelaySettings
+
+_log = logging.getLogger("dovecote.relay")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+# After a stop the batch in flight may still be confirmed for so long.
+_GRACE = 5.0
+
+
+class Relay:
+    """
+    Publish each committed event of one outbox, in order per key.
+
+    `exactly_once`: once, as a `read_committed` consumer sees it. `at_least_once`: a crash may
+    repeat the batch in flight, with the same ids.
+    """
+
+    def __init__(self, settings: RelaySettings, *, health: Health, metrics: Metrics) -> None:
+        self._settings, self._health, self._metrics = settings, health, metrics
+        timeout = settings.transaction_timeout.total_seconds()
+        self._topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+        self._progress: Progress | None = None
+        self._failing_since: float | None = None
+        self._attempt = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """
+        Relay until `stop` is set; the batch in flight is finished, if the broker answers.
+
+        Raises:
+            Refused: going on could lose or repeat events.
+        """
+        while not stop.is_set():
+            try:
+                self._stand_by(stop)
+            except psycopg.OperationalError as error:
+                self._failed(Outage(f"Postgres: {first_line(error)}"), stop)
+            except (Fenced, LeaseLost) as error:
+                self._failed(error, stop)
+        self._health.progressed("stopped")
+
+    def _stand_by(self, stop: threading.Event) -> None:
+        """Ask for the active role once, and use it as long as it lasts."""
+        settings = self._settings
+        key = lock_key(settings.schema_name, settings.name)
+        with try_acquire(settings.dsn, key, settings.lease.total_seconds()) as lease:
+            if lease is None:
+                self._recovered("standby")
+            else:
+                self._be_active(lease, stop)
+        stop.wait(settings.standby_poll.total_seconds())
+
+    def _be_active(self, lease: Lease, stop: threading.Event) -> None:
+        _log.info("active: this relay publishes outbox %r", self._settings.name)
+        self._metrics.active.set(1)
+        done = threading.Event()
+        keeper = threading.Thread(target=lease.keep, args=(done, self._beat), name="lease")
+        keeper.start()
+        try:
+            while not stop.is_set():
+                try:
+                    self._stream(lease, stop)
+                except (Outage, Unpublishable) as error:
+                    self._failed(error, stop)
+        finally:
+            done.set()
+            keeper.join()
+            self._metrics.active.set(0)
+            _log.info("no longer active")
+
+    def _stream(self, lease: Lease, stop: threading.Event) -> None:
+        """Publish until something fails: one run of successes, from what progress says."""
+        settings = self._settings
+        lease.require()
+        with closing(self._open_capture()) as capture, closing(self._publisher(stop)) as publisher:
+            origin = capture.origin()
+            self._topic.ensure()
+            # Before the fence: a clone of production must not fence production.
+            self._believe(self._topic.peek(settings.name), origin)
+            publisher.open()
+            progress = self._believe(self._topic.read(settings.name), origin)
+            self._progress = progress = progress or start(settings.name, origin)
+            _log.info("publishing from %s", progress.cursor)
+            reader = Reader(
+                capture,
+                progress.cursor,
+                poll_min=settings.poll_min.total_seconds(),
+                poll_max=settings.poll_max.total_seconds(),
+            )
+            with reader:
+                for batch in reader.batches(settings.batch_rows, settings.batch_bytes, stop):
+                    lease.require()
+                    self._publish(publisher, batch, origin)
+
+    def _publish(self, publisher: Publisher, batch: Batch, origin: Origin) -> None:
+        progress = at(self._settings.name, origin, batch.cursor)
+        if batch.rows:
+            with self._metrics.publish_seconds.time():
+                publisher.publish(batch.rows, progress)
+            self._metrics.published(batch.rows)
+            self._metrics.batches.inc()
+        self._progress = progress
+        self._metrics.progress_time.set_to_current_time()
+        self._recovered("active")
+
+    def _open_capture(self) -> TableCapture:
+        settings = self._settings
+        try:
+            return TableCapture(
+                settings.dsn,
+                settings.schema_name,
+                batch_rows=settings.batch_rows,
+                batch_bytes=settings.batch_bytes,
+            )
+        except psycopg.OperationalError as error:
+            msg = f"Postgres: {first_line(error)}"
+            raise Outage(msg) from error
+
+    def _publisher(self, stop: threading.Event) -> Publisher:
+        settings = self._settings
+        timeout = settings.transaction_timeout.total_seconds()
+        properties = producer_properties(
+            settings.kafka,
+            mode=settings.mode,
+            transactional_id=settings.name,
+            transaction_timeout=timeout,
+        )
+        kind = TransactionalPublisher if settings.mode == "exactly_once" else IdempotentPublisher
+        return kind(
+            properties, settings.progress_topic, timeout=timeout, grace=_GRACE, stopped=stop.is_set
+        )
+
+    @staticmethod
+    def _believe(progress: Progress | None, origin: Origin) -> Progress | None:
+        if progress is not None and (reason := refusal(progress, origin)):
+            raise Refused(reason)
+        return progress
+
+    def _beat(self, conn: psycopg.Connection) -> None:
+        """Keep the session that has the role, and measure the lag on the way."""
+        if self._progress is None:
+            conn.execute("SELECT 1")
+            return
+        rows, seconds = waiting(conn, self._settings.schema_name, self._progress.cursor)
+        self._metrics.lag_rows.set(rows)
+        self._metrics.lag_seconds.set(seconds)
+
+    def _failed(self, error: Exception, stop: threading.Event) -> None:
+        """Say what is in the way, and wait: longer each time, up to a few seconds."""
+        kind = type(error).__name__.lower()
+        self._metrics.failed(kind)
+        self._health.failing(f"{kind}: {error}")
+        self._failing_since = self._failing_since or time.monotonic()
+        pause = min(_FIRST_PAUSE * 2**self._attempt, _LONGEST_PAUSE)
+        self._attempt = min(self._attempt + 1, 16)
+        _log.warning("%s: %s; nothing is lost, trying again in %.1f s", kind, error, pause)
+        # Jitter spreads relays that lost the same broker at the same time.
+        stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311  # no secret
+
+    def _recovered(self, role: str) -> None:
+        if self._failing_since is not None:
+            _log.info("going on after %.1f s", time.monotonic() - self._failing_since)
+        self._failing_since, self._attempt = None, 0
+        self._health.progressed("active" if role == "active" else "standby")

@@ -1,0 +1,200 @@
+"""Keep progress in Kafka: a compacted topic with one partition, read behind the fence."""
+
+import logging
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import (
+    OFFSET_INVALID,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from relay.errors import Outage, Refused
+from relay.progress import Progress
+
+_log = logging.getLogger("dovecote.relay.kafka")
+
+# Progress records to read first; further back only if the outbox's own is not among them.
+_TAIL = 1_000
+
+_CLIENT = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth")
+
+
+def client_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the producer's properties that say how to reach the broker."""
+    return {name: value for name, value in given.items() if name.startswith(_CLIENT)}
+
+
+class ProgressTopic:
+    """Where progress records are."""
+
+    def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
+        self.name, self._timeout = name, timeout
+        self._client = client_properties(properties)
+
+    def ensure(self) -> None:
+        """
+        Create the topic if it is missing.
+
+        Compacted, with small segments: a takeover must not read a gigabyte.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: the topic is there with more than one partition, or we may not create it.
+        """
+        admin = AdminClient(dict(self._client), logger=_log)
+        try:
+            found = admin.list_topics(timeout=self._timeout).topics.get(self.name)
+            if found is not None and found.error is None:
+                self._check_partitions(len(found.partitions))
+                return
+            topic = NewTopic(
+                self.name,
+                num_partitions=1,
+                config={"cleanup.policy": "compact", "segment.bytes": "4194304"},
+            )
+            admin.create_topics([topic], operation_timeout=self._timeout)[self.name].result()
+            _log.info("created progress topic %s", self.name)
+        except KafkaException as error:
+            self._explain_creation(error)
+
+    def exists(self) -> bool:
+        """
+        Tell whether the topic is there.
+
+        Raises:
+            Outage: the broker does not answer.
+        """
+        try:
+            topics = AdminClient(dict(self._client), logger=_log).list_topics(
+                timeout=self._timeout
+            )
+        except KafkaException as error:
+            msg = f"Kafka: {error.args[0].str()}"
+            raise Outage(msg) from error
+        return self.name in topics.topics
+
+    def _check_partitions(self, partitions: int) -> None:
+        # With another transactional.id in the partition, its open transaction hides our record.
+        if partitions != 1:
+            msg = (
+                f"progress topic {self.name} has {partitions} partitions instead of 1; set "
+                "`progress_topic` to a topic of this outbox's own"
+            )
+            raise Refused(msg)
+
+    def _explain_creation(self, error: KafkaException) -> None:
+        code = error.args[0].code()
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            return
+        if code in {
+            KafkaError.TOPIC_AUTHORIZATION_FAILED,
+            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+        }:
+            msg = (
+                f"not allowed to create progress topic {self.name}; create it with 1 partition, "
+                "cleanup.policy=compact, segment.bytes=4194304"
+            )
+            raise Refused(msg) from error
+        msg = f"progress topic {self.name}: {error.args[0].str()}"
+        raise Outage(msg) from error
+
+    def peek(self, name: str) -> Progress | None:
+        """Return what was committed so far, while another relay may still be at work."""
+        return self._read(name, isolation="read_committed")
+
+    def read(self, name: str) -> Progress | None:
+        """
+        Return the newest committed progress of outbox `name`, or None if there is none.
+
+        Reads to the true end of the log. Behind a fence that is the truth: the older relay's
+        transaction is over, and it can't begin another.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: the record cannot be understood.
+        """
+        return self._read(name, isolation="read_uncommitted")
+
+    def _read(self, name: str, *, isolation: str) -> Progress | None:
+        try:
+            first, end = self._watermarks(isolation)
+            tail = _TAIL
+            while True:
+                start = max(first, end - tail)
+                value = self._scan(name.encode(), start, end)
+                if value is not None or start == first:
+                    break
+                tail *= 10
+        except KafkaException as error:
+            msg = f"progress topic {self.name}: {error.args[0].str()}"
+            raise Outage(msg) from error
+        try:
+            return None if value is None else Progress.decode(value)
+        except ValueError as error:
+            msg = f"progress topic {self.name}: {error}; upgrade dovecote, or use another `name`"
+            raise Refused(msg) from error
+
+    def _consumer(self, isolation: str) -> Consumer:
+        return Consumer(
+            {
+                **self._client,
+                "group.id": "dovecote-progress",  # required, never used: we assign
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
+            },
+            logger=_log,
+        )
+
+    def _watermarks(self, isolation: str) -> tuple[int, int]:
+        """Return the log's first offset and its end: `read_committed` hides what is open."""
+        consumer = self._consumer(isolation)
+        try:
+            place = TopicPartition(self.name, 0)
+            first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
+            return first, end
+        finally:
+            consumer.close()
+
+    def _scan(self, key: bytes, start: int, end: int) -> bytes | None:
+        """Return the value of the last committed record of `key` in the offsets from `start`."""
+        consumer = self._consumer("read_committed")
+        found: bytes | None = None
+        try:
+            consumer.assign([TopicPartition(self.name, 0, start)])
+            deadline = time.monotonic() + self._timeout
+            position = start
+            while position < end:
+                message = consumer.poll(0.1)
+                if message is not None:
+                    found, position = self._take(message, key, found)
+                elif (now := consumer.position([TopicPartition(self.name, 0)])[0].offset) >= 0:
+                    position = max(position, now if now != OFFSET_INVALID else position)
+                if position < end and time.monotonic() > deadline:
+                    msg = (
+                        f"progress topic {self.name}: offset {position} of {end} after "
+                        f"{self._timeout:g} s; another transaction is open in it"
+                    )
+                    raise Outage(msg)
+            return found
+        finally:
+            consumer.close()
+
+    @staticmethod
+    def _take(message: Message, key: bytes, found: bytes | None) -> tuple[bytes | None, int]:
+        """Return the newest value of `key` and the offset after `message`."""
+        error, offset = message.error(), message.offset() or 0
+        if error is None:
+            value = message.value() if message.key() == key else found
+            return value, offset + 1
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
+            return found, offset
+        raise KafkaException(error)

@@ -1,0 +1,105 @@
+"""Settings of `dovecote relay`."""
+
+from datetime import timedelta
+from typing import Self
+
+from pydantic import Field, field_validator, model_validator
+
+from outbox.settings import Dsn, Duration, KafkaProperties, Settings
+from relay.publisher import FIXED, Mode
+
+PREFIX = "DOVECOTE_RELAY"
+
+
+class HttpSettings(Settings):
+    """Where /metrics, /healthz and /readyz are served."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; a container wants 0.0.0.0."""
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Port; 0: any free one (it is logged); absent: not served."""
+
+
+class RelaySettings(Settings):
+    """One relay: from one outbox of one database to one Kafka cluster."""
+
+    dsn: Dsn
+    """The database: a libpq connection string or a table of libpq parameters (TLS and all)."""
+
+    kafka: KafkaProperties
+    """Any librdkafka property; `bootstrap.servers` at least."""
+
+    schema_name: str = Field(default="outbox", alias="schema")
+    """The Postgres schema the outbox is installed in."""
+
+    name: str = ""
+    """What Kafka knows this outbox by: its transactional.id and progress. Default: the schema.
+    Never shared by two databases on one Kafka cluster."""
+
+    mode: Mode = "exactly_once"
+    """`at_least_once` saves the transactions; a crash may then repeat the batch in flight."""
+
+    progress_topic: str = ""
+    """Compacted topic with one partition. Default: `dovecote.progress.<name>`."""
+
+    batch_rows: int = Field(default=10_000, ge=1, le=200_000)
+    """Most events in one Kafka transaction."""
+
+    batch_bytes: int = Field(default=16_000_000, ge=1_000)
+    """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
+
+    poll_min: Duration = timedelta(milliseconds=1)
+    """Pause before Postgres is asked again while events flow."""
+
+    poll_max: Duration = timedelta(milliseconds=50)
+    """The pause doubles up to this while there is nothing to do."""
+
+    lease: Duration = timedelta(seconds=10)
+    """A relay that Postgres has not heard for so long loses the active role."""
+
+    standby_poll: Duration = timedelta(milliseconds=500)
+    """How often a standby asks for the active role."""
+
+    transaction_timeout: Duration = timedelta(seconds=60)
+    """Longest a batch may wait for the broker; what it left open is aborted after that."""
+
+    stall_after: Duration = timedelta(seconds=10)
+    """Without progress for so long, /readyz says no."""
+
+    http: HttpSettings = HttpSettings()
+
+    @field_validator("kafka")
+    @classmethod
+    def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
+        if "bootstrap.servers" not in kafka:
+            msg = '"bootstrap.servers" is missing'
+            raise ValueError(msg)
+        if fixed := sorted(FIXED & kafka.keys()):
+            msg = f"{', '.join(fixed)} cannot be set: a guarantee rests on it"
+            raise ValueError(msg)
+        return kafka
+
+    @field_validator("poll_min", "poll_max", "lease", "standby_poll", "transaction_timeout")
+    @classmethod
+    def _positive(cls, value: timedelta) -> timedelta:
+        if value <= timedelta(0):
+            msg = "must be longer than 0"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="before")
+    @classmethod
+    def _name_after_schema(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        name = data.get("name") or data.get("schema") or "outbox"
+        topic = data.get("progress_topic") or f"dovecote.progress.{name}"
+        return {**data, "name": name, "progress_topic": topic}
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.poll_min > self.poll_max:
+            msg = f"poll_min {self.poll_min} is longer than poll_max {self.poll_max}"
+            raise ValueError(msg)
+        return self

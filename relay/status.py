@@ -1,0 +1,59 @@
+"""How an outbox is doing, as seen from outside: progress in Kafka, lag and relays in Postgres."""
+
+from dataclasses import dataclass
+
+import psycopg
+
+from relay.capture.table import waiting
+from relay.errors import Outage
+from relay.lease import lock_key
+from relay.progress import Cursor
+from relay.progress_topic import ProgressTopic
+from relay.reader import first_line
+from relay.settings import RelaySettings
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """One look at an outbox; `lag_rows` is counted up to 100,000."""
+
+    name: str
+    active: str | None
+    """Address of the active relay, None if there is none."""
+    since: str
+    """The snapshot up to which everything is published."""
+    lag_rows: int
+    lag_seconds: float
+
+
+def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
+    """
+    Return the state of the outbox that `settings` name.
+
+    Raises:
+        Outage: Kafka or Postgres does not answer.
+    """
+    topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+    progress = topic.peek(settings.name) if topic.exists() else None
+    cursor = progress.cursor if progress else Cursor()
+    try:
+        with psycopg.connect(settings.dsn, autocommit=True) as conn:
+            rows, seconds = waiting(conn, settings.schema_name, cursor)
+            active = _active(conn, lock_key(settings.schema_name, settings.name))
+    except psycopg.OperationalError as error:
+        msg = f"Postgres: {first_line(error)}"
+        raise Outage(msg) from error
+    return Status(settings.name, active, str(cursor.since), rows, round(seconds, 3))
+
+
+def _active(conn: psycopg.Connection, key: int) -> str | None:
+    high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
+    row = conn.execute(
+        "SELECT coalesce(host(client_addr), 'local'), a.pid FROM pg_locks l"
+        " LEFT JOIN pg_stat_activity a USING (pid)"
+        " WHERE locktype = 'advisory' AND granted AND classid = %s::oid AND objid = %s::oid"
+        " AND objsubid = 1 AND database = (SELECT oid FROM pg_database"
+        " WHERE datname = current_database())",
+        [str(high), str(low)],
+    ).fetchone()
+    return None if row is None else f"{row[0]} (session {row[1]})"
