@@ -24,7 +24,7 @@ app.command()(status)
 
 
 def main() -> None:
-    """Run the command; an error of ours is one line on stderr and exit status 1, or 2 for usage."""
+    """Run the command; an error of ours goes to stderr, with exit status 1 (2: bad usage)."""
     try:
         app()
     except DovecoteError as error:

@@ -85,8 +85,10 @@ def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
     headers: list[Pair] = [
         (ID, event.id.encode()),
         (TIME, format_time(event.time).encode()),
-        *static_headers(event.type, event.source, event.subject, event.media_type()),
+        *kind_headers(event.type, event.source, event.media_type()),
     ]
+    if event.subject is not None:
+        headers.append((SUBJECT, event.subject.encode()))
     if event.traceparent is not None:
         headers.append((TRACEPARENT, event.traceparent.encode()))
     headers.extend(event.headers)  # type: ignore[arg-type]  # normalised when the event was made
@@ -94,13 +96,13 @@ def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
 
 
 @lru_cache(maxsize=4096)
-def static_headers(
-    type_: str, source: str, subject: str | None, content_type: str | None
-) -> tuple[tuple[str, bytes], ...]:
+def kind_headers(type_: str, source: str, content_type: str | None) -> tuple[Pair, ...]:
     """Return the headers that events of one kind share; cached, for the relay's hot path."""
-    headers = [(SPECVERSION, b"1.0"), (TYPE, type_.encode()), (SOURCE, source.encode())]
-    if subject is not None:
-        headers.append((SUBJECT, subject.encode()))
+    headers: list[Pair] = [
+        (SPECVERSION, b"1.0"),
+        (TYPE, type_.encode()),
+        (SOURCE, source.encode()),
+    ]
     if content_type is not None:
         headers.append((CONTENT_TYPE, content_type.encode()))
     return tuple(headers)

@@ -7,7 +7,7 @@ up: it is one more entry in a snapshot (PgQ ticks the same way). Within a window
 position, which is the order of the lock that serialises a key.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,8 +82,8 @@ class TableCapture:
     def _prepare(self, schema: str) -> None:
         conn = self._conn
         conn.adapters.register_loader("timestamptz", Int8BinaryLoader)
-        # Both ways to read are index scans; without statistics the planner may think otherwise.
-        conn.execute("SET enable_seqscan = off; SET jit = off; SET timezone = 'UTC'")
+        # Every read follows an index; without statistics the planner would rather sort the table.
+        conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
         conn.execute("SET max_parallel_workers_per_gather = 0")
         conn.execute("SET default_transaction_isolation = 'read committed'")
         conn.prepare_threshold = 1
@@ -150,7 +150,7 @@ class TableCapture:
         """End the statement under way, from another thread."""
         self._conn.cancel_safe(timeout=1)
 
-    def _one(self, query: sql.SQL | sql.Composed, params: Sequence[object] = ()) -> Row:
+    def _one(self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}) -> Row:
         row = self._conn.execute(query, params).fetchone()
         if row is None:
             msg = "a query for one row returned none"
@@ -163,37 +163,24 @@ class TableCapture:
 
         One statement has one snapshot: what it sees is what the snapshot it returns sees.
         """
-        if since.xip:
-            new = sql.SQL("(xid >= %(xmax)s::text::xid8 OR xid = ANY (%(xip)s::text[]::xid8[]))")
-        else:
-            new = sql.SQL("xid >= %(xmax)s::text::xid8")
+        # `position + 0`: sort the window, never walk the whole table along its primary key.
         query = sql.SQL(
             "WITH tick AS MATERIALIZED (SELECT count(*) AS rows,"
             " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
-            " (SELECT value FROM {events} WHERE {new} LIMIT %(small)s + 1) AS w)"
+            " (SELECT value FROM {new} LIMIT %(small)s + 1) AS w)"
             " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
             " pg_current_snapshot()::text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,"
             " NULL FROM tick"
-            " UNION ALL (SELECT {columns} FROM {events}, tick WHERE {new}"
-            " AND rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
-        ).format(events=self._events, new=new, columns=COLUMNS)
-        params = {
-            "xmax": str(since.xmax),
-            "xip": list(map(str, since.xip)),
-            "small": _SMALL,
-            "bytes": self._batch_bytes,
-        }
+            " UNION ALL (SELECT {columns} FROM {new}, tick"
+            " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
+        ).format(new=_behind(self._events, since), columns=COLUMNS)
+        params = {"small": _SMALL, "bytes": self._batch_bytes, **_params(since)}
         (mark, text, *_), *rows = self._conn.execute(query, params, binary=True).fetchall()
         return Snapshot.parse(text), rows if mark == -1 else None
 
     def _first_position(self, since: Snapshot) -> int:
-        (first,) = self._one(
-            sql.SQL(
-                "SELECT coalesce(min(position + 0), 1) FROM {} WHERE xid >= %s::text::xid8"
-                " OR xid = ANY (%s::text[]::xid8[])"
-            ).format(self._events),
-            [str(since.xmax), list(map(str, since.xip))],
-        )
+        query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
+        (first,) = self._one(query.format(_behind(self._events, since)), _params(since))
         return int(first)
 
     def _window(self, since: Snapshot, until: Snapshot, position: int) -> Iterator[Batch]:
@@ -248,16 +235,33 @@ def waiting(
     since, until = cursor.since, cursor.until
     query = sql.SQL(
         "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(appended_at)),"
-        " 0)::float8 FROM (SELECT appended_at FROM {} WHERE (xid >= %s::text::xid8"
-        " OR xid = ANY (%s::text[]::xid8[]))"
-        " AND (position > %s OR NOT pg_visible_in_snapshot(xid, %s::text::pg_snapshot))"
-        " LIMIT %s) AS waiting"
-    ).format(sql.Identifier(schema, "events"))
-    running = list(map(str, since.xip))
-    params = [str(since.xmax), running, cursor.position, str(until or since), most]
-    row = conn.execute(query, params).fetchone()
+        " 0)::float8 FROM (SELECT appended_at FROM {}"
+        " WHERE position > %(position)s"
+        " OR NOT pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
+        " LIMIT %(most)s) AS waiting"
+    ).format(_behind(sql.Identifier(schema, "events"), since))
+    place = {"position": cursor.position, "until": str(until or since), "most": most}
+    row = conn.execute(query, {**place, **_params(since)}).fetchone()
     rows, age = row if row is not None else (0, 0.0)
     return rows, max(0.0, age)
+
+
+def _behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
+    """
+    Return the rows that the statement sees and `since` does not, as a FROM item.
+
+    A row that is visible now was invisible to `since` if its transaction began later or was
+    running then. Two arms instead of an OR: each is one scan of the index on xid.
+    """
+    later = sql.SQL("SELECT * FROM {} WHERE xid >= %(xmax)s::text::xid8").format(events)
+    if not since.xip:
+        return sql.SQL("({}) AS new").format(later)
+    running = sql.SQL("SELECT * FROM {} WHERE xid = ANY (%(xip)s::text[]::xid8[])").format(events)
+    return sql.SQL("({} UNION ALL {}) AS new").format(later, running)
+
+
+def _params(since: Snapshot) -> dict[str, object]:
+    return {"xmax": str(since.xmax), "xip": [str(xid) for xid in since.xip]}
 
 
 def _size(rows: Sequence[Row]) -> int:
