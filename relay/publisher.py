@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
+from outbox.errors import BadSettings
 from relay.capture.table import Row
 from relay.errors import Fenced, Outage, RelayError, Unpublishable
 from relay.progress import Progress
@@ -80,7 +81,11 @@ class _KafkaPublisher:
         self._progress_topic, self._timeout = progress_topic, timeout
         self._grace, self._stopped = grace, stopped
         self._failure: tuple[KafkaError, Message] | None = None
-        self._producer = Producer({**properties, "on_delivery": self._reported}, logger=_log)
+        try:
+            self._producer = Producer({**properties, "on_delivery": self._reported}, logger=_log)
+        except KafkaException as error:
+            msg = f"[kafka]: {error.args[0].str()}"
+            raise BadSettings(msg) from error
 
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
@@ -197,7 +202,7 @@ class IdempotentPublisher(_KafkaPublisher):
 
 def producer_properties(
     given: Mapping[str, str], *, mode: Mode, transactional_id: str, transaction_timeout: float
-) -> dict[str, str]:
+) -> dict[str, str | bool]:
     """
     Return the producer's configuration: our defaults, `given` on top, guarantees above both.
 
@@ -217,12 +222,12 @@ def producer_properties(
         "reconnect.backoff.max.ms": "2000",
         "client.id": "dovecote-relay",
     }
-    fixed: dict[str, str] = {
+    fixed: dict[str, str | bool] = {
         "acks": "all",
         "enable.idempotence": "true",
         # librdkafka's own default differs from Java's, and a key would change its partition.
         "partitioner": "murmur2_random",
-        "delivery.report.only.error": "true",
+        "delivery.report.only.error": True,
     }
     if mode == "exactly_once":
         fixed |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout}
