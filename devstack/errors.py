@@ -1,0 +1,32 @@
+"""
+What can go wrong with the embedded servers.
+
+DovecoteError
+└── StackError               a server of the embedded stack is not as asked for
+    ├── JavaMissing          no Java >= 17 was found; the message says where one was looked for
+    ├── JarsMissing          jars could not be fetched; the message says what to do offline
+    ├── ServerFailed         a server did not start or stop; the message quotes its log
+    └── ServerNotRunning     a server was to be paused or resumed, but does not run
+"""
+
+from outbox.errors import DovecoteError
+
+
+class StackError(DovecoteError):
+    """A server of the embedded stack is not as asked for."""
+
+
+class JavaMissing(StackError):
+    """No Java of a sufficient version was found."""
+
+
+class JarsMissing(StackError):
+    """Jars could not be fetched."""
+
+
+class ServerFailed(StackError):
+    """A server did not start or stop; the message quotes its log."""
+
+
+class ServerNotRunning(StackError):
+    """A server was to be paused or resumed, but does not run."""

@@ -1,0 +1,172 @@
+"""A real Apache Kafka broker, alone in its cluster, in a folder of its own."""
+
+import base64
+import logging
+import os
+import subprocess
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from devstack.errors import ServerFailed
+from devstack.jars import kafka_broker_jars
+from devstack.java import java
+from devstack.keeper import Launch
+from devstack.places import LOOPBACK, kept_port
+from devstack.progress import Progress
+from devstack.server import Server
+
+_FORMAT_SECONDS = 60
+_LIST_TOPICS_SECONDS = 2.0
+
+SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    # One broker: nothing can be replicated.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # Few internal partitions: a broker that was killed is back sooner.
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "1",
+    # A misspelt topic is an error, not a new topic.
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    # A killed broker is let in again when its last session is over.
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    # Allocated at the start; the default is a quarter of this heap.
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+"""What the stack's Kafka differs in from the defaults."""
+
+_LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.stdout.ref = stdout
+appender.stdout.type = Console
+appender.stdout.name = stdout
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = %d %p %m (%c)%n
+"""
+
+_silent = logging.getLogger("devstack.kafka.probe")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False  # a broker that is still starting is no news
+
+
+class Kafka(Server):
+    """Kafka on a loopback port; clients begin at `bootstrap`."""
+
+    name = "Kafka"
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        temporary: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(directory, temporary=temporary)
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._progress = progress
+        self._ports: tuple[int, int] | None = None
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """The ports for clients and for the controller: chosen once, the same ever after."""
+        if self._ports is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._ports = (
+                kept_port(self.directory / "port"),
+                kept_port(self.directory / "controller-port"),
+            )
+        return self._ports
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for `bootstrap.servers`."""
+        return f"{LOOPBACK}:{self.ports[0]}"
+
+    def _prepare(self) -> Launch:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        runtime = java()
+        run = [str(runtime.executable), *runtime.options, "-cp"]
+        run.append(f"{kafka_broker_jars(self._progress)}/*")
+        properties = self.directory / "server.properties"
+        properties.write_text(self._properties())
+        logging_file = self.directory / "log4j2.properties"
+        logging_file.write_text(_LOGGING)
+        if not (self.directory / "data/meta.properties").exists():
+            self._format(run, properties)
+        return Launch(
+            argv=[
+                *run[:1],
+                "-Xmx512m",
+                f"-Dlog4j2.configurationFile={logging_file}",
+                *run[1:],
+                "kafka.Kafka",
+                str(properties),
+            ],
+            env=dict(os.environ),
+            directory=str(self.directory),
+            log=str(self.log),
+        )
+
+    def _properties(self) -> str:
+        port, controller_port = self.ports
+        settings = {
+            **self._settings,
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+            "log.dirs": str(self.directory / "data"),
+        }
+        return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+    def _format(self, run: list[str], properties: Path) -> None:
+        """Give the empty data folder a cluster id, which Kafka asks for."""
+        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        made = subprocess.run(
+            [
+                *run[:1],
+                "-XX:TieredStopAtLevel=1",  # it runs for a second: compiling is not worth it
+                *run[1:],
+                "kafka.tools.StorageTool",
+                *("format", "--ignore-formatted"),
+                f"--cluster-id={cluster}",  # it may begin with a dash
+                *("--config", str(properties)),
+            ],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_FORMAT_SECONDS,
+            check=False,
+        )
+        if made.returncode != 0:
+            msg = f"Kafka's data could not be made (exit status {made.returncode}):\n{made.stdout}"
+            raise ServerFailed(msg)
+
+    def _probe(self) -> str | None:
+        admin = AdminClient({"bootstrap.servers": self.bootstrap}, logger=_silent)
+        try:
+            metadata = admin.list_topics(timeout=_LIST_TOPICS_SECONDS)
+        except KafkaException as error:
+            return str(error)
+        return None if metadata.brokers else "the broker is not part of its cluster yet"
+
+
+def _escaped(value: str) -> str:
+    """Return `value` as a Java properties file holds it."""
+    return value.replace("\\", "\\\\")

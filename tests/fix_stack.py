@@ -1,0 +1,112 @@
+"""Fixtures that give tests their own database, topics and servers."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
+
+from devstack import Stack
+
+_ADMIN_SECONDS = 30
+
+
+class MakeTopic(Protocol):
+    """Makes a topic of a random name; `config` is the topic's, dots as underscores."""
+
+    def __call__(self, partitions: int = 1, **config: str) -> str: ...
+
+
+@pytest.fixture(scope="session")
+def stack() -> Iterator[Stack]:
+    """Servers that all tests share: make what you need in them, and never stop them."""
+    with Stack(fsync=False) as running:
+        yield running
+
+
+@pytest.fixture
+def own_stack() -> Iterator[Stack]:
+    """Servers of this test alone, which may do with them what it wants."""
+    with Stack(fsync=False) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def module_stack() -> Iterator[Stack]:
+    """Servers of this module's tests alone; each must leave them running."""
+    with Stack(fsync=False) as running:
+        yield running
+
+
+@pytest.fixture
+def database(stack: Stack) -> Iterator[str]:
+    """Connection string of a new database, which is dropped at the end."""
+    with new_database(stack) as conninfo:
+        yield conninfo
+
+
+@pytest.fixture
+def topic(stack: Stack) -> Iterator[MakeTopic]:
+    """Makes topics in the shared Kafka, which are deleted at the end."""
+    with new_topics(stack) as make:
+        yield make
+
+
+@contextmanager
+def new_database(stack: Stack) -> Iterator[str]:
+    """Give a database of a random name in `stack`, and drop it."""
+    name = f"test_{uuid4().hex}"
+    quoted = sql.Identifier(name)
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(quoted))
+    try:
+        yield make_conninfo(stack.postgres.dsn, dbname=name)
+    finally:
+        with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
+            _drop_slots(admin, name)
+            admin.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(quoted))
+
+
+def _drop_slots(admin: psycopg.Connection, database: str) -> None:
+    """Drop the database's replication slots, which FORCE leaves and which keep it."""
+    admin.execute(
+        "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
+        " WHERE database = %s AND active_pid IS NOT NULL",
+        [database],
+    )
+    admin.execute(
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = %s",
+        [database],
+    )
+
+
+@contextmanager
+def new_topics(stack: Stack) -> Iterator[MakeTopic]:
+    """Give what makes topics in `stack`, and delete those it made."""
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+    made: list[str] = []
+
+    def make(partitions: int = 1, **config: str) -> str:
+        name = f"test-{uuid4().hex}"
+        settings = {key.replace("_", "."): value for key, value in config.items()}
+        wanted = NewTopic(name, partitions, 1, config=settings)
+        admin.create_topics([wanted])[name].result(_ADMIN_SECONDS)
+        made.append(name)
+        return name
+
+    yield make
+    if made:
+        for deleted in admin.delete_topics(made).values():
+            try:
+                deleted.result(_ADMIN_SECONDS)
+            except KafkaException as error:
+                # The test may have deleted its topic itself.
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise

@@ -1,0 +1,87 @@
+"""Wait in tests for what must become true, up to a deadline."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TypeVar
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+_POLL_SECONDS = 0.02
+
+T = TypeVar("T")
+
+
+def until(predicate: Callable[[], T], *, within: float, what: str) -> T:
+    """Return the first true value of `predicate`; fail, naming `what`, after `within` seconds."""
+    deadline = time.monotonic() + within
+    pause = threading.Event()
+    while not (value := predicate()):
+        if time.monotonic() > deadline:
+            msg = f"not within {within} s: {what} (last: {value!r})"
+            raise AssertionError(msg)
+        pause.wait(_POLL_SECONDS)
+    return value
+
+
+def consume(
+    bootstrap: str,
+    topic: str,
+    *,
+    isolation: str = "read_committed",
+    within: float = 30.0,
+    start: Mapping[int, int] | None = None,
+) -> list[Message]:
+    """
+    Return all records of `topic`, up to the end of each partition as a reader sees it now.
+
+    In order within a partition. `start` gives the first offset of a partition, else its first.
+    """
+    found: list[Message] = []
+    deadline = time.monotonic() + within
+    with reader(bootstrap, isolation=isolation) as consumer:
+        metadata = consumer.list_topics(topic, timeout=within).topics[topic]
+        if metadata.error is not None:
+            raise KafkaException(metadata.error)
+        first = start or {}
+        consumer.assign(
+            [TopicPartition(topic, p, first.get(p, 0)) for p in metadata.partitions],
+        )
+        open_partitions = set(metadata.partitions)
+        while open_partitions:
+            message = consumer.poll(max(0.0, deadline - time.monotonic()))
+            if message is None:
+                msg = f"not within {within} s: the end of partitions {open_partitions} of {topic}"
+                raise AssertionError(msg)
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:
+                open_partitions.discard(message.partition())
+            elif not error.retriable() and error.code() not in _PASSING:
+                raise KafkaException(error)
+    return found
+
+
+# What a consumer says while a broker is away, and gets over by itself.
+_PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
+
+
+@contextmanager
+def reader(bootstrap: str, *, isolation: str = "read_committed") -> Iterator[Consumer]:
+    """Give a consumer of no group that tells the end of each partition."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "tests",  # asked for by the client, used for nothing
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "earliest",
+        }
+    )
+    try:
+        yield consumer
+    finally:
+        consumer.close()
