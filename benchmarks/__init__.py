@@ -1,0 +1,1 @@
+"""One command each: real servers, one JSON line a measurement."""

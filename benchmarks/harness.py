@@ -1,0 +1,105 @@
+"""What benchmarks share: servers, the relay as a process, one JSON line a measurement."""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from devstack import Stack
+from outbox import schema
+
+PARTITIONS = 4
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+def emit(bench: str, **fields: object) -> None:
+    """Print one measurement with the settings it was made under."""
+    machine = {"cores": os.cpu_count(), "load1": round(os.getloadavg()[0], 2)}
+    print(json.dumps({"bench": bench, **fields, **machine}), flush=True)
+
+
+@contextmanager
+def servers() -> Iterator[Stack]:
+    """Run Postgres (fsync and synchronous_commit on) and Kafka for one benchmark."""
+    with Stack(fsync=True, postgres={"shared_buffers": "512MB", "max_wal_size": "4GB"}) as stack:
+        yield stack
+
+
+def database(stack: Stack) -> str:
+    """Make a database of the benchmark's own, with the outbox installed; return its dsn."""
+    name = f"bench_{uuid4().hex[:12]}"
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
+        conn.execute(f'CREATE DATABASE "{name}"'.encode())
+    dsn = psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname=name)
+    with psycopg.connect(dsn) as conn:
+        schema.install(conn)
+    return dsn
+
+
+def topic(stack: Stack) -> str:
+    """Make a topic of the benchmark's own."""
+    name = f"bench-{uuid4().hex[:12]}"
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(30)
+    return name
+
+
+@contextmanager
+def relay(stack: Stack, dsn: str, **settings: str) -> Iterator[int]:
+    """Run `dovecote relay` as a process of its own and yield its pid."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "relay.toml"
+        lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
+        servers = json.dumps(stack.kafka.bootstrap)
+        config.write_text(
+            "\n".join(
+                [f"dsn = {json.dumps(dsn)}", *lines, "[kafka]", f'"bootstrap.servers" = {servers}']
+            ),
+            encoding="utf-8",
+        )
+        command = [str(Path(sys.executable).with_name("dovecote")), "relay", "-c", str(config)]
+        with (Path(folder) / "relay.log").open("wb") as log:
+            process = subprocess.Popen(command, stderr=log)
+            try:
+                yield process.pid
+            finally:
+                process.terminate()
+                status = process.wait(30)
+        if status != 0:
+            sys.exit(f"the relay ended with {status}:\n{(Path(folder) / 'relay.log').read_text()}")
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a running process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def until(done: Callable[[], bool], *, within: float, what: str, every: float = 0.01) -> None:
+    """Ask `done` every few milliseconds; give up with a clear message."""
+    deadline = time.monotonic() + within
+    while not done():
+        if time.monotonic() > deadline:
+            sys.exit(f"{what}: not within {within:g} s")
+        time.sleep(every)
+
+
+def percentiles(seconds: list[float]) -> Mapping[str, float]:
+    """Return p50, p99 and p99.9 in milliseconds."""
+    ordered = sorted(seconds)
+
+    def at(share: float) -> float:
+        return round(ordered[min(len(ordered) - 1, int(share * len(ordered)))] * 1000, 2)
+
+    return {"p50_ms": at(0.5), "p99_ms": at(0.99), "p999_ms": at(0.999)}

@@ -1,0 +1,132 @@
+"""
+How fast the relay drains a backlog: `make bench-relay_drain`.
+
+The backlog is committed before the relay starts. The clock runs from the first commit seen at the
+broker to the last, so start-up is left out, and so are the events of the first commits. A bare
+`produce()` loop over the same records is the yardstick, in the same run.
+"""
+
+import argparse
+import time
+
+import psycopg
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from benchmarks import harness
+from devstack import Stack
+from outbox import Event, write
+from outbox.envelope import encode
+from relay.publisher import producer_properties
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=600_000)
+    parser.add_argument("--size", type=int, default=200, help="bytes of each value")
+    parser.add_argument("--keys", type=int, default=5_000)
+    parser.add_argument("--modes", nargs="+", default=["exactly_once", "at_least_once"])
+    args = parser.parse_args()
+    with harness.servers() as stack:
+        for mode in args.modes:
+            produce = bare_produce(stack, args.events, args.size, args.keys)
+            drain(stack, mode, args.events, args.size, args.keys, produce)
+
+
+def events(topic: str, count: int, size: int, keys: int) -> list[Event]:
+    value = b"x" * size
+    return [
+        Event(topic=topic, type="Benched", source="/bench", key=f"key-{n % keys}", value=value)
+        for n in range(count)
+    ]
+
+
+def bare_produce(stack: Stack, count: int, size: int, keys: int) -> float:
+    """Return the rate of `produce()` and one flush, everything else done beforehand."""
+    name = harness.topic(stack)
+    records = [encode(event) for event in events(name, count, size, keys)]
+    properties = producer_properties(
+        {"bootstrap.servers": stack.kafka.bootstrap},
+        mode="at_least_once",
+        transactional_id="",
+        transaction_timeout=60,
+    )
+    producer = Producer(properties)
+    producer.list_topics(name, timeout=10)
+    began = time.monotonic()
+    for key, value, headers in records:
+        producer.produce(name, value, key, headers=headers)
+    producer.flush(60)
+    return count / (time.monotonic() - began)
+
+
+def drain(stack: Stack, mode: str, count: int, size: int, keys: int, produce: float) -> None:
+    dsn, name = harness.database(stack), harness.topic(stack)
+    fill(dsn, events(name, count, size, keys))
+    consumer = Consumer(
+        {
+            "bootstrap.servers": stack.kafka.bootstrap,
+            "group.id": "bench",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    with harness.relay(stack, dsn, name=name, mode=mode) as pid:
+        seen = [(time.monotonic(), harness.cpu_seconds(pid), 0)]
+
+        def drained() -> bool:
+            end = visible(consumer, name)
+            if end != seen[-1][2]:
+                seen.append((time.monotonic(), harness.cpu_seconds(pid), end))
+            return end >= count
+
+        harness.until(drained, within=300, what=f"{count} events drained", every=0.02)
+    (began, cpu_before, first), (ended, cpu_after, last) = seen[1], seen[-1]
+    counted = counted_records(consumer, name)
+    consumer.close()
+    if counted != count:
+        raise SystemExit(f"{counted} records are visible instead of {count}")
+    rate = (last - first) / (ended - began)
+    harness.emit(
+        "relay_drain",
+        capture="table",
+        mode=mode,
+        events=count,
+        value_bytes=size,
+        keys=keys,
+        partitions=harness.PARTITIONS,
+        events_per_s=round(rate),
+        events_per_cpu_second=round((last - first) / (cpu_after - cpu_before)),
+        produce_per_s=round(produce),
+        share_of_produce=round(rate / produce, 3),
+    )
+
+
+def fill(dsn: str, backlog: list[Event]) -> None:
+    with psycopg.connect(dsn) as conn:
+        for n in range(0, len(backlog), 1000):
+            write(conn, *backlog[n : n + 1000])
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        # What autovacuum and the checkpointer would do during the measurement, done before it.
+        conn.execute("VACUUM (ANALYZE) outbox.events")
+        conn.execute("CHECKPOINT")
+
+
+def visible(consumer: Consumer, topic: str) -> int:
+    """Return how many offsets a `read_committed` consumer could read by now."""
+    return sum(
+        consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+        for p in range(harness.PARTITIONS)
+    )
+
+
+def counted_records(consumer: Consumer, topic: str) -> int:
+    """Count the records that are there: offsets also count the transactions' markers."""
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(harness.PARTITIONS)])
+    count = 0
+    while messages := consumer.consume(50_000, timeout=1):
+        count += sum(1 for message in messages if message.error() is None)
+    return count
+
+
+if __name__ == "__main__":
+    main()
