@@ -42,8 +42,8 @@ SETTINGS: Mapping[str, str] = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     # A killed broker is let in again when its last session is over.
-    "broker.session.timeout.ms": "3000",
-    "broker.heartbeat.interval.ms": "500",
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
     # Allocated at the start; the default is a quarter of this heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }

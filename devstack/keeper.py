@@ -3,8 +3,9 @@ Run one server, and end it when the process that asked for it is gone.
 
 A program of its own, between the asking process and the server. Its standard input is a pipe from
 the asking process: first a line of JSON (`Launch`), then commands, a line each. The end of the
-pipe means that the asking process is gone, however it went, and ends the server. It answers a
-line per command; it exits when the server and all the server's children have.
+pipe means that the asking process is gone, however it went, and ends the server, unless the
+server was detached. It answers a line per command; it exits when the server and all the server's
+children have.
 
 Being the server's parent, and (on Linux) the reaper of what the server leaves behind, it never
 signals a process that is not the server's own: a process id is not used again before its parent
@@ -60,9 +61,6 @@ class Launch:
     grace: float = GRACE_SECONDS
     """Seconds between asking and killing."""
 
-    detached: bool = False
-    """Outlive the asking process."""
-
     remove: str | None = None
     """Folder to remove when the asking process is gone, with its parent once that is empty."""
 
@@ -77,6 +75,7 @@ class Keeper:
         self._launch = launch
         self._libc = libc
         self._parent = os.getppid()
+        self._detached = False
         self._kill_at: float | None = None
         self._orphaned = False
         self._server = self._start()
@@ -89,20 +88,15 @@ class Keeper:
         for number in (signal.SIGCHLD, signal.SIGTERM):
             signal.signal(number, lambda *_: None)
         self._answer(str(self._server.pid))
-        sources = [woken] if self._launch.detached else [woken, 0]
         while self._reap():
             self._kill_if_due()
-            for source in select.select(sources, [], [], _ORPHAN_CHECK_SECONDS)[0]:
-                data = os.read(source, 4096)
-                if source == woken and signal.SIGTERM in data:
-                    self._stop()
-                elif source == 0 and data:
-                    for command in data.decode().split():
-                        self._obey(command)
-                elif source == 0:
-                    sources.remove(0)
-                    self._on_orphaned()
-            if not self._launch.detached and os.getppid() != self._parent:
+            watched = [woken] if self._detached or self._orphaned else [woken, 0]
+            ready, _, _ = select.select(watched, [], [], _ORPHAN_CHECK_SECONDS)
+            if woken in ready and signal.SIGTERM in os.read(woken, 4096):
+                self._stop()
+            if 0 in ready:
+                self._listen()
+            if not self._detached and os.getppid() != self._parent:
                 self._on_orphaned()
         if self._orphaned:
             self._remove()
@@ -125,6 +119,13 @@ class Keeper:
                 preexec_fn=die_with(keeper, self._libc),  # noqa: PLW1509  # no threads here
             )
 
+    def _listen(self) -> None:
+        commands = os.read(0, 4096).decode().split()
+        if not commands:  # the other end of the pipe is gone
+            self._on_orphaned()
+        for command in commands:
+            self._obey(command)
+
     def _obey(self, command: str) -> None:
         match command:
             case "stop":
@@ -135,6 +136,8 @@ class Keeper:
                 self._signal_all(signal.SIGSTOP)
             case "resume":
                 self._signal_all(signal.SIGCONT)
+            case "detach":
+                self._detached = True
         self._answer(command)
 
     def _stop(self) -> None:

@@ -75,17 +75,12 @@ class Server(ABC):
         Raises:
             ServerFailed: it ended, or did not answer in time; the message quotes its log.
         """
-        self.launch(detached=False)
-
-    def launch(self, *, detached: bool) -> None:
-        """As `start`; a detached server outlives this process."""
         if self.running:
             return
         self._forget()
         started = self.log.stat().st_size if self.log.exists() else 0
         launch = replace(
             self._prepare(),
-            detached=detached,
             remove=str(self.directory) if self._temporary else None,
         )
         with self.log.open("ab") as log:
@@ -132,6 +127,14 @@ class Server(ABC):
         self._tell("resume")
         self._paused = False
         self._wait_until_ready(time.monotonic() + self.start_seconds, self.log.stat().st_size)
+
+    def detach(self) -> None:
+        """Let the server outlive this process, and know no more of it."""
+        if self._keeper is not None:
+            self._tell("detach")
+            # The standard library would warn that the keeper still runs, which is the purpose.
+            self._keeper.returncode = 0
+        self._forget()
 
     def __enter__(self) -> Self:
         self.start()

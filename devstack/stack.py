@@ -1,7 +1,7 @@
 """Postgres and Kafka together."""
 
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
@@ -11,6 +11,23 @@ from devstack.kafka import Kafka
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from devstack.progress import Progress
+from devstack.server import Server
+
+
+def start_together(servers: Sequence[Server]) -> None:
+    """
+    Start `servers` at the same time and wait until all answer.
+
+    Raises:
+        StackError: one did not start; the others are stopped again.
+    """
+    with ThreadPoolExecutor(max(1, len(servers))) as pool:
+        starts = [pool.submit(server.start) for server in servers]
+    failed = [error for start in starts if (error := start.exception()) is not None]
+    if failed:
+        for server in servers:
+            server.stop()
+        raise failed[0]
 
 
 class Stack:
@@ -45,21 +62,18 @@ class Stack:
             progress=progress,
         )
 
-    def start(self, *, detached: bool = False) -> None:
+    def start(self) -> None:
         """
-        Start both servers and wait until they answer; detached ones outlive this process.
+        Start both servers and wait until they answer.
 
         Raises:
             StackError: one of them did not start; neither runs then.
         """
-        servers = (self.postgres, self.kafka)
-        with ThreadPoolExecutor(len(servers)) as pool:
-            starts = [pool.submit(server.launch, detached=detached) for server in servers]
-            wait(starts)
-        failed = [error for start in starts if (error := start.exception()) is not None]
-        if failed:
+        try:
+            start_together([self.postgres, self.kafka])
+        except BaseException:
             self.stop()
-            raise failed[0]
+            raise
 
     def stop(self) -> None:
         """Stop both servers; their data goes if the folder was temporary."""
