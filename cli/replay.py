@@ -1,0 +1,48 @@
+"""`dovecote replay`: one operator over a recorded trace, without Kafka or Spark."""
+
+import os
+import sys
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def replay(
+    operator: Annotated[
+        str, typer.Argument(help="What to run: first_match, exact or latest.", show_default=False)
+    ],
+    config: Annotated[
+        Path, typer.Option(help="TOML file with an [operator] table.", show_default=False)
+    ],
+    check: Annotated[
+        bool, typer.Option("--check", help="Check the settings, and read no trace.")
+    ] = False,
+) -> None:
+    """
+    Run one operator over a recorded trace, without Kafka or Spark.
+
+    Reads the trace from standard input, one JSON object a line, and writes what becomes of each
+    record to standard output, one JSON object a line.
+
+    Example: dovecote replay first_match --config orders.toml < records.jsonl > results.jsonl
+
+    Exit status: 0 done, 1 a line of the trace is bad, 2 bad usage or settings.
+    """
+    from dedup.replay import replay as run
+    from dedup.replay import start
+    from dedup.trace import to_json
+
+    # Filters and handlers are the user's modules; those in the way of installed ones lose.
+    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
+    running = start(operator, config, environ=os.environ)
+    if check:
+        return
+    out = sys.stdout.buffer
+    with redirect_stdout(sys.stderr):  # what a handler prints is no result
+        try:
+            for line in run(running, sys.stdin.buffer):
+                out.write(to_json(line) + b"\n")
+        finally:
+            out.flush()

@@ -1,0 +1,129 @@
+"""A recorded trace, one JSON object a line: records, and how the wall clock moved."""
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic_core import from_json
+
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+
+_Number = Annotated[StrictInt, Field(ge=0)]
+_HeaderValue: TypeAlias = StrictStr | StrictInt | None
+
+
+class BadTrace(DovecoteError):
+    """A line of the trace is not what a trace is made of; the message has its number."""
+
+
+class _Line(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class Traced(_Line):
+    """A record, and when it was processed."""
+
+    topic: Annotated[StrictStr, Field(min_length=1)]
+    partition: _Number
+    offset: _Number
+    timestamp: StrictInt
+    """Event time, in milliseconds since 1970."""
+    key: StrictStr | None = None
+    value: Any = None
+    """Any JSON; null is a tombstone."""
+    headers: dict[StrictStr, _HeaderValue] | list[tuple[StrictStr, _HeaderValue]] = []
+    """An object, or a list of pairs where order or repeated names matter."""
+    arrival: StrictInt | None = None
+    """Wall clock when it was processed, in milliseconds; None: the clock did not move."""
+
+    def record(self) -> Record:
+        """Return the record as Kafka held it, its value as JSON."""
+        return Record(
+            topic=self.topic,
+            partition=self.partition,
+            offset=self.offset,
+            timestamp=self.timestamp,
+            key=None if self.key is None else self.key.encode(),
+            value=None if self.value is None else _value(self.value),
+            headers=[
+                (name, None if value is None else str(value).encode())
+                for name, value in _pairs(self.headers)
+            ],
+        )
+
+
+class Advance(_Line):
+    """The wall clock moved, and no record came."""
+
+    advance_to: StrictInt
+
+
+class End(_Line):
+    """Nothing more comes; what is not due stays open."""
+
+    end: Literal[True]
+
+
+Item: TypeAlias = Traced | Advance | End
+
+
+def read(lines: Iterable[bytes]) -> Iterator[Item]:
+    """
+    Yield what each line says; blank lines say nothing.
+
+    Raises:
+        BadTrace: a line is not JSON, lacks a field, has one too many, or comes after the end.
+    """
+    ended = False
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        if ended:
+            msg = f'line {number} of the trace comes after {{"end": true}}'
+            raise BadTrace(msg)
+        item = _item(number, line)
+        ended = isinstance(item, End)
+        yield item
+
+
+def to_json(value: object) -> bytes:
+    """
+    Return `value` as compact JSON, always the same bytes for the same value.
+
+    Raises:
+        ValueError, TypeError: JSON cannot hold it.
+    """
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode()
+
+
+def _item(number: int, line: bytes) -> Item:
+    try:
+        found = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        msg = f"line {number} of the trace is not JSON: {error}"
+        raise BadTrace(msg) from error
+    if not isinstance(found, dict):
+        msg = f"line {number} of the trace is not a JSON object"
+        raise BadTrace(msg)
+    kind = Advance if "advance_to" in found else End if "end" in found else Traced
+    try:
+        return kind.model_validate(found)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"])
+        msg = f"line {number} of the trace: {field}: {first['msg']}"
+        raise BadTrace(msg) from error
+
+
+def _value(value: object) -> bytes:
+    # 1e999 becomes Infinity here, which decoding refuses: that record's failure, not the trace's.
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def _pairs(
+    headers: dict[str, str | int | None] | list[tuple[str, str | int | None]],
+) -> Iterable[tuple[str, str | int | None]]:
+    return headers.items() if isinstance(headers, dict) else headers
