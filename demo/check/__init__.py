@@ -1,0 +1,1 @@
+"""The independent check: what must have come out, computed without any code of the pipeline."""

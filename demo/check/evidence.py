@@ -1,0 +1,193 @@
+"""Ask the witnesses: the service's log in Postgres, Kafka's topics, Spark's checkpoint."""
+
+import json
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from demo.check.records import Batch, Counts, Marker, Record, Row, Spark
+
+_DEADLINE_SECONDS = 60.0
+_POLL_SECONDS = 1.0
+
+
+class EvidenceMissing(Exception):
+    """A witness does not answer, or says what nobody understands."""
+
+
+class Where(NamedTuple):
+    """Where the witnesses are."""
+
+    dsn: str
+    bootstrap: str
+    checkpoint: Path
+    topic: str
+    """The topic that the service's events go to."""
+
+    markers: str
+    """The topic that the job's markers go to."""
+
+
+def committed(where: Where) -> list[Row]:
+    """Return what the service committed, as its own log has it."""
+    with psycopg.connect(where.dsn) as conn:
+        found = conn.execute(
+            'SELECT "row", event_id::text, type, flight, number FROM flight_ops.event_log'
+        )
+        return [Row(*fields) for fields in found]
+
+
+def records(where: Where, topic: str) -> list[Record]:
+    """
+    Return all records of `topic` that a `read_committed` consumer sees, in order by partition.
+
+    Raises:
+        EvidenceMissing: a transaction is still open, behind which there may be more.
+    """
+    # Whoever leaves a transaction open hides what comes after: only the log's true end tells.
+    with closing(_consumer(where, "read_uncommitted")) as consumer:
+        partitions = _partitions(consumer, topic)
+        ends = {
+            p: consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=_DEADLINE_SECONDS)[
+                1
+            ]
+            for p in partitions
+        }
+    with closing(_consumer(where, "read_committed")) as consumer:
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        found = _read(consumer, set(partitions))
+        reached = {
+            place.partition: place.offset
+            for place in consumer.position([TopicPartition(topic, p) for p in partitions])
+        }
+    for partition, end in ends.items():
+        if reached[partition] < end:
+            msg = (
+                f"{topic}/{partition} can be read up to {reached[partition]} of {end}: "
+                "a transaction is still open"
+            )
+            raise EvidenceMissing(msg)
+    return sorted(map(_record, found), key=lambda record: (record.partition, record.offset))
+
+
+def spark(where: Where) -> Spark:
+    """Return what the checkpoint and the markers say of the job's batches."""
+    try:
+        query = json.loads((where.checkpoint / "metadata").read_text())["id"]
+        planned = {number: _ends(where, number) for number in _numbers(where, "offsets")}
+    except (OSError, ValueError, KeyError) as error:
+        msg = f"the checkpoint {where.checkpoint} cannot be read: {error}"
+        raise EvidenceMissing(msg) from error
+    done = _numbers(where, "commits")
+    batches, start = [], dict[int, int]()
+    for number, end in sorted(planned.items()):
+        batches.append(Batch(number, start, end))
+        start = end
+    return Spark(
+        query=query,
+        batches=[batch for batch in batches if batch.number in done],
+        uncommitted=[batch.number for batch in batches if batch.number not in done],
+        markers=_markers(records(where, where.markers), where.topic),
+    )
+
+
+def _consumer(where: Where, isolation: str) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": where.bootstrap,
+            "group.id": "demo-check",  # the client wants a name; nothing is committed under it
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+        }
+    )
+
+
+def _partitions(consumer: Consumer, topic: str) -> list[int]:
+    found = consumer.list_topics(topic, timeout=_DEADLINE_SECONDS).topics[topic]
+    if found.error is not None:
+        msg = f"topic {topic}: {found.error}"
+        raise EvidenceMissing(msg)
+    return sorted(found.partitions)
+
+
+def _read(consumer: Consumer, unfinished: set[int]) -> list[Message]:
+    found: list[Message] = []
+    deadline = time.monotonic() + _DEADLINE_SECONDS
+    while unfinished:
+        if time.monotonic() > deadline:
+            msg = f"not all records came within {_DEADLINE_SECONDS} s; missing: {unfinished}"
+            raise EvidenceMissing(msg)
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            continue
+        error = message.error()
+        if error is None:
+            found.append(message)
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
+            unfinished.discard(message.partition())
+        elif not error.retriable():
+            raise KafkaException(error)
+    return found
+
+
+def _record(message: Message) -> Record:
+    key, value = message.key(), message.value()
+    headers: Sequence[tuple[str, bytes | None]] = message.headers() or ()  # type: ignore[assignment]  # a consumer gives pairs of name and bytes
+    return Record(
+        topic=message.topic(),  # type: ignore[arg-type]  # what was consumed has a place
+        partition=message.partition(),  # type: ignore[arg-type]  # likewise
+        offset=message.offset(),  # type: ignore[arg-type]  # likewise
+        key=None if key is None else key.decode(),
+        value=value or b"",
+        headers={name: text.decode() for name, text in headers if text is not None},
+    )
+
+
+def _numbers(where: Where, folder: str) -> list[int]:
+    """Return the numbers of the batches that have a file in `folder` of the checkpoint."""
+    found = (where.checkpoint / folder).glob("[0-9]*")
+    return sorted(int(file.name) for file in found if file.name.isdigit())
+
+
+def _ends(where: Where, batch: int) -> dict[int, int]:
+    """Return the offsets at which `batch` ends: a version, a line of metadata, then the source."""
+    lines = (where.checkpoint / "offsets" / str(batch)).read_text().splitlines()
+    source = json.loads(lines[2])
+    return {int(partition): end for partition, end in source[where.topic].items()}
+
+
+def _markers(found: Iterable[Record], topic: str) -> list[Marker]:
+    return [
+        Marker(
+            query=fields["query"],
+            batch=fields["batch"],
+            partition=fields["partition"],
+            partitions=fields["partitions"],
+            ranges={
+                int(partition): (first, last)
+                for partition, (first, last) in fields["ranges"].get(topic, {}).items()
+            },
+            counts=_counts(fields["counts"]),
+        )
+        for fields in (record.fields for record in found)
+    ]
+
+
+def _counts(told: Mapping[str, Any]) -> Counts:
+    skipped = told["skipped"]
+    return Counts(
+        rows=told["rows"],
+        handled=told["handled"],
+        filtered=skipped.get("filtered", 0),
+        superseded=skipped.get("superseded", 0),
+        duplicate=skipped.get("duplicate", 0),
+        retried=told["retried"],
+        dead=told["dead"],
+    )
