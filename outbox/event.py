@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeAlias
@@ -18,20 +18,22 @@ Headers: TypeAlias = tuple[tuple[str, bytes | None], ...]
 # Kafka's own rule for topic names (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 # The envelope owns these; a second copy from the caller could contradict it.
-_RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE)
+_RESERVED = re.compile(r"ce_.*|content-type|traceparent", re.IGNORECASE | re.DOTALL)
 # W3C Trace Context, version 00.
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 class Limits(NamedTuple):
     """
-    The largest key and value, in bytes, that `outbox.write` lets into the outbox.
+    The most bytes of one event that `outbox.write` lets into the outbox.
 
-    The defaults fit a broker's default `message.max.bytes` (1,048,588) with room for headers.
+    The defaults together fit a broker's default `message.max.bytes` (1,048,588).
     """
 
     key: int = 16_384
     value: int = 1_000_000
+    headers: int = 16_384
+    """Names and values of all headers, and the event's type, source and subject."""
 
 
 def new_id() -> str:
@@ -91,16 +93,18 @@ class Event:
         object.__setattr__(self, "headers", _headers(self.headers))
         _require_topic(self.topic)
         for name in ("id", "type", "source"):
-            text = getattr(self, name)
-            if not isinstance(text, str) or not text:
-                msg = f"event {name} must be a non-empty string, not {text!r}"
+            if not _text(f"event {name}", getattr(self, name)):
+                msg = f"event {name} must not be empty"
                 raise InvalidEvent(msg)
+        for name in ("subject", "content_type", "traceparent"):
+            if (text := getattr(self, name)) is not None:
+                _text(f"event {name}", text)
         if not (self.key is None or isinstance(self.key, bytes | str)):
             msg = f"event key must be bytes, str or None, not {type(self.key).__name__}"
             raise InvalidEvent(msg)
-        if self.time.tzinfo is None:
-            msg = f"event time {self.time!s} has no time zone; use datetime.now(UTC)"
-            raise InvalidEvent(msg)
+        if isinstance(self.key, str):
+            _text("event key", self.key)
+        _require_time(self.time)
         if self.traceparent is not None and not TRACEPARENT.fullmatch(self.traceparent):
             msg = f"event traceparent {self.traceparent!r} is not W3C trace context"
             raise InvalidEvent(msg)
@@ -120,7 +124,7 @@ class Event:
             case None | bytes():
                 return self.value
             case str(text):
-                return text.encode()
+                return _text("event value", text).encode()
             case value:
                 return _json(value)
 
@@ -137,35 +141,77 @@ class Event:
                 return "application/json"
 
 
-def _require_topic(topic: str) -> None:
+def _text(what: str, text: object) -> str:
+    """Return `text` if it is a string that UTF-8 can hold."""
+    if not isinstance(text, str):
+        msg = f"{what} must be a string, not {type(text).__name__}"
+        raise InvalidEvent(msg)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        msg = f"{what} {text[:80]!r} has a character that UTF-8 cannot hold (a lone surrogate)"
+        raise InvalidEvent(msg) from error
+    return text
+
+
+def _require_topic(topic: object) -> None:
     if not topic:
         msg = "event has no topic; name the Kafka topic it belongs to"
         raise InvalidEvent(msg)
-    if not _TOPIC.fullmatch(topic) or topic in {".", ".."}:
+    if not _TOPIC.fullmatch(_text("event topic", topic)) or topic in {".", ".."}:
         msg = f"event topic {topic!r} is not a Kafka topic name (letters, digits, `.`, `_`, `-`)"
         raise InvalidEvent(msg)
 
 
+def _require_time(time: object) -> None:
+    if not isinstance(time, datetime):
+        msg = f"event time must be a datetime, not {type(time).__name__}"
+        raise InvalidEvent(msg)
+    if time.utcoffset() is None:
+        msg = f"event time {time!s} has no time zone; use datetime.now(UTC)"
+        raise InvalidEvent(msg)
+    try:
+        time.astimezone(UTC)
+    except OverflowError as error:
+        msg = f"event time {time!s} lies outside the years 1 to 9999 in UTC"
+        raise InvalidEvent(msg) from error
+
+
 def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
-    pairs = []
-    for name, value in headers:
-        if not name:
+    pairs: list[tuple[str, bytes | None]] = []
+    for name, value in _pairs(headers):
+        if not _text("header name", name):
             msg = "header name must not be empty"
             raise InvalidEvent(msg)
         if _RESERVED.fullmatch(name):
             msg = f"header {name!r} belongs to the envelope; set the event's own field instead"
             raise InvalidEvent(msg)
-        if not (value is None or isinstance(value, bytes | str)):
-            msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
-            raise InvalidEvent(msg)
-        pairs.append((name, value.encode() if isinstance(value, str) else value))
+        match value:
+            case None | bytes():
+                pairs.append((name, value))
+            case str():
+                pairs.append((name, _text(f"header {name!r}", value).encode()))
+            case _:
+                msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
+                raise InvalidEvent(msg)
     return tuple(pairs)
+
+
+def _pairs(headers: Iterable[tuple[str, HeaderValue]]) -> list[tuple[str, HeaderValue]]:
+    msg = 'event headers must be (name, value) pairs, such as [("tenant", "a")]'
+    # These would unpack too, where their items have two characters.
+    if isinstance(headers, Mapping | str | bytes):
+        raise InvalidEvent(msg)
+    try:
+        return [(name, value) for name, value in headers]
+    except (TypeError, ValueError) as error:
+        raise InvalidEvent(msg) from error
 
 
 def _json(value: object) -> bytes:
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    except (TypeError, ValueError) as error:
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
         msg = f"event value cannot be written as JSON ({error}); convert it, or pass bytes"
         raise InvalidEvent(msg) from error
-    return text.encode()
