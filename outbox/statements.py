@@ -1,5 +1,6 @@
 """SQL that appends events, as values: nothing here touches a connection."""
 
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain
@@ -11,6 +12,10 @@ from psycopg import sql
 from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits
+
+# A record in one of these would be taken for Kafka's own, or for a relay's progress.
+_RESERVED_TOPIC = re.compile(r"__|dovecote\.(progress|markers)\.")
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 class Statement(NamedTuple):
@@ -41,8 +46,8 @@ def append(events: Sequence[Event], *, schema: str, limits: Limits) -> Statement
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
     """
-    rows = [_row(event, limits) for event in events]
     headers = [_stored_headers(event) for event in events]
+    rows = [_row(event, own, limits) for event, own in zip(events, headers, strict=True)]
     if len(rows) == 1:
         names, values = _split(headers[0])
         return Statement(_one(schema), [*rows[0], names or None, values or None])
@@ -53,32 +58,49 @@ def append(events: Sequence[Event], *, schema: str, limits: Limits) -> Statement
     return Statement(_many(schema), [*columns, [len(pairs) for pairs in headers], names, values])
 
 
-def _row(event: Event, limits: Limits) -> _Row:
-    key, value = event.key_bytes(), event.value_bytes()
-    for what, data, most in (("key", key, limits.key), ("value", value, limits.value)):
-        if data is not None and len(data) > most:
-            msg = (
-                f"event {event.id} ({event.type}) for topic {event.topic!r} has a {what} of "
-                f"{len(data):,} bytes, the limit is {most:,}; store the payload elsewhere and "
-                "send a reference, or raise the limit here and the broker's message.max.bytes"
-            )
-            raise InvalidEvent(msg)
-    try:
-        identity = UUID(event.id)
-    except ValueError:
-        msg = f"event id {event.id!r} is not a UUID; the outbox takes only those"
-        raise InvalidEvent(msg) from None
+def _row(event: Event, headers: Headers, limits: Limits) -> _Row:
+    key, value, media_type = event.key_bytes(), event.value_bytes(), event.media_type()
+    names = [name for name, _ in headers]
+    text = "".join([event.type, event.source, event.subject or "", media_type or "", *names])
+    size = len(text.encode()) + sum(len(data or b"") for _, data in headers)
+    _require_size(event, "key", len(key or b""), limits.key)
+    _require_size(event, "value", len(value or b""), limits.value)
+    _require_size(event, "type, source, subject and headers", size, limits.headers)
+    if "\0" in text:
+        msg = f"event {event.id} for topic {event.topic!r}: Postgres holds no text with NUL in it"
+        raise InvalidEvent(msg)
+    if _RESERVED_TOPIC.match(event.topic):
+        msg = f"event topic {event.topic!r} is Kafka's or Dovecote's own; choose another"
+        raise InvalidEvent(msg)
     return _Row(
         event.topic,
         key,
         value,
         event.type,
-        identity,
+        _identity(event),
         event.source,
         event.subject,
         event.time,
-        event.media_type(),
+        media_type,
     )
+
+
+def _require_size(event: Event, what: str, size: int, most: int) -> None:
+    if size > most:
+        msg = (
+            f"event {event.id} ({event.type[:80]}) for topic {event.topic!r}: {size:,} bytes of "
+            f"{what}, the limit is {most:,}; store the payload elsewhere and "
+            "send a reference, or raise the limit here and the broker's message.max.bytes"
+        )
+        raise InvalidEvent(msg)
+
+
+def _identity(event: Event) -> UUID:
+    # In another spelling, the database would hand back another id than it was given.
+    if not _UUID.fullmatch(event.id):
+        msg = f"event id {event.id!r} is not a UUID as RFC 9562 writes it: lower case, four dashes"
+        raise InvalidEvent(msg)
+    return UUID(event.id)
 
 
 def _stored_headers(event: Event) -> Headers:
