@@ -116,7 +116,7 @@ def decode(record: Record, *, topic_id: str | None = None) -> Event:
     `topic_id`, which survives no deletion of the topic, in the topic's place where it is known.
 
     Raises:
-        InvalidEvent: an attribute is not text, or `ce_time` is not a time.
+        InvalidEvent: an attribute is not text, or `ce_time` or the record's timestamp no time.
     """
     found = {name: _text(name, value) for name, value in record.headers if name in _ENVELOPE}
     time, trace = found.get(TIME), found.get(TRACEPARENT)
@@ -128,7 +128,7 @@ def decode(record: Record, *, topic_id: str | None = None) -> Event:
         type=found.get(TYPE) or FOREIGN_TYPE,
         source=found.get(SOURCE) or record.topic,
         subject=found.get(SUBJECT),
-        time=parse_time(time) if time else datetime.fromtimestamp(record.timestamp / 1000, UTC),
+        time=parse_time(time) if time else _timestamp(record.timestamp),
         content_type=found.get(CONTENT_TYPE),
         traceparent=trace if trace and _TRACEPARENT.fullmatch(trace) else None,
     )
@@ -219,6 +219,14 @@ def parse_time(text: str) -> datetime:
         msg = f"{TIME} {text!r} has no time zone"
         raise InvalidEvent(msg)
     return time
+
+
+def _timestamp(milliseconds: int) -> datetime:
+    try:
+        return datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (ValueError, OverflowError, OSError) as error:
+        msg = f"record timestamp {milliseconds} is not milliseconds since 1970"
+        raise InvalidEvent(msg) from error
 
 
 def _text(name: str, value: bytes | None) -> str | None:
