@@ -23,7 +23,12 @@ M = TypeVar("M", bound=BaseModel)
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
 _SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-_SECRET = re.compile(r"password|secret|token|jaas|key\.pem|credential", re.IGNORECASE)
+# Every property that librdkafka or libpq keeps out of its own logs.
+_SECRET = re.compile(
+    r"(password|secret|passphrase|key\.pem|jaas\.config|oauthbearer\.config"
+    r"|scram_(client|server)_key)$",
+    re.IGNORECASE,
+)
 
 
 class Settings(BaseModel):
@@ -44,23 +49,34 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
     """
     data = _read(file) if file is not None else {}
     origin = f"{file} and {prefix}_*" if file is not None else f"{prefix}_*"
-    for path, name in _from_environment(prefix, environ):
-        _set(data, path, {"env": name})
     try:
+        for path, name in _from_environment(prefix, environ):
+            _set(data, path, {"env": name})
         return model.model_validate(_plain(model, data, environ), context={"environ": environ})
     except ValidationError as error:
         raise BadSettings(_explain(origin, error)) from None
+    except _Impossible as error:
+        msg = f"bad settings ({origin}):\n  {error}"
+        raise BadSettings(msg) from None
+
+
+class _Impossible(Exception):
+    """A setting that cannot be brought before the model; the message begins with its path."""
 
 
 def duration(value: object) -> object:
     """Return the `timedelta` that "250ms", "60s", "3m" or "2h" stands for."""
-    if not isinstance(value, str):
+    if isinstance(value, timedelta):
         return value
-    match = _DURATION.fullmatch(value.strip())
+    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
     if match is None:
         msg = f'{value!r} is not a duration; write "250ms", "60s", "3m" or "2h"'
         raise ValueError(msg)
-    return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+    try:
+        return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
+    except OverflowError:
+        msg = f"{value!r} is too long a duration"
+        raise ValueError(msg) from None
 
 
 def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
@@ -77,6 +93,9 @@ def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
             except OSError as error:
                 msg = f"cannot read {path}: {error.strerror}"
                 raise ValueError(msg) from error
+            except UnicodeDecodeError:
+                msg = f"{path} is not UTF-8 text"
+                raise ValueError(msg) from None
         case _:
             return value, False
 
@@ -94,7 +113,7 @@ def _kafka(value: object, info: ValidationInfo) -> object:
 
 def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
     value, pointed = _resolve(given, environ)
-    if _SECRET.search(name) and not pointed and "location" not in name:
+    if _SECRET.search(name) and not pointed:
         msg = f'{name} is a secret: write {{ env = "NAME" }} or {{ file = "PATH" }} in its place'
         raise ValueError(msg)
     match value:
@@ -110,15 +129,23 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
 def _dsn(value: object, info: ValidationInfo) -> str:
     value, pointed = _resolve(value, _environ(info))
     if isinstance(value, Mapping):
-        value = make_conninfo(**{k: _property(k, v, _environ(info)) for k, v in value.items()})
-        pointed = True
+        parameters = {k: _property(k, v, _environ(info)) for k, v in value.items()}
+        try:
+            return make_conninfo(**parameters)
+        except ProgrammingError as error:
+            msg = f"libpq: {str(error).strip()}"
+            raise ValueError(msg) from None
     try:
         parts = conninfo_to_dict(str(value))
-    except ProgrammingError as error:
-        msg = f"is not a Postgres connection string ({str(error).strip()})"
+    except ProgrammingError:
+        # What libpq says of it quotes it, and it may hold a password.
+        msg = "libpq cannot read this connection string (not shown, it may hold a password)"
         raise ValueError(msg) from None
-    if "password" in parts and not pointed:
-        msg = "holds a password: use PGPASSWORD, a passfile, or { env = … } for the whole string"
+    if not pointed and (secrets := [name for name in parts if _SECRET.search(name)]):
+        msg = (
+            f"holds {', '.join(secrets)}: use PGPASSWORD, a passfile, {{ env = … }} for the whole "
+            "string, or a table in which the secret is { env = … }"
+        )
         raise ValueError(msg)
     return str(value)
 
@@ -162,29 +189,45 @@ def _from_environment(prefix: str, environ: Mapping[str, str]) -> list[tuple[lis
     ]
 
 
-def _set(data: dict[str, Any], path: list[str], value: object) -> None:
-    for part in path[:-1]:
-        data = data.setdefault(part, {})
-    data[path[-1]] = value
+def _set(data: dict[str, Any], path: list[str], value: dict[str, str]) -> None:
+    table: Any = data
+    for depth, part in enumerate(path[:-1], 1):
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict) or _is_pointer(table):
+            msg = f"{'.'.join(path[:depth])}: not a table, but {value['env']} sets a field in it"
+            raise _Impossible(msg)
+    table[path[-1]] = value
 
 
-def _plain(model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str]) -> Any:  # noqa: ANN401  # JSON-like
+def _plain(
+    model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str], *path: str
+) -> dict[str, Any]:
     """Replace pointers by their text where the field is an ordinary one."""
+    fields = {field.alias or name: field for name, field in model.model_fields.items()}
     plain: dict[str, Any] = {}
     for name, value in data.items():
-        field = model.model_fields.get(name)
+        field = fields.get(name)
         inner = field.annotation if field else None
         if field and (field.json_schema_extra or {}) == {"open": True}:
-            plain[name] = {
-                (k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()
-            }
+            plain[name] = _dotted(value)
         elif isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
-            plain[name] = _plain(inner, value, environ)
+            plain[name] = _plain(inner, value, environ, *path, name)
         elif field and field.repr and _is_pointer(value):
-            plain[name] = _literal(str(_resolve(value, environ)[0]))
+            try:
+                plain[name] = _literal(str(_resolve(value, environ)[0]))
+            except ValueError as error:
+                msg = f"{'.'.join([*path, name])}: {error}"
+                raise _Impossible(msg) from None
         else:
             plain[name] = value
     return plain
+
+
+def _dotted(value: object) -> object:
+    """Return Kafka properties with dots in the names, which variables cannot have."""
+    if not isinstance(value, dict):
+        return value
+    return {(k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()}
 
 
 def _is_pointer(value: object) -> bool:

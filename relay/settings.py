@@ -1,5 +1,6 @@
 """Settings of `dovecote relay`."""
 
+import re
 from datetime import timedelta
 from typing import Self
 
@@ -9,6 +10,8 @@ from outbox.settings import Dsn, Duration, KafkaProperties, Settings
 from relay.publisher import FIXED, Mode
 
 PREFIX = "DOVECOTE_RELAY"
+
+_TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
 class HttpSettings(Settings):
@@ -56,7 +59,7 @@ class RelaySettings(Settings):
     """The pause doubles up to this while there is nothing to do."""
 
     lease: Duration = timedelta(seconds=10)
-    """A relay that Postgres has not heard for so long loses the active role."""
+    """A relay that Postgres has not heard for so long loses the active role; at least 1s."""
 
     standby_poll: Duration = timedelta(milliseconds=500)
     """How often a standby asks for the active role."""
@@ -85,6 +88,22 @@ class RelaySettings(Settings):
     def _positive(cls, value: timedelta) -> timedelta:
         if value <= timedelta(0):
             msg = "must be longer than 0"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("lease")
+    @classmethod
+    def _worth_a_heartbeat(cls, value: timedelta) -> timedelta:
+        if value < timedelta(seconds=1):
+            msg = "must be at least 1s: every pause of a relay would cost it the active role"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("progress_topic")
+    @classmethod
+    def _topic_name(cls, value: str) -> str:
+        if not _TOPIC.fullmatch(value):
+            msg = f"{value!r} is not a Kafka topic name; set `name` (or this) to a plain word"
             raise ValueError(msg)
         return value
 
