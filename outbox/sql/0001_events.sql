@@ -7,9 +7,18 @@ CREATE TABLE {schema}.events (
     -- The relay's cursor is a pair of snapshots over this column, never `position > last`.
     xid           xid8 NOT NULL DEFAULT pg_current_xact_id(),
     appended_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
-    "time"        timestamptz NOT NULL,
+    -- What a record's `ce_time` can tell.
+    "time"        timestamptz NOT NULL CHECK (
+        "time" >= '0001-01-01 00:00:00+00' AND "time" < '10000-01-01 00:00:00+00'
+    ),
     id            uuid NOT NULL,
-    topic         text NOT NULL CHECK (topic <> ''),
+    -- Kafka's rule for names. A record in Kafka's own topics or in ours would be taken for theirs.
+    topic         text NOT NULL CHECK (
+        topic !~ '[^a-zA-Z0-9._-]' AND length(topic) BETWEEN 1 AND 249
+        AND topic NOT IN ('.', '..') AND NOT starts_with(topic, '__')
+        AND NOT starts_with(topic, 'dovecote.progress.')
+        AND NOT starts_with(topic, 'dovecote.markers.')
+    ),
     type          text NOT NULL CHECK (type <> ''),
     source        text NOT NULL CHECK (source <> ''),
     subject       text,
@@ -18,7 +27,20 @@ CREATE TABLE {schema}.events (
     value         bytea,
     header_names  text[],
     header_values bytea[],
-    CHECK (cardinality(header_names) = cardinality(header_values))
+    -- What no record can carry would hold up everything behind it.
+    CONSTRAINT events_headers_pair CHECK (
+        (header_names IS NULL) = (header_values IS NULL)
+        AND cardinality(header_names) = cardinality(header_values)
+        AND coalesce(array_ndims(header_names), 1) = 1
+        AND coalesce(array_ndims(header_values), 1) = 1
+    ),
+    CONSTRAINT events_header_names CHECK (
+        array_position(header_names, NULL) IS NULL AND array_position(header_names, '') IS NULL
+        AND NOT header_names && ARRAY[
+            'ce_id', 'ce_type', 'ce_source', 'ce_subject', 'ce_time', 'ce_specversion',
+            'content-type'
+        ]
+    )
 );
 
 CREATE INDEX events_xid ON {schema}.events (xid);
@@ -74,6 +96,22 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $append_many$
 BEGIN
+    -- unnest() would fill up what is short with NULL: a key could vanish without a word.
+    IF (cardinality(topics) = ALL (ARRAY[
+            cardinality(keys), cardinality("values"), cardinality(types), cardinality(ids),
+            cardinality(sources), cardinality(subjects), cardinality(times),
+            cardinality(content_types), coalesce(cardinality(header_counts), cardinality(topics))
+        ])) IS NOT TRUE THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'append_many: arrays of different lengths';
+    END IF;
+    IF header_counts IS NOT NULL AND (
+        SELECT (sum(own) = ALL (ARRAY[cardinality(header_names), cardinality(header_values)])
+                AND min(own) >= 0) IS NOT TRUE
+          FROM unnest(header_counts) AS own
+    ) THEN
+        RAISE invalid_parameter_value USING MESSAGE =
+            'append_many: header_counts do not add up to header_names and header_values';
+    END IF;
     IF header_counts IS NULL THEN
         INSERT INTO {schema}.events
             ("time", id, topic, type, source, subject, content_type, key, value)
