@@ -6,6 +6,7 @@ import typer
 
 from cli.init import init
 from cli.relay import relay
+from cli.replay import replay
 from cli.stack import stack
 from cli.status import status
 from outbox.errors import BadSettings, DovecoteError
@@ -21,6 +22,7 @@ app = typer.Typer(
 
 app.command()(init)
 app.command()(relay)
+app.command()(replay)
 app.command()(status)
 app.add_typer(stack)
 
