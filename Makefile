@@ -1,0 +1,63 @@
+# Every command sets up what it needs: an environment in .venv, packages, jars. Again is quick.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
+# More arguments for the command: make test ARGS='-k outbox', make demo ARGS=--json
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help setup jars demo test check bench format clean $(addprefix bench-,$(BENCHES))
+.SUFFIXES:
+# Benchmarks that run at once measure each other.
+.NOTPARALLEL:
+
+help:  ## say what there is
+	@awk 'BEGIN { FS = ":.*  ## " } /^[a-zA-Z%-]+:.*  ## / { printf "make %-12s %s\n", $$1, $$2 }' Makefile
+	@echo 'make bench-NAME   one benchmark of: $(BENCHES)'
+	@echo
+	@echo 'PYTHON=python3.12 make …  takes another Python (>= 3.11) for a new $(VENV)'
+	@echo "ARGS='…'                  goes to the command that is run"
+
+demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
+	@$(BIN)/dovecote demo $(ARGS)
+
+test: jars  ## all tests, against a real Postgres and a real Kafka
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(INSTALLED)  ## format, lint, types, imports
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(INSTALLED)  ## format, and repair what lint can repair
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(addprefix bench-,$(BENCHES))  ## every benchmark, one JSON line a measurement
+
+$(addprefix bench-,$(BENCHES)): bench-%: jars
+	@$(BIN)/python -m benchmarks.$* $(ARGS)
+
+setup: jars  ## only the environment and the jars
+
+clean:  ## remove the environment and caches; servers' data and fetched jars stay
+	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# They lie in a cache of the user's; to see that they are there takes a moment only.
+jars: $(INSTALLED)
+	@$(BIN)/python -m devstack.jars >/dev/null
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@command -v '$(PYTHON)' >/dev/null || { \
+	  echo 'Dovecote needs Python >= 3.11, and there is no $(PYTHON). Install it, or: make PYTHON=/path/to/python3' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Dovecote needs Python >= 3.11; $(PYTHON) is $$('$(PYTHON)' --version). Try: make PYTHON=python3.12" >&2; exit 1; }
+	@'$(PYTHON)' -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo '$(PYTHON) cannot make environments: its module venv or ensurepip is missing. On Debian: apt install python3-venv' >&2; exit 1; }
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
