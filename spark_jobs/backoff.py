@@ -1,0 +1,45 @@
+"""How long a failed record waits before its next attempt, and when it has had enough of them."""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from hashlib import blake2b
+
+from dedup.policies import Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Exponential waits with a ceiling; the jitter comes from the record, not from a dice."""
+
+    base: timedelta = timedelta(seconds=1)
+    """Wait after the first failure; each later wait is twice the one before."""
+
+    ceiling: timedelta = timedelta(minutes=5)
+    """Longest wait."""
+
+    max_attempts: int = 10
+    """Failures after which a record is a dead letter."""
+
+    def is_exhausted(self, attempt: int) -> bool:
+        """Tell whether a record that failed its `attempt` (from 1) has no other left."""
+        return attempt >= self.max_attempts
+
+    def wait(self, identity: Identity, *, attempt: int) -> timedelta:
+        """
+        Return how long the record waits after it failed its `attempt` (from 1).
+
+        Between half of the full wait and all of it, so that what failed together does not come
+        back together. A batch that is evaluated twice finds the same wait twice.
+        """
+        # Past 2**63 every wait is the ceiling; larger powers overflow a float.
+        full = math.ldexp(self.base.total_seconds(), min(attempt - 1, 63))
+        return timedelta(
+            seconds=min(full, self.ceiling.total_seconds()) * (1 + _fraction(identity)) / 2
+        )
+
+
+def _fraction(identity: Identity) -> float:
+    """Return a number in [0, 1) that is as good as random, and always the same for `identity`."""
+    digest = blake2b(f"{identity[1]}/{identity[0]}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64

@@ -1,0 +1,237 @@
+"""
+The rows of one shuffle partition as columns, out of the Arrow batches that Spark hands over.
+
+Row by row, Arrow's headers cost more than everything else together: ids and rounds are read from
+the flattened columns, and a row's record is put together only when somebody asks for it.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dedup.policies import Identity, runs
+from outbox.envelope import ID, ROUND, Pair, Record
+from spark_jobs.markers import Ranges
+
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+"""What a row has, in this order; `group` comes last: what rows are grouped by."""
+
+GROUP = "group"
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows in the order of group, topic, partition and offset."""
+
+    # Lists, not arrays: one element of an array costs ten times that of a list.
+    topics: list[str]
+    partitions: list[int]
+    offsets: list[int]
+    timestamps: list[int]
+    """Milliseconds since 1970."""
+    keys: list[bytes | None]
+    values: list[bytes | None]
+    groups: list[Hashable]
+    header_names: list[str]
+    header_values: list[bytes | None]
+    header_bounds: list[int]
+    """The headers of row i are those from `header_bounds[i]` up to `header_bounds[i + 1]`."""
+    identities: Sequence[Identity]
+
+    def __len__(self) -> int:
+        return len(self.topics)
+
+    def headers(self, row: int) -> list[Pair]:
+        first, last = self.header_bounds[row], self.header_bounds[row + 1]
+        return list(
+            zip(self.header_names[first:last], self.header_values[first:last], strict=True)
+        )
+
+    def record(self, row: int) -> Record:
+        return Record(
+            self.topics[row],
+            self.partitions[row],
+            self.offsets[row],
+            self.timestamps[row],
+            self.keys[row],
+            self.values[row],
+            self.headers(row),
+        )
+
+    def by_group(self) -> Iterator[list[int]]:
+        """Give the rows of each group; a row without a group is one of its own."""
+        for _, rows in runs(range(len(self)), self.groups.__getitem__):
+            yield rows
+
+    def digest(self) -> str:
+        """Return a digest of the rows' places, the same for the same rows however they came."""
+        digest = blake2b(digest_size=16)
+        names, codes = self._topics()
+        digest.update("\n".join(names).encode())
+        for column in (codes, self.partitions, self.offsets, self.timestamps):
+            digest.update(np.asarray(column, dtype="<i8").tobytes())
+        return digest.hexdigest()
+
+    def ranges(self) -> Ranges:
+        """Return the first and the last offset of each partition of each topic."""
+        names, codes = self._topics()
+        partitions, offsets = np.asarray(self.partitions), np.asarray(self.offsets)
+        ranges: dict[str, dict[int, tuple[int, int]]] = {}
+        for code, partition in np.unique(np.stack([codes, partitions]), axis=1).T.tolist():
+            found = offsets[(codes == code) & (partitions == partition)]
+            places = ranges.setdefault(names[code], {})
+            places[partition] = (int(found.min()), int(found.max()))
+        return ranges
+
+    def _topics(self) -> tuple[list[str], Array]:
+        """Return the topics in alphabetical order, and for each row its topic's place there."""
+        names = sorted(set(self.topics))
+        numbers = {name: number for number, name in enumerate(names)}
+        return names, np.asarray([numbers[topic] for topic in self.topics])
+
+
+def read(
+    batches: Iterable[pa.RecordBatch], *, topic_ids: Mapping[str, str] | None = None
+) -> Rows | None:
+    """
+    Return the rows in `batches`, or None if there are none.
+
+    Batches end anywhere: a group may begin in one and go on in the next.
+    """
+    parts = [_part(batch, topic_ids or {}) for batch in batches if batch.num_rows]
+    if not parts:
+        return None
+    starts = np.cumsum([0, *(len(part.header_names) for part in parts)])
+    bounds = [part.header_bounds + start for part, start in zip(parts, starts[:-1], strict=True)]
+    return Rows(
+        topics=_joined(part.topics for part in parts),
+        partitions=_joined(part.partitions for part in parts),
+        offsets=_joined(part.offsets for part in parts),
+        timestamps=_joined(part.timestamps for part in parts),
+        keys=_joined(part.keys for part in parts),
+        values=_joined(part.values for part in parts),
+        groups=_joined(part.groups for part in parts),
+        header_names=_joined(part.header_names for part in parts),
+        header_values=_joined(part.header_values for part in parts),
+        header_bounds=[*_joined(bounds), int(starts[-1])],
+        identities=[identity for part in parts for identity in part.identities],
+    )
+
+
+class _Part(NamedTuple):
+    """The rows of one Arrow batch."""
+
+    topics: Array
+    partitions: Array
+    offsets: Array
+    timestamps: Array
+    keys: Array
+    values: Array
+    groups: Array
+    header_names: Array
+    header_values: Array
+    header_bounds: Array
+    """Where each row's headers begin."""
+    identities: list[Identity]
+
+
+def _part(batch: pa.RecordBatch, topic_ids: Mapping[str, str]) -> _Part:
+    columns = {name: batch.column(name) for name in (*COLUMNS, GROUP)}
+    headers = columns["headers"]
+    flat = headers.flatten()  # leaves out what no row refers to
+    lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
+    parents = np.repeat(np.arange(batch.num_rows), lengths)
+    places = _Places(
+        topics=_interned(columns["topic"]),
+        partitions=columns["partition"].to_numpy(),
+        offsets=columns["offset"].to_numpy(),
+    )
+    ids = _ids(_named(flat, parents, ID), places, topic_ids)
+    rounds = _rounds(_named(flat, parents, ROUND), batch.num_rows)
+    return _Part(
+        topics=places.topics,
+        partitions=places.partitions,
+        offsets=places.offsets,
+        timestamps=_milliseconds(columns["timestamp"]),
+        keys=_objects(columns["key"]),
+        values=_objects(columns["value"]),
+        groups=_objects(columns[GROUP]),
+        header_names=_interned(flat.field("key")),
+        header_values=_objects(flat.field("value")),
+        header_bounds=np.cumsum(lengths) - lengths,
+        identities=list(zip(ids, rounds, strict=True)),
+    )
+
+
+class _Places(NamedTuple):
+    topics: Array
+    partitions: Array
+    offsets: Array
+
+
+_Named: TypeAlias = Iterable[tuple[int, bytes | None]]
+"""Rows that have a header of some name, and its value."""
+
+
+def _named(flat: pa.StructArray, parents: Array, name: str) -> _Named:
+    found = pc.equal(flat.field("key"), name).to_numpy(zero_copy_only=False)
+    values = flat.field("value").filter(pa.array(found))
+    return zip(parents[found].tolist(), values.to_pylist(), strict=True)
+
+
+def _ids(named: _Named, places: _Places, topic_ids: Mapping[str, str]) -> list[str]:
+    """Return each row's event id as `envelope.event_id` tells it."""
+    ids: list[str | None] = [None] * len(places.topics)
+    for row, value in named:
+        if value and ids[row] is None:
+            # What is not text fails when the record is decoded; as an identity it has to do.
+            ids[row] = value.decode(errors="replace")
+    if None not in ids:
+        return ids  # type: ignore[return-value]  # just looked
+    return [
+        _foreign_id(row, places, topic_ids) if found is None else found
+        for row, found in enumerate(ids)
+    ]
+
+
+def _foreign_id(row: int, places: _Places, topic_ids: Mapping[str, str]) -> str:
+    topic = places.topics[row]
+    return f"{topic_ids.get(topic, topic)}/{places.partitions[row]}/{places.offsets[row]}"
+
+
+def _rounds(named: _Named, count: int) -> list[int]:
+    rounds = [0] * count
+    for row, value in named:
+        # What is no number fails when the record is decoded.
+        rounds[row] = int(value) if value is not None and value.isdigit() else 0
+    return rounds
+
+
+def _joined(columns: Iterable[Array]) -> list[Any]:
+    return np.concatenate(list(columns)).tolist()  # type: ignore[no-any-return]  # a list it is
+
+
+def _objects(column: pa.Array) -> Array:
+    """Return a column as Python objects: bytes, strings, and None where it is null."""
+    array: Array = column.to_numpy(zero_copy_only=False)
+    return array
+
+
+def _interned(column: pa.Array) -> Array:
+    """Return a column of few distinct strings, each of which becomes one object."""
+    encoded = column.dictionary_encode()
+    distinct = np.array(encoded.dictionary.to_pylist(), dtype=object)
+    array: Array = distinct[encoded.indices.to_numpy()]
+    return array
+
+
+def _milliseconds(column: pa.Array) -> Array:
+    array: Array = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).to_numpy()
+    return array

@@ -1,0 +1,36 @@
+"""
+What can stop a Spark job.
+
+DovecoteError
+└── JobError              the base
+    ├── MarkerRefused     what earlier batches left behind is not this query's; an operator decides
+    ├── Unwritable        a record that no topic takes, not even the dead letters
+    ├── WriteFailed       Kafka did not take a batch in time; nothing of it is visible
+    └── QueryFailed       Spark ended the query; the message quotes its reason
+"""
+
+from outbox.errors import DovecoteError
+
+
+class JobError(DovecoteError):
+    """The base of what can stop a Spark job."""
+
+
+class MarkerRefused(JobError):
+    """A marker was left by another query, another partition count or other input."""
+
+
+class Unwritable(JobError):
+    """A record cannot be written to any topic; its batch is not committed, nothing is lost."""
+
+
+class WriteFailed(JobError):
+    """Kafka did not take a batch in time; the batch is not committed, nothing is lost."""
+
+
+class QueryFailed(JobError):
+    """Spark ended the query."""
+
+
+REPORTED = {kind.__name__: kind for kind in (MarkerRefused, Unwritable, WriteFailed)}
+"""What a task reports by its name, so that it arrives at the driver as it was raised."""

@@ -1,0 +1,207 @@
+"""What a marker says was committed, and what follows from it for a batch at hand."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Self, TypeAlias
+
+_FORMAT = 1
+
+Ranges: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
+"""First and last offset of a batch's rows, by topic and partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counts:
+    """What became of the rows of a batch."""
+
+    rows: int = 0
+    handled: int = 0
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Rows skipped, by kind of reason: `filtered`, `superseded`, `duplicate`, `handler`."""
+    retried: int = 0
+    dead: int = 0
+
+    def __add__(self, other: Self) -> Self:
+        kinds = sorted({*self.skipped, *other.skipped})
+        return replace(
+            self,
+            rows=self.rows + other.rows,
+            handled=self.handled + other.handled,
+            skipped={
+                kind: self.skipped.get(kind, 0) + other.skipped.get(kind, 0) for kind in kinds
+            },
+            retried=self.retried + other.retried,
+            dead=self.dead + other.dead,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn:
+    """One shuffle partition of one micro-batch of one query."""
+
+    query: str
+    """The query's id, from its checkpoint."""
+    batch: int
+    partition: int
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Marker:
+    """The record that is committed together with what one turn wrote."""
+
+    query: str
+    batch: int
+    partition: int
+    partitions: int
+    digest: str
+    """Of the rows' places: the same rows have the same digest."""
+    ranges: Ranges = field(default_factory=dict)
+    counts: Counts = Counts()
+    adopted: str | None = None
+    """The query whose marker this one took the place of."""
+
+    def encode(self) -> bytes:
+        """Return the value of the marker record."""
+        fields = {"format": _FORMAT, **asdict(self)}
+        return json.dumps(fields, separators=(",", ":")).encode()
+
+    @classmethod
+    def decode(cls, value: bytes) -> Self:
+        """
+        Return the marker that a record's value holds.
+
+        Raises:
+            ValueError: it holds none that this version understands.
+        """
+        try:
+            fields = json.loads(value)
+            if fields.pop("format") != _FORMAT:
+                msg = f"marker of another format: {value[:200]!r}"
+                raise ValueError(msg)
+            counts = Counts(**fields.pop("counts"))
+            ranges = {
+                topic: {int(p): (int(first), int(last)) for p, (first, last) in places.items()}
+                for topic, places in fields.pop("ranges").items()
+            }
+            return cls(ranges=ranges, counts=counts, **fields)
+        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+            msg = f"not a marker: {value[:200]!r}"
+            raise ValueError(msg) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Nothing of this turn is committed: write it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """All of this turn is committed: leave it."""
+
+    marker: Marker
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """Writing could repeat records, leaving it could lose some."""
+
+    reason: str
+
+
+Decision: TypeAlias = Write | Committed | Refused
+
+
+def decide(found: Marker | None, turn: Turn, *, digest: str, adopt: bool = False) -> Decision:
+    """
+    Return what to do with `turn`, whose rows have `digest`, after a marker was found.
+
+    With `adopt` what an unfit marker stands for does not count, and the turn is written.
+    """
+    if found is None:
+        return Write()
+    reason = _foreign(found, turn) or _other_input(found, turn, digest)
+    if reason is not None:
+        return Write() if adopt else Refused(reason)
+    # A later batch is committed: whoever runs this one is late, and has been replaced.
+    return Committed(found) if found.batch >= turn.batch else Write()
+
+
+def refusal(found: Marker, turn: Turn) -> str | None:
+    """Return why the query must not start with `turn` after `found`, or None if it may."""
+    if (reason := _foreign(found, turn)) is not None:
+        return reason
+    if found.batch > turn.batch:
+        return (
+            f"{_place(found)} is already at batch {found.batch}, the checkpoint only at "
+            f"{turn.batch}: an older checkpoint was put back. Put the newer one in its place, "
+            f"or {_way_out('start again from where this checkpoint is')}"
+        )
+    return None
+
+
+def half_done(found: Marker, turn: Turn) -> str | None:
+    """Return why `found` cannot even be adopted, or None if it can."""
+    if found.query != turn.query or found.partitions == turn.partitions:
+        return None
+    if found.batch < turn.batch:
+        return None
+    return (
+        f"{_place(found)} shows batch {found.batch} half written with {found.partitions} shuffle "
+        f"partitions; set `spark.shuffle_partitions` back to {found.partitions} until that "
+        "batch is finished, then change it and run once with --adopt"
+    )
+
+
+def adopt(found: Marker, turn: Turn) -> Marker:
+    """Return the marker that lets `turn` and what follows it go on in the place of `found`."""
+    return Marker(
+        query=turn.query,
+        batch=turn.batch - 1,
+        partition=found.partition,
+        partitions=turn.partitions,
+        digest="",
+        adopted=found.query,
+    )
+
+
+def kind(reason: str) -> str:
+    """Return the kind of a reason to skip: `duplicate of 42` is a `duplicate`."""
+    return reason.split(" ", 1)[0].rstrip(":")
+
+
+def _foreign(found: Marker, turn: Turn) -> str | None:
+    if found.query != turn.query:
+        return (
+            f"{_place(found)} belongs to the query {found.query}, this checkpoint's is "
+            f"{turn.query}: the checkpoint is new, or another job has the same name. Use the "
+            "old checkpoint, give this job a `spark.query` name of its own, or "
+            f"{_way_out('let this query take over')}"
+        )
+    if found.partitions != turn.partitions:
+        return (
+            f"{_place(found)} was written with {found.partitions} shuffle partitions, now there "
+            f"are {turn.partitions}. Set `spark.shuffle_partitions` back to {found.partitions}, "
+            f"or {_way_out('go on with the new count')}"
+        )
+    return None
+
+
+def _other_input(found: Marker, turn: Turn, digest: str) -> str | None:
+    if found.batch != turn.batch or found.digest == digest:
+        return None
+    return (
+        f"{_place(found)} shows batch {found.batch} written from other rows "
+        f"({found.ranges or 'none'}) than it has now: the checkpoint was changed by hand, or a "
+        "topic was compacted, trimmed or made anew in between. "
+        f"Put the checkpoint back, or {_way_out('write the batch as it is now')}"
+    )
+
+
+def _place(found: Marker) -> str:
+    return f"marker partition {found.partition}"
+
+
+def _way_out(what: str) -> str:
+    return f"run once with --adopt to {what} (records of its first batch may appear twice)"

@@ -1,0 +1,221 @@
+"""Settings of `dovecote spark dedup`: one TOML file, one query."""
+
+import json
+from datetime import timedelta
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import Field, field_validator, model_validator
+
+from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
+from outbox.settings import Duration, KafkaProperties, Settings, duration
+from spark_jobs.backoff import Backoff
+from spark_jobs.kafka_options import FIXED
+from spark_jobs.outgoing import Topics
+
+PREFIX = "DOVECOTE_SPARK"
+
+_SOURCE_FIXED = {
+    "subscribe": "topics",
+    "startingoffsets": "starting_offsets",
+    "maxoffsetspertrigger": "max_offsets_per_trigger",
+}
+_SOURCE_KEPT = {"assign", "subscribepattern", "includeheaders", "kafka.isolation.level"}
+_CONF_FIXED = {
+    "spark.speculation": "a second copy of a task would handle its records twice",
+    "spark.sql.adaptive.enabled": "it changes shuffle partitions from batch to batch",
+    "spark.sql.streaming.checkpointLocation": "set `spark.checkpoint` instead",
+    "spark.master": "set `spark.master` in its own field",
+}
+
+
+TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
+
+
+class SourceSettings(Settings):
+    """What is read, by Spark's own Kafka source, always `read_committed`."""
+
+    topics: Annotated[tuple[TopicName, ...], Field(min_length=1)]
+    """Topics to read."""
+
+    starting_offsets: str = "earliest"
+    """Where a new checkpoint begins: `earliest`, `latest`, or Spark's JSON of offsets."""
+
+    max_offsets_per_trigger: int = Field(default=100_000, ge=1)
+    """Most rows in one micro-batch. A shuffle partition's share of it is held in memory."""
+
+    options: KafkaProperties = Field(
+        default_factory=dict, repr=False, json_schema_extra={"open": True}
+    )
+    """Further options of Spark's Kafka source; `kafka.…` goes to the Java client."""
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _known_offsets(cls, text: str) -> str:
+        if text not in {"earliest", "latest"}:
+            try:
+                json.loads(text)
+            except json.JSONDecodeError as error:
+                msg = f'must be "earliest", "latest" or JSON ({{"topic": {{"0": 42}}}}): {error}'
+                raise ValueError(msg) from None
+        return text
+
+    @field_validator("options")
+    @classmethod
+    def _leave_ours_alone(cls, options: dict[str, str]) -> dict[str, str]:
+        for name in options:
+            if name.lower() in _SOURCE_FIXED:
+                msg = f"{name}: set `source.{_SOURCE_FIXED[name.lower()]}` instead"
+                raise ValueError(msg)
+            if name.lower() in _SOURCE_KEPT:
+                msg = f"{name} cannot be set: exactly once rests on it"
+                raise ValueError(msg)
+        return options
+
+
+class OutputSettings(Settings):
+    """What is written. A record never says where it goes; only this table does."""
+
+    topic: TopicName
+    """What was handled."""
+
+    retry_topic: TopicName
+    """What failed and has attempts left, and what asked to come again."""
+
+    dead_letter_topic: TopicName
+    """What failed for good, or too often."""
+
+
+class RetrySettings(Settings):
+    """How long a failed record waits, and how often."""
+
+    max_attempts: int = Field(default=10, ge=1)
+    """Attempts before a record is a dead letter."""
+
+    base: Duration = timedelta(seconds=1)
+    """Wait after the first failure; doubles with each."""
+
+    ceiling: Duration = timedelta(minutes=5)
+    """Longest wait."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if not timedelta(0) < self.base <= self.ceiling:
+            msg = f"need 0 < base <= ceiling, not base={self.base}, ceiling={self.ceiling}"
+            raise ValueError(msg)
+        return self
+
+
+class SparkSettings(Settings):
+    """The streaming query, and the Spark it runs on."""
+
+    query: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")]
+    """Its name: part of the transactional ids and of the marker topic. One query, one name."""
+
+    checkpoint: str = Field(min_length=1)
+    """Where Spark keeps the query's progress: a folder, or a URL the cluster can write."""
+
+    shuffle_partitions: int = Field(default=4, ge=1, le=10_000)
+    """Tasks per batch that handle and write. Changing it later needs one run with --adopt."""
+
+    trigger: str = "1s"
+    """Pause between the starts of two batches, or `available_now`: end when all is read."""
+
+    master: str | None = None
+    """Where Spark runs (default `local[*]`); spark-submit decides for itself."""
+
+    conf: dict[str, str] = Field(default_factory=dict)
+    """Any other Spark configuration."""
+
+    @field_validator("trigger")
+    @classmethod
+    def _is_trigger(cls, text: str) -> str:
+        if text != "available_now":
+            duration(text)
+        return text
+
+    @field_validator("conf")
+    @classmethod
+    def _leave_guarantees_alone(cls, conf: dict[str, str]) -> dict[str, str]:
+        for name, reason in _CONF_FIXED.items():
+            if name in conf and conf[name].lower() != "false":
+                msg = f"{name} cannot be set: {reason}"
+                raise ValueError(msg)
+        return conf
+
+
+class DedupSettings(Settings):
+    """One deduplicating query: from topics, by a policy, to topics."""
+
+    kafka: KafkaProperties
+    """Any librdkafka property; `bootstrap.servers` at least."""
+
+    source: SourceSettings
+
+    operator: Annotated[
+        FirstMatchSettings | ExactSettings | LatestSettings, Field(discriminator="type")
+    ]
+    """The policy, its filter and its handler; the same table that `dovecote replay` reads."""
+
+    output: OutputSettings
+
+    retry: RetrySettings = RetrySettings()
+
+    spark: SparkSettings
+
+    transaction_timeout: Duration = timedelta(seconds=60)
+    """Longest the writing of one shuffle partition may take; handlers do not count."""
+
+    @field_validator("kafka")
+    @classmethod
+    def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
+        if "bootstrap.servers" not in kafka:
+            msg = '"bootstrap.servers" is missing'
+            raise ValueError(msg)
+        if fixed := sorted(FIXED & kafka.keys()):
+            msg = f"{', '.join(fixed)} cannot be set: exactly once rests on it"
+            raise ValueError(msg)
+        return kafka
+
+    @field_validator("operator")
+    @classmethod
+    def _one_key(cls, operator: PolicySettings) -> PolicySettings:
+        if operator.key != "record":
+            msg = 'key must be "record" here: Spark groups by the record\'s own key'
+            raise ValueError(msg)
+        return operator
+
+    @model_validator(mode="after")
+    def _no_loop(self) -> Self:
+        read = set(self.source.topics)
+        for topic in (self.output.topic, self.output.dead_letter_topic):
+            if topic in read:
+                msg = f"topic {topic!r} is read and written: its records would never end"
+                raise ValueError(msg)
+        if len({*self.topics_written()}) != len(self.topics_written()):
+            msg = "output, retry and dead letter topics must be three different ones"
+            raise ValueError(msg)
+        return self
+
+    def topics_written(self) -> tuple[str, str, str]:
+        return self.output.topic, self.output.retry_topic, self.output.dead_letter_topic
+
+    def topics(self) -> Topics:
+        """Return where records go."""
+        return Topics(
+            output=self.output.topic,
+            retry=self.output.retry_topic,
+            dead_letter=self.output.dead_letter_topic,
+        )
+
+    def backoff(self) -> Backoff:
+        """Return how long failed records wait."""
+        retry = self.retry
+        return Backoff(base=retry.base, ceiling=retry.ceiling, max_attempts=retry.max_attempts)
+
+    def marker_topic(self) -> str:
+        """Return the topic that the query's markers are in."""
+        return f"dovecote.markers.{self.spark.query}"
+
+    def transactional_id(self, partition: int) -> str:
+        """Return the transactional id of whoever writes shuffle partition `partition`."""
+        return f"dovecote.{self.spark.query}.{partition}"
