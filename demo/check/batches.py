@@ -37,7 +37,7 @@ def split(records: Sequence[Record], spark: Spark) -> Inputs:
         told = marked.get(place, [])
         for batch in told:
             inputs.setdefault(batch, []).append(record)
-        if told != planned.get(place, []):
+        if len(told) != 1 or told != planned.get(place):
             notes.append(
                 f"{record.place}: in batch {told or None} by the markers, "
                 f"{planned.get(place) or None} by Spark's log"

@@ -1,0 +1,57 @@
+from dataclasses import replace
+
+import pytest
+
+from demo.check import deduplicated, published
+from demo.check.verdict import agrees, judge, numbers
+from tests.unit.demo.world import RECORDS, ROWS, SPARK, TOPICS
+
+WELL = numbers(
+    published.compare(ROWS, RECORDS),
+    deduplicated.compare(RECORDS, SPARK, TOPICS),
+    kills=2,
+    seconds=1.25,
+)
+
+
+def test_the_numbers_are_those_that_the_comparisons_found() -> None:
+    assert WELL.as_dict() == {
+        "committed": 9,
+        "published": 9,
+        "lost": 0,
+        "duplicated": 0,
+        "out_of_order": 0,
+        "dedup_expected": 3,
+        "dedup_got": 3,
+        "dedup_wrong": 0,
+        "retries": 1,
+        "dead_letters": 1,
+        "kills": 2,
+        "seconds": 1.2,
+    }
+
+
+def test_a_run_without_faults_agrees() -> None:
+    assert agrees(judge(WELL, kills=2))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("committed", 0),
+        ("published", 10),
+        ("lost", 1),
+        ("duplicated", 1),
+        ("out_of_order", 1),
+        ("dedup_expected", 0),
+        ("dedup_got", 2),
+        ("dedup_wrong", 1),
+        ("retries", 0),
+        ("dead_letters", 0),
+        ("kills", 1),
+    ],
+)
+def test_any_number_that_is_not_what_it_has_to_be_is_told(field: str, value: int) -> None:
+    lines = judge(replace(WELL, **{field: value}), kills=2)
+    assert not agrees(lines)
+    assert field in {line.what for line in lines if not line.is_right}
