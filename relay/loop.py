@@ -120,6 +120,8 @@ class Relay:
                 for batch in reader.batches(settings.batch_rows, settings.batch_bytes, stop):
                     lease.require()
                     self._publish(publisher, batch, origin)
+                    if batch.rows:
+                        stop.wait(publisher.rest())
 
     def _publish(self, publisher: Publisher, batch: Batch, origin: Origin) -> None:
         progress = at(self._settings.name, origin, batch.cursor)

@@ -27,6 +27,12 @@ _log = logging.getLogger("dovecote.relay.kafka")
 # One call into librdkafka waits at most so long, so that a stop is noticed.
 _SLICE = 1.0
 
+# A transaction that begins while the broker still writes the markers of the one before is turned
+# away, and librdkafka waits 20 ms before it asks again. A pause as long as the markers take is
+# shorter; it doubles after a collision and shrinks slowly.
+_COLLISION = 0.02
+_SHORTEST_REST, _LONGEST_REST = 0.001, 0.016
+
 _POSTGRES_EPOCH = 946_684_800
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it
@@ -61,6 +67,9 @@ class Publisher(Protocol):
             Unpublishable: the broker refuses an event.
             Fenced: another relay has taken over.
         """
+
+    def rest(self) -> float:
+        """Return the seconds to wait before the next batch is worth beginning."""
 
     def close(self) -> None:
         """Drop what is in flight; never waits for the broker."""
@@ -151,6 +160,8 @@ class _KafkaPublisher:
 class TransactionalPublisher(_KafkaPublisher):
     """Exactly once: each batch and its progress are one Kafka transaction."""
 
+    _rest = _SHORTEST_REST
+
     def open(self) -> None:
         try:
             self._producer.init_transactions(self._timeout)
@@ -158,6 +169,7 @@ class TransactionalPublisher(_KafkaPublisher):
             raise self._explain(error.args[0], "init_transactions") from error
 
     def publish(self, rows: Iterable[Row], progress: Progress) -> None:
+        began = time.monotonic()
         try:
             self._producer.begin_transaction()
             self._produce(rows)
@@ -166,6 +178,15 @@ class TransactionalPublisher(_KafkaPublisher):
         except KafkaException as error:
             self._producer.poll(0)
             raise self._explain(error.args[0], "transaction") from error
+        collided = time.monotonic() - began > _COLLISION
+        self._rest = (
+            min(self._rest * 2, _LONGEST_REST)
+            if collided
+            else max(self._rest * 0.9, _SHORTEST_REST)
+        )
+
+    def rest(self) -> float:
+        return self._rest
 
     def _commit(self, wait: float) -> bool:
         try:
@@ -183,6 +204,9 @@ class IdempotentPublisher(_KafkaPublisher):
 
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""
+
+    def rest(self) -> float:
+        return 0.0
 
     def publish(self, rows: Iterable[Row], progress: Progress) -> None:
         try:
