@@ -37,6 +37,13 @@ class Snapshot:
     def __str__(self) -> str:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
 
+    def before(self, xmax: int) -> "Snapshot":
+        """Return what this snapshot tells of the transactions below `xmax`, and no more."""
+        if xmax >= self.xmax:
+            return self
+        running = tuple(xid for xid in self.xip if xid < xmax)
+        return Snapshot(min(running, default=xmax), xmax, running)
+
     def sees(self, xid: int) -> bool:
         """Tell whether the transaction `xid`, if it committed, is visible here."""
         return xid < self.xmax and xid not in self.xip

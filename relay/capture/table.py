@@ -5,6 +5,10 @@ A row belongs to the window between snapshots S1 and S2 if S2 sees its transacti
 not. No gap in a sequence can lose a late commit, and a long transaction elsewhere holds nothing
 up: it is one more entry in a snapshot (PgQ ticks the same way). Within a window rows come by
 position, which is the order of the lock that serialises a key.
+
+The cursor never reaches beyond the newest transaction that it has events of. A server that crashes
+forgets the ids of transactions whose end was not yet on disk (those that rolled back, above all)
+and gives them out again: past a cursor that had seen them, their next bearers would be lost.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,6 +109,23 @@ class TableCapture:
                 "would hand out positions out of order; ALTER SEQUENCE … CACHE 1"
             )
             raise Refused(msg)
+        self._require_own_events()
+
+    def _require_own_events(self) -> None:
+        row = self._conn.execute(
+            sql.SQL(
+                "SELECT xid::text, pg_snapshot_xmax(pg_current_snapshot())::text FROM {}"
+                " WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT 1"
+            ).format(self._events)
+        ).fetchone()
+        if row is not None:
+            table = self._events.as_string()
+            msg = (
+                f"{table} holds events of transaction {row[0]}, but this server is at {row[1]}: "
+                "they come from another server's dump, and would wait until it gets there. To "
+                f"publish them now, set their xid in {table} to pg_current_xact_id()"
+            )
+            raise Refused(msg)
 
     def origin(self) -> Origin:
         """Return which database this is, as progress remembers it."""
@@ -157,7 +178,7 @@ class TableCapture:
 
     def _tick(self, since: Snapshot) -> tuple[Snapshot, list[Row] | None]:
         """
-        Take a snapshot, and read the window up to it if it is small.
+        Return where the window ends, and its rows if they are few.
 
         One statement has one snapshot: what it sees is what the snapshot it returns sees.
         """
@@ -167,14 +188,19 @@ class TableCapture:
             " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
             " (SELECT value FROM {new} LIMIT %(small)s + 1) AS w)"
             " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
-            " pg_current_snapshot()::text, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,"
-            " NULL FROM tick"
+            " pg_current_snapshot()::text, NULL, (SELECT xid::text FROM {later} AS later"
+            " ORDER BY xid DESC LIMIT 1), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM tick"
             " UNION ALL (SELECT {columns} FROM {new}, tick"
             " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
-        ).format(new=_behind(self._events, since), columns=COLUMNS)
-        params = {"small": _SMALL, "bytes": self._batch_bytes, **_params(since)}
-        (mark, text, *_), *rows = self._conn.execute(query, params, binary=True).fetchall()
-        return Snapshot.parse(text), rows if mark == -1 else None
+        ).format(new=_behind(self._events, since), later=_later(self._events), columns=COLUMNS)
+        small = min(_SMALL, self._batch_rows)
+        params = {"small": small, "bytes": self._batch_bytes, **_params(since)}
+        (mark, text, _, newest, *_), *rows = self._conn.execute(
+            query, params, binary=True
+        ).fetchall()
+        snapshot = Snapshot.parse(text)
+        end = snapshot.before(since.xmax if newest is None else int(newest) + 1)
+        return end, rows if mark == -1 else None
 
     def _first_position(self, since: Snapshot) -> int:
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
@@ -245,11 +271,19 @@ def _behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     A row that is visible now was invisible to `since` if its transaction began later or was
     running then. Two arms instead of an OR: each is one scan of the index on xid.
     """
-    later = sql.SQL("SELECT * FROM {} WHERE xid >= %(xmax)s::text::xid8").format(events)
     if not since.xip:
-        return sql.SQL("({}) AS new").format(later)
+        return sql.SQL("{} AS new").format(_later(events))
     running = sql.SQL("SELECT * FROM {} WHERE xid = ANY (%(xip)s::text[]::xid8[])").format(events)
-    return sql.SQL("({} UNION ALL {}) AS new").format(later, running)
+    return sql.SQL("({} UNION ALL {}) AS new").format(_later(events), running)
+
+
+def _later(events: sql.Identifier) -> sql.Composed:
+    """Return the rows whose transactions began behind the parameter `xmax`."""
+    # The other end keeps out rows that were restored from another server, and scans no more.
+    return sql.SQL(
+        "(SELECT * FROM {} WHERE xid >= %(xmax)s::text::xid8"
+        " AND xid < pg_snapshot_xmax(pg_current_snapshot()))"
+    ).format(events)
 
 
 def _params(since: Snapshot) -> dict[str, object]:
