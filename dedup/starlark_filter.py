@@ -26,6 +26,8 @@ Fields: TypeAlias = frozenset[str] | None
 # for about 50 ms. Counted, not timed: the same filter must decide the same on any machine.
 _CHECKS = 1000
 _CALL_DEPTH = 50
+# The last two are Python's way to say that parentheses, or operators, nest too deeply.
+_UNREADABLE = (starlark.StarlarkError, SyntaxError, ValueError, RecursionError, MemoryError)
 _STRAIGHT = starlark.EvalOptions(max_callstack_size=_CALL_DEPTH)
 # On a value they would see the methods of a dict, not the fields of the object.
 _MISLEADING = frozenset({"hasattr", "getattr", "dir"})
@@ -47,10 +49,11 @@ def compile_expression(text: str) -> Callable[[Event], bool]:
     """
     tree = _parse(text)
     reads = {name: fields for name, fields in _reads(tree).items() if fields != frozenset()}
-    source = f"def passes({', '.join(reads)}):\n    return bool({ast.unparse(tree)})\n"
     try:
-        module = _module(source)
-    except starlark.StarlarkError as error:
+        module = _module(
+            f"def passes({', '.join(reads)}):\n    return bool({ast.unparse(tree)})\n"
+        )
+    except _UNREADABLE as error:
         raise _not_a_filter(text, error) from error
     readers = tuple(_READERS[name](fields) for name, fields in reads.items())
     can_loop = any(isinstance(node, ast.comprehension | ast.Lambda) for node in ast.walk(tree))
@@ -81,8 +84,9 @@ def _parse(text: str) -> ast.Expression:
         starlark.parse("filter", source)
         with warnings.catch_warnings():  # Python's advice on `x in (1)` is not for Starlark
             warnings.simplefilter("ignore")
-            tree = ast.parse(source, mode="eval")
-    except (starlark.StarlarkError, SyntaxError, ValueError) as error:
+            parsed = ast.parse(source, mode="eval")
+        tree: ast.Expression = _Subscripts().visit(parsed)
+    except _UNREADABLE as error:
         raise _not_a_filter(text, error) from error
     if isinstance(tree.body, ast.Tuple):
         msg = f"filter {text!r} is empty, or ends in a comma, or lists several; join them by `and`"
@@ -91,7 +95,7 @@ def _parse(text: str) -> ast.Expression:
         if isinstance(node, ast.Name) and node.id in _MISLEADING:
             msg = f'filter {text!r}: write `"name" in value` or `value.get("name")`, not {node.id}'
             raise BadSettings(msg)
-    return _Subscripts().visit(tree)  # type: ignore[no-any-return]  # an Expression stays one
+    return tree
 
 
 class _Subscripts(ast.NodeTransformer):

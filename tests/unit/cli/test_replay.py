@@ -1,0 +1,128 @@
+"""`dovecote replay` as a person runs it: a process, its streams, its exit status."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+RULES = """
+def settle(event):
+    print("settling", event.key)
+    if event.value["amount"] == 13:
+        raise LookupError("unlucky")
+"""
+
+CONFIG = """
+[operator]
+filter = "value.amount > 0"
+handler = "rules:settle"
+batch_size = 2
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A directory with the user's rules, and settings that name them."""
+    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "orders.toml").write_text(CONFIG)
+    return tmp_path
+
+
+def dovecote(
+    place: Path, *arguments: str, trace: bytes = b"", environ: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [Path(sys.executable).with_name("dovecote"), "replay", *arguments],
+        input=trace,
+        cwd=place,
+        env=environ,
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+
+def line(offset: int, amount: object, key: str = "straße") -> bytes:
+    record = {"topic": "orders", "partition": 0, "offset": offset, "timestamp": offset}
+    return json.dumps(record | {"key": key, "value": {"amount": amount}}).encode() + b"\n"
+
+
+TRACE = line(0, 13) + line(1, 5) + line(2, 0)
+
+
+def test_results_go_to_standard_output_one_a_line_and_status_is_0(place: Path) -> None:
+    ran = dovecote(place, "first_match", "--config", "orders.toml", trace=TRACE)
+    assert ran.returncode == 0
+    assert ran.stdout.decode().splitlines() == [
+        (
+            '{"kind":"error","key":"straße","at":0,"topic":"orders","partition":0,"offset":0,'
+            '"id":"orders/0/0","round":0,"reason":"LookupError: unlucky","goes_to":"retry"}'
+        ),
+        (
+            '{"kind":"result","key":"straße","at":0,"topic":"orders","partition":0,"offset":1,'
+            '"id":"orders/0/1","round":0,"value":{"amount":5}}'
+        ),
+        (
+            '{"kind":"skip","key":"straße","at":0,"topic":"orders","partition":0,"offset":2,'
+            '"id":"orders/0/2","round":0,"reason":"filtered"}'
+        ),
+    ]
+
+
+def test_what_a_handler_prints_is_no_result(place: Path) -> None:
+    ran = dovecote(place, "first_match", "--config", "orders.toml", trace=TRACE)
+    assert ran.stderr.decode().splitlines() == ["settling straße"] * 2
+
+
+def test_the_same_trace_gives_the_same_bytes_in_any_environment(place: Path) -> None:
+    runs = [
+        dovecote(
+            place, "exact", "--config", "orders.toml", trace=TRACE * 3, environ=environ
+        ).stdout
+        for environ in (
+            {"PYTHONHASHSEED": "1", "PYTHONIOENCODING": "utf-8"},
+            {"PYTHONHASHSEED": "2", "LC_ALL": "C", "PYTHONIOENCODING": "utf-8"},
+        )
+    ]
+    assert runs[0] == runs[1] != b""
+
+
+def test_a_bad_line_stops_the_replay_with_its_number_and_status_1(place: Path) -> None:
+    trace = TRACE + b'{"topic": "orders"}\n' + TRACE
+    ran = dovecote(place, "first_match", "--config", "orders.toml", trace=trace)
+    assert ran.returncode == 1
+    assert b"dovecote: line 4 of the trace: partition: Field required" in ran.stderr
+    # The full batch before it stands, whole; of the one the line broke into, nothing is told.
+    assert [json.loads(told)["offset"] for told in ran.stdout.splitlines()] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["pairs", "--config", "orders.toml"], "there are first_match, exact, latest"),
+        (["exact", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
+        (["exact", "--config", "latest.toml"], 'type is "latest" here, but exact was asked for'),
+        (["exact"], "--config"),
+        ([], "operator"),
+    ],
+)
+def test_bad_usage_and_bad_settings_have_status_2_and_say_why(
+    place: Path, arguments: list[str], says: str
+) -> None:
+    (place / "latest.toml").write_text('[operator]\ntype = "latest"\n')
+    ran = dovecote(place, *arguments, trace=TRACE)
+    assert ran.returncode == 2
+    assert says in ran.stderr.decode()
+    assert ran.stdout == b""
+
+
+def test_check_reads_the_settings_and_no_trace(place: Path) -> None:
+    ran = dovecote(place, "latest", "--config", "orders.toml", "--check", trace=b"not a trace")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, b"", b"")
+
+
+def test_help_shows_an_example(place: Path) -> None:
+    shown = " ".join(dovecote(place, "--help").stdout.decode().split())
+    assert "dovecote replay first_match --config orders.toml < records.jsonl" in shown
