@@ -7,6 +7,7 @@ import typer
 from cli.init import init
 from cli.relay import relay
 from cli.replay import replay
+from cli.spark import app as spark
 from cli.stack import stack
 from cli.status import status
 from outbox.errors import BadSettings, DovecoteError
@@ -24,6 +25,7 @@ app.command()(init)
 app.command()(relay)
 app.command()(replay)
 app.command()(status)
+app.add_typer(spark, name="spark")
 app.add_typer(stack)
 
 

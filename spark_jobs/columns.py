@@ -5,7 +5,7 @@ Row by row, Arrow's headers cost more than everything else together: ids and rou
 the flattened columns, and a row's record is put together only when somebody asks for it.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, NamedTuple, TypeAlias
@@ -19,16 +19,14 @@ from outbox.envelope import ID, ROUND, Pair, Record
 from spark_jobs.markers import Ranges
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""What a row has, in this order; `group` comes last: what rows are grouped by."""
-
-GROUP = "group"
+"""What a row has."""
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows in the order of group, topic, partition and offset."""
+    """Rows in the order of key, topic, partition and offset."""
 
     # Lists, not arrays: one element of an array costs ten times that of a list.
     topics: list[str]
@@ -38,7 +36,6 @@ class Rows:
     """Milliseconds since 1970."""
     keys: list[bytes | None]
     values: list[bytes | None]
-    groups: list[Hashable]
     header_names: list[str]
     header_values: list[bytes | None]
     header_bounds: list[int]
@@ -65,9 +62,9 @@ class Rows:
             self.headers(row),
         )
 
-    def by_group(self) -> Iterator[list[int]]:
-        """Give the rows of each group; a row without a group is one of its own."""
-        for _, rows in runs(range(len(self)), self.groups.__getitem__):
+    def by_key(self) -> Iterator[list[int]]:
+        """Give the rows of each key; a row without a key is alone."""
+        for _, rows in runs(range(len(self)), self.keys.__getitem__):
             yield rows
 
     def digest(self) -> str:
@@ -103,7 +100,7 @@ def read(
     """
     Return the rows in `batches`, or None if there are none.
 
-    Batches end anywhere: a group may begin in one and go on in the next.
+    Batches end anywhere: a key may begin in one and go on in the next.
     """
     parts = [_part(batch, topic_ids or {}) for batch in batches if batch.num_rows]
     if not parts:
@@ -117,7 +114,6 @@ def read(
         timestamps=_joined(part.timestamps for part in parts),
         keys=_joined(part.keys for part in parts),
         values=_joined(part.values for part in parts),
-        groups=_joined(part.groups for part in parts),
         header_names=_joined(part.header_names for part in parts),
         header_values=_joined(part.header_values for part in parts),
         header_bounds=[*_joined(bounds), int(starts[-1])],
@@ -134,7 +130,6 @@ class _Part(NamedTuple):
     timestamps: Array
     keys: Array
     values: Array
-    groups: Array
     header_names: Array
     header_values: Array
     header_bounds: Array
@@ -143,7 +138,7 @@ class _Part(NamedTuple):
 
 
 def _part(batch: pa.RecordBatch, topic_ids: Mapping[str, str]) -> _Part:
-    columns = {name: batch.column(name) for name in (*COLUMNS, GROUP)}
+    columns = {name: batch.column(name) for name in COLUMNS}
     headers = columns["headers"]
     flat = headers.flatten()  # leaves out what no row refers to
     lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
@@ -162,7 +157,6 @@ def _part(batch: pa.RecordBatch, topic_ids: Mapping[str, str]) -> _Part:
         timestamps=_milliseconds(columns["timestamp"]),
         keys=_objects(columns["key"]),
         values=_objects(columns["value"]),
-        groups=_objects(columns[GROUP]),
         header_names=_interned(flat.field("key")),
         header_values=_objects(flat.field("value")),
         header_bounds=np.cumsum(lengths) - lengths,

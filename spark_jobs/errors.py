@@ -5,7 +5,7 @@ DovecoteError
 └── JobError              the base
     ├── MarkerRefused     what earlier batches left behind is not this query's; an operator decides
     ├── Unwritable        a record that no topic takes, not even the dead letters
-    ├── WriteFailed       Kafka did not take a batch in time; nothing of it is visible
+    ├── KafkaUnavailable  Kafka does not answer, or did not take a batch in time
     └── QueryFailed       Spark ended the query; the message quotes its reason
 """
 
@@ -24,13 +24,13 @@ class Unwritable(JobError):
     """A record cannot be written to any topic; its batch is not committed, nothing is lost."""
 
 
-class WriteFailed(JobError):
-    """Kafka did not take a batch in time; the batch is not committed, nothing is lost."""
+class KafkaUnavailable(JobError):
+    """Kafka does not answer, or did not take a batch in time; nothing is lost."""
 
 
 class QueryFailed(JobError):
     """Spark ended the query."""
 
 
-REPORTED = {kind.__name__: kind for kind in (MarkerRefused, Unwritable, WriteFailed)}
+REPORTED = {kind.__name__: kind for kind in (MarkerRefused, Unwritable, KafkaUnavailable)}
 """What a task reports by its name, so that it arrives at the driver as it was raised."""

@@ -62,9 +62,9 @@ def evaluate(rows: Rows, operator: Operator, router: Router) -> Evaluation:
     outgoing: list[Outgoing] = []
     skipped: Counter[str] = Counter()
     handled = retried = dead = 0
-    for group in rows.by_group():
+    for of_key in rows.by_key():
         for verdict in policy(
-            group,
+            of_key,
             matches=handling.matches,
             handle=handling.handle,
             identity=rows.identities.__getitem__,

@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewPartitions, NewTopic
 
 from outbox.errors import BadSettings
 from spark_jobs import kafka_options
-from spark_jobs.errors import MarkerRefused, WriteFailed
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.markers import Marker
 
 # With another's open transaction in it, a partition hides what is committed: hence one each. Small
@@ -77,7 +77,7 @@ class MarkerTopic:
         while self.partitions() < wanted:
             if time.monotonic() > deadline:
                 msg = f"marker topic {self.name} was made, but its partitions do not appear"
-                raise WriteFailed(msg)
+                raise KafkaUnavailable(msg)
 
     def _require_compaction(self) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self.name)
@@ -98,7 +98,7 @@ class MarkerTopic:
         up to the first transaction that is open.
 
         Raises:
-            WriteFailed: the broker does not answer in time.
+            KafkaUnavailable: the broker does not answer in time.
             MarkerRefused: a marker cannot be understood.
         """
         try:
@@ -106,7 +106,7 @@ class MarkerTopic:
             found = self._read(ends)
         except KafkaException as error:
             msg = f"marker topic {self.name}: {error.args[0].str()}"
-            raise WriteFailed(msg) from error
+            raise KafkaUnavailable(msg) from error
         try:
             return {partition: Marker.decode(value) for partition, value in found.items()}
         except ValueError as error:
@@ -171,7 +171,7 @@ class MarkerTopic:
                     f"marker topic {self.name}: at offset {position} of {end} in partition "
                     f"{place.partition} after {self._timeout:g} s"
                 )
-                raise WriteFailed(msg)
+                raise KafkaUnavailable(msg)
         return found
 
     def _admin(self) -> AdminClient:

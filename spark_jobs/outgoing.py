@@ -130,15 +130,16 @@ class Router:
     def _at(self, after: timedelta) -> int:
         return self.now + round(after.total_seconds() * 1000)
 
-    def unwritable(self, outgoing: Outgoing, identity: Identity, error: str) -> Outgoing:
+    def unwritable(self, outgoing: Outgoing, error: str) -> Outgoing:
         """
         Return the dead letter in the place of a record that its topic can never take.
 
         Without the value and the headers that made it so; its origin says where they are.
         """
-        record = outgoing.origin._replace(value=None, headers=[])
-        dead = self._dead(record, identity, _delivery(outgoing.origin), error)
-        return dead._replace(origin=outgoing.origin)
+        origin = outgoing.origin
+        record = origin._replace(value=None, headers=[(envelope.ID, _id(origin).encode())])
+        dead = self._dead(record, ("", 0), _delivery(origin), error)
+        return dead._replace(origin=origin)
 
 
 def encode_output(event: Event, number: int, output: Output) -> Encoded:
@@ -178,6 +179,13 @@ def _delivery(record: Record) -> Delivery:
         return envelope.delivery(record)
     except InvalidEvent:
         return Delivery()
+
+
+def _id(record: Record) -> str:
+    try:
+        return envelope.event_id(record)
+    except InvalidEvent:
+        return _place(record)
 
 
 def _place(record: Record) -> str:

@@ -4,7 +4,7 @@ import json
 from datetime import timedelta
 from typing import Annotated, Self, TypeAlias
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.settings import Duration, KafkaProperties, Settings, duration
@@ -142,6 +142,10 @@ class SparkSettings(Settings):
                 raise ValueError(msg)
         return conf
 
+    def pause(self) -> timedelta:
+        """Return the time from the start of one batch to that of the next."""
+        return TypeAdapter(Duration).validate_python(self.trigger)
+
 
 class DedupSettings(Settings):
     """One deduplicating query: from topics, by a policy, to topics."""
@@ -216,6 +220,6 @@ class DedupSettings(Settings):
         """Return the topic that the query's markers are in."""
         return f"dovecote.markers.{self.spark.query}"
 
-    def transactional_id(self, partition: int) -> str:
-        """Return the transactional id of whoever writes shuffle partition `partition`."""
-        return f"dovecote.{self.spark.query}.{partition}"
+    def transactional_id(self) -> str:
+        """Return what the transactional ids of the query's shuffle partitions begin with."""
+        return f"dovecote.{self.spark.query}"

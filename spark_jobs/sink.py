@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
 
-from spark_jobs.errors import MarkerRefused, Unwritable, WriteFailed
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused, Unwritable
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.markers import Committed, Counts, Marker, Ranges, Refused, Turn, decide
@@ -85,7 +85,7 @@ def settle(
     Raises:
         MarkerRefused: the marker found is not this turn's.
         Unwritable: even the dead letter topic refuses a record.
-        WriteFailed: Kafka did not take the turn in time; none of it is visible.
+        KafkaUnavailable: Kafka did not take the turn in time; none of it is visible.
     """
     attempt = _Attempt(turn, rows, config, adopt=adopt)
     retrying = Retrying(
@@ -105,7 +105,7 @@ def settle(
             f"{_TRIES} tries ({error}). Nothing of it is visible; the job goes on from here when "
             "it is started again"
         )
-        raise WriteFailed(msg) from error
+        raise KafkaUnavailable(msg) from error
 
 
 class _Attempt:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from spark_jobs import kafka_options
-from spark_jobs.errors import JobError, WriteFailed
+from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.markers import Marker
 from spark_jobs.outgoing import Outgoing
@@ -87,7 +87,7 @@ class Writer:
         self._call(self._producer.init_transactions, "fence older writers")
         try:
             found = self._topic.read([self._partition], fenced=True)
-        except WriteFailed as error:
+        except KafkaUnavailable as error:
             raise NotCommitted(str(error)) from error
         self.marker = found.get(self._partition)
 

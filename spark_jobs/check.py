@@ -1,0 +1,144 @@
+"""See, before anything runs, whether a job could."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from outbox.errors import BadSettings, DovecoteError
+from spark_jobs import kafka_options, markers
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused
+from spark_jobs.evaluation import load
+from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.settings import DedupSettings
+
+_SECONDS = 10.0
+
+
+class Finding(NamedTuple):
+    """One thing looked at; `problem` is None where it is as it must be."""
+
+    what: str
+    problem: str | None
+
+
+def check(settings: DedupSettings) -> Iterator[Finding]:
+    """Yield what was looked at; changes nothing anywhere, and needs no Spark."""
+    marker_topic = settings.marker_topic()
+    looks: tuple[tuple[str, Callable[[DedupSettings], None]], ...] = (
+        ("filter and handler", lambda given: _forget(load(given.operator))),
+        ("source options", lambda given: _forget(_source(given))),
+        ("checkpoint", _checkpoint),
+        ("topics", _topics),
+        (f"marker topic {marker_topic}", _marker_topic),
+        ("markers", _markers),
+    )
+    for what, look in looks:
+        try:
+            look(settings)
+        except DovecoteError as error:
+            yield Finding(what, str(error))
+        else:
+            yield Finding(what, None)
+
+
+def _forget(_: object) -> None:
+    """Take no interest in a result whose making was the check."""
+
+
+def _source(settings: DedupSettings) -> dict[str, str]:
+    return kafka_options.source(settings.kafka, settings.source.options)
+
+
+def _topics(settings: DedupSettings) -> None:
+    admin = AdminClient({**kafka_options.client(settings.kafka), "log_level": 0})
+    try:
+        there = admin.list_topics(timeout=_SECONDS).topics
+    except KafkaException as error:
+        msg = f"{settings.kafka['bootstrap.servers']}: {error.args[0].str()}"
+        raise KafkaUnavailable(msg) from error
+    wanted = (*settings.source.topics, *settings.topics_written())
+    if missing := [topic for topic in wanted if topic not in there]:
+        msg = f"no such topic: {', '.join(dict.fromkeys(missing))}"
+        raise BadSettings(msg)
+
+
+def _marker_topic(settings: DedupSettings) -> None:
+    topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
+    topic.ensure(settings.spark.shuffle_partitions, dry_run=True)
+
+
+def _checkpoint(settings: DedupSettings) -> None:
+    """Refuse a folder that is something else; what a URL names only the cluster can tell."""
+    folder = _local(settings.spark.checkpoint)
+    if folder is None:
+        return
+    if not folder.exists():
+        parent = next(above for above in folder.absolute().parents if above.exists())
+        if not os.access(parent, os.W_OK):
+            msg = f"{folder} cannot be made: {parent} is not writable"
+            raise BadSettings(msg)
+    elif not folder.is_dir():
+        msg = f"{folder} is not a folder"
+        raise BadSettings(msg)
+    elif query_id(folder) is None and any(folder.iterdir()):
+        msg = (
+            f"{folder} holds files, but no checkpoint of a query; give the job a folder of its own"
+        )
+        raise BadSettings(msg)
+
+
+def _markers(settings: DedupSettings) -> None:
+    """Refuse markers that would stop the query, as far as the checkpoint can be read here."""
+    folder = _local(settings.spark.checkpoint)
+    if folder is None:
+        return
+    topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
+    try:
+        found = topic.read(range(topic.partitions()), fenced=False)
+    except KafkaException as error:
+        msg = f"{topic.name}: {error.args[0].str()}"
+        raise KafkaUnavailable(msg) from error
+    turn = markers.Turn(
+        query=query_id(folder) or "(a new one)",
+        batch=next_batch(folder),
+        partition=0,
+        partitions=settings.spark.shuffle_partitions,
+    )
+    for marker in found.values():
+        if (reason := markers.refusal(marker, turn)) is not None:
+            raise MarkerRefused(reason)
+
+
+def query_id(checkpoint: Path) -> str | None:
+    """Return the id of the query that a checkpoint belongs to; None: it belongs to none yet."""
+    try:
+        text = (checkpoint / "metadata").read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+    return str(json.loads(text)["id"])
+
+
+def next_batch(checkpoint: Path) -> int:
+    """Return the number of the batch that a query with this checkpoint begins with."""
+    planned, done = (_numbers(checkpoint / log) for log in ("offsets", "commits"))
+    newest = max(planned, default=-1)
+    return newest + 1 if newest in done or newest < 0 else newest
+
+
+def _numbers(log: Path) -> set[int]:
+    return (
+        {int(file.name) for file in log.iterdir() if file.name.isdigit()}
+        if log.is_dir()
+        else set()
+    )
+
+
+def _local(checkpoint: str) -> Path | None:
+    if checkpoint.startswith("file://"):
+        return Path(checkpoint.removeprefix("file://"))
+    return None if "://" in checkpoint else Path(checkpoint)

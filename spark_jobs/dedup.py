@@ -1,0 +1,93 @@
+"""The deduplicating job: Kafka, one policy per key and batch, Kafka, each record once."""
+
+import threading
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from outbox.errors import BadSettings
+from spark_jobs import kafka_options
+from spark_jobs.errors import KafkaUnavailable
+from spark_jobs.evaluation import load
+from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.query import Query, Show
+from spark_jobs.settings import DedupSettings
+from spark_jobs.sink import SinkConfig
+from spark_jobs.stage import StageConfig
+
+ADMIN_SECONDS = 30.0
+
+
+def run(
+    settings: DedupSettings,
+    spark: SparkSession,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool = False,
+) -> None:
+    """
+    Run the query until it ends or `stop` is set; the batch under way is always finished.
+
+    Raises:
+        BadSettings: the filter, the handler or the marker topic is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    load(settings.operator)  # fails here, not on an executor
+    markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
+    markers.ensure(settings.spark.shuffle_partitions)
+    query = Query(spark, settings.spark.query, stage_config(settings), show=show, adopt=adopt)
+    query.run(_writer(settings, spark), stop)
+
+
+def stage_config(settings: DedupSettings) -> StageConfig:
+    """Return what the executors need to know."""
+    return StageConfig(
+        operator=settings.operator,
+        topics=settings.topics(),
+        backoff=settings.backoff(),
+        sink=SinkConfig(
+            kafka=settings.kafka,
+            marker_topic=settings.marker_topic(),
+            transactional_id=settings.transactional_id(),
+            timeout=settings.transaction_timeout.total_seconds(),
+        ),
+        partitions=settings.spark.shuffle_partitions,
+        topic_ids=_topic_ids(settings),
+    )
+
+
+def _topic_ids(settings: DedupSettings) -> dict[str, str]:
+    """Return the ids of the topics that are read: unlike names, they are never used again."""
+    admin = AdminClient({**kafka_options.client(settings.kafka), "log_level": 0})
+    wanted = TopicCollection(list(settings.source.topics))
+    ids = {}
+    for name, answer in admin.describe_topics(wanted, request_timeout=ADMIN_SECONDS).items():
+        try:
+            ids[name] = str(answer.result().topic_id)
+        except KafkaException as error:
+            msg = f"source topic {name!r}: {error.args[0].str()}"
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise BadSettings(msg) from error
+            raise KafkaUnavailable(msg) from error
+    return ids
+
+
+def _writer(settings: DedupSettings, spark: SparkSession) -> DataStreamWriter:
+    source = settings.source
+    options = {
+        **kafka_options.source(settings.kafka, source.options),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "subscribe": ",".join(source.topics),
+        "startingOffsets": source.starting_offsets,
+        "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
+    }
+    rows = spark.readStream.format("kafka").options(**options).load()
+    writer = rows.writeStream.option("checkpointLocation", settings.spark.checkpoint)
+    if settings.spark.trigger == "available_now":
+        return writer.trigger(availableNow=True)
+    pause = settings.spark.pause()
+    return writer.trigger(processingTime=f"{round(pause.total_seconds() * 1000)} milliseconds")

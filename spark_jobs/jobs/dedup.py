@@ -1,0 +1,36 @@
+"""The deduplicating job for spark-submit: the same as `dovecote spark dedup`, on a cluster."""
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from outbox.errors import BadSettings, DovecoteError
+from outbox.settings import load
+from spark_jobs.main import run_dedup
+from spark_jobs.settings import PREFIX, DedupSettings
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the job; return its exit status: 0 done, 1 failed, 2 bad usage."""
+    parser = argparse.ArgumentParser(prog="dedup.py", description=__doc__)
+    parser.add_argument("--config", type=Path, help="TOML file; see docs/spark-dedup.md")
+    parser.add_argument("--adopt", action="store_true", help="take over another query's markers")
+    parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
+    given = parser.parse_args(argv)
+    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    try:
+        settings = load(DedupSettings, given.config, prefix=PREFIX, environ=os.environ)
+        # spark-submit has chosen the master and the jars.
+        run_dedup(settings, master=None, jars=[], json_lines=given.json, adopt=given.adopt)
+    except DovecoteError as error:
+        sys.stderr.write(f"dovecote: {error}\n")
+        return 2 if isinstance(error, BadSettings) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

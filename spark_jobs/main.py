@@ -1,0 +1,71 @@
+"""From a file of settings to a finished run: what the command line and spark-submit share."""
+
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from spark_jobs import dedup
+from spark_jobs.progress import BatchLine
+from spark_jobs.session import close_session, configuration, open_session
+from spark_jobs.settings import DedupSettings
+
+_log = logging.getLogger("dovecote.spark")
+
+
+def run_dedup(
+    settings: DedupSettings,
+    *,
+    master: str | None,
+    jars: list[Path],
+    json_lines: bool = False,
+    adopt: bool = False,
+) -> None:
+    """
+    Run the job in a Spark of its own until it ends, or SIGTERM or SIGINT asks it to.
+
+    `master` None: whoever started this process (spark-submit) has chosen one.
+
+    Raises:
+        BadSettings: something is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    show = _show_json if json_lines else _show_text
+    with stopped_by_signal() as stop:
+        spark = open_session(configuration(settings.spark, master=master, jars=jars))
+        try:
+            _log.info("query %r begins", settings.spark.query)
+            with stopped_by_signal(stop):  # Spark has put its own handler of SIGINT there
+                dedup.run(settings, spark, show=show, stop=stop, adopt=adopt)
+        finally:
+            close_session(spark)
+    _log.info("query %r has ended", settings.spark.query)
+
+
+@contextmanager
+def stopped_by_signal(stop: threading.Event | None = None) -> Iterator[threading.Event]:
+    """Give an event that SIGTERM and SIGINT set; their handlers come back afterwards."""
+    event = stop or threading.Event()
+
+    def heard(*_: object) -> None:
+        event.set()
+
+    before = {number: signal.signal(number, heard) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield event
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _show_text(line: BatchLine) -> None:
+    sys.stderr.write(f"{line}\n")
+    sys.stderr.flush()
+
+
+def _show_json(line: BatchLine) -> None:
+    sys.stdout.write(f"{line.json()}\n")
+    sys.stdout.flush()

@@ -1,0 +1,93 @@
+"""One line per batch: what became of its rows, how fast, and how much is still to come."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import reduce
+from operator import add
+from typing import Any
+
+from spark_jobs.markers import Counts
+from spark_jobs.stage import Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What became of a batch."""
+
+    counts: Counts
+    replayed: int
+    """Shuffle partitions that an earlier run of the batch had written already."""
+    newest: int
+    """The newest timestamp among its rows, in milliseconds; 0: it has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLine:
+    """A batch as it is shown."""
+
+    query: str
+    batch: int
+    rows: int
+    handled: int
+    skipped: Mapping[str, int]
+    retried: int
+    dead: int
+    replayed: int
+    seconds: float
+    rows_per_s: float
+    lag_rows: int
+    lag_seconds: float
+
+    def __str__(self) -> str:
+        skipped = ", ".join(f"{kind} {count}" for kind, count in self.skipped.items()) or "none"
+        replayed = f" | {self.replayed} partitions were written before" if self.replayed else ""
+        return (
+            f"batch {self.batch}: {self.rows} rows | handled {self.handled} | skipped: {skipped} "
+            f"| retried {self.retried} | dead {self.dead} | {self.seconds:.2f} s, "
+            f"{self.rows_per_s:.0f} rows/s | lag {self.lag_rows} rows, {self.lag_seconds:.1f} s"
+            f"{replayed}"
+        )
+
+    def json(self) -> str:
+        return json.dumps(asdict(self))
+
+
+def summary(reports: Sequence[Report]) -> Summary:
+    """Return what the reports of a batch's tasks add up to."""
+    return Summary(
+        counts=reduce(add, (report.counts for report in reports), Counts()),
+        replayed=sum(report.replayed for report in reports),
+        newest=max((report.newest for report in reports), default=0),
+    )
+
+
+def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) -> BatchLine:
+    """Return the line of a batch, from Spark's `progress` (its JSON) and what became of it."""
+    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    behind = sum(_behind(source) for source in progress["sources"])
+    counts = done.counts
+    return BatchLine(
+        query=query,
+        batch=progress["batchId"],
+        rows=counts.rows,
+        handled=counts.handled,
+        skipped=counts.skipped,
+        retried=counts.retried,
+        dead=counts.dead,
+        replayed=done.replayed,
+        seconds=seconds,
+        rows_per_s=round(counts.rows / seconds, 1) if seconds else 0.0,
+        lag_rows=behind,
+        lag_seconds=round(max(0, now - done.newest) / 1000, 3) if behind and done.newest else 0.0,
+    )
+
+
+def _behind(source: Mapping[str, Any]) -> int:
+    """Return how many offsets of a Kafka source are still to be read."""
+    ends, latest = source.get("endOffset") or {}, source.get("latestOffset") or {}
+    return sum(
+        max(0, offset - ends.get(topic, {}).get(partition, 0))
+        for topic, partitions in latest.items()
+        for partition, offset in partitions.items()
+    )

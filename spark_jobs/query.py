@@ -1,0 +1,178 @@
+"""One streaming query, from its first batch to the end of the one that was under way."""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_jobs import stage
+from spark_jobs.admission import admit
+from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.markers import Turn
+from spark_jobs.progress import BatchLine, Summary, line, summary
+from spark_jobs.stage import Batch, Report, StageConfig
+
+_log = logging.getLogger("dovecote.spark")
+
+_POLL_SECONDS = 0.2
+# Writing down that a batch is done takes Spark milliseconds.
+_COMMIT_SECONDS = 10.0
+_MESSAGE_CHARACTERS = 1_000
+
+Show = Callable[[BatchLine], None]
+
+
+class Query:
+    """A streaming query whose batches run one stage."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        config: StageConfig,
+        *,
+        show: Show,
+        adopt: bool = False,
+    ) -> None:
+        self._spark, self._name, self._config = spark, name, config
+        self._show, self._adopt = show, adopt
+        self._running = threading.Lock()
+        self._stopping = threading.Event()
+        self._admitted = False
+        self._failure: JobError | None = None
+        self._done: dict[int, Summary] = {}
+        """Batches that are written, until Spark has written that down."""
+        self._heard = threading.Condition()
+
+    def run(self, writer: DataStreamWriter, stop: threading.Event) -> None:
+        """
+        Run the query of `writer` until it ends by itself or `stop` is set.
+
+        The batch under way is always finished.
+
+        Raises:
+            JobError: a batch could not be written, or Spark gave up.
+        """
+        listener = _Listener(self._name, self._finished)
+        self._spark.streams.addListener(listener)
+        try:
+            query = writer.queryName(self._name).foreachBatch(self._batch).start()
+            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
+                if stop.is_set():
+                    self._stop(query)
+                    return
+            self._await_spark()
+        except StreamingQueryException as error:
+            raise self._failure or QueryFailed(_reason(error)) from error
+        finally:
+            self._spark.streams.removeListener(listener)
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """Stop between two batches."""
+        self._stopping.set()
+        with self._running:
+            pass  # the batch under way is done
+        self._await_spark()
+        query.stop()
+
+    def _await_spark(self) -> None:
+        """Wait until Spark has told that it wrote down all batches that are done."""
+        with self._heard:
+            self._heard.wait_for(lambda: not self._done, _COMMIT_SECONDS)
+
+    def _batch(self, rows: DataFrame, number: int) -> None:
+        with self._running:
+            if not self._stopping.is_set():
+                self._handle(rows, number)
+                return
+        # This batch must neither begin nor look as if it was done. Asleep in the JVM, Spark's own
+        # thread can be interrupted, and stopping the query does that.
+        self._spark.sparkContext._jvm.java.lang.Thread.sleep(2**40)  # type: ignore[union-attr]  # noqa: SLF001  # see above
+
+    def _handle(self, rows: DataFrame, number: int) -> None:
+        try:
+            reports = self._reports(rows, number)
+        except JobError as error:
+            self._failure = error
+            raise
+        except PySparkException as error:
+            self._failure = QueryFailed(_reason(error))
+            raise
+        with self._heard:
+            self._done[number] = summary(reports)
+
+    def _reports(self, rows: DataFrame, number: int) -> list[Report]:
+        query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        adopt = self._adopt and not self._admitted
+        if not self._admitted:
+            self._admit(query, number)
+        now = time.time_ns() // 1_000_000
+        batch = Batch(query=query, number=number, now=now, adopt=adopt)
+        reports = stage.run(rows, self._config, batch)
+        for report in reports:
+            if (error := report.exception()) is not None:
+                raise error
+        self._admitted = True
+        return reports
+
+    def _admit(self, query: str, number: int) -> None:
+        turn = Turn(query=query, batch=number, partition=0, partitions=self._config.partitions)
+        for marker in admit(turn, self._config.sink, adopt=self._adopt):
+            _log.warning(
+                "took over marker partition %d: query %s was at batch %d",
+                marker.partition,
+                marker.query,
+                marker.batch,
+            )
+
+    def _finished(self, progress: Mapping[str, Any]) -> None:
+        """Show a batch that Spark has written down as done."""
+        done = self._done.get(progress["batchId"])
+        if done is None:
+            return
+        self._show(line(self._name, progress, done, now=time.time_ns() // 1_000_000))
+        with self._heard:
+            del self._done[progress["batchId"]]
+            self._heard.notify_all()
+
+
+class _Listener(StreamingQueryListener):
+    """Hears from Spark when a batch of the query `name` is done and written down."""
+
+    def __init__(self, name: str, finished: Callable[[Mapping[str, Any]], None]) -> None:
+        self._name, self._finished = name, finished
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
+        progress = json.loads(event.progress.json)
+        if progress["name"] == self._name:
+            self._finished(progress)
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing to do."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
+        """Nothing to do: who waits for the query hears of it."""
+
+
+def _reason(error: PySparkException) -> str:
+    """Return what Spark says, without its stack traces."""
+    lines = [text.strip() for text in str(error).splitlines()]
+    told = [text for text in lines if text and not text.startswith(("at ", "...", "File "))]
+    return "Spark ended the query: " + " ".join(told)[:_MESSAGE_CHARACTERS]

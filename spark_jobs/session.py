@@ -1,0 +1,119 @@
+"""Open and close the Spark that a job runs on."""
+
+import os
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from subprocess import PIPE, Popen, TimeoutExpired
+from typing import IO
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+from outbox.errors import BadSettings
+from spark_jobs.settings import SparkSettings
+
+_LOCAL_CHECKPOINTS = (
+    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+)
+_JVM_SECONDS = 20
+# Spark itself asks Java for the module that Java warns of.
+_NOISE = b"WARNING: Using incubator modules"
+
+
+def configuration(
+    settings: SparkSettings, *, master: str | None, jars: Iterable[Path] = ()
+) -> dict[str, str]:
+    """Return the Spark configuration of a job: defaults, the settings' own, what must be."""
+    conf = {
+        "spark.app.name": f"dovecote {settings.query}",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.session.timeZone": "UTC",
+        # Options of the source hold passwords; they are not for plans and logs.
+        "spark.sql.redaction.options.regex": "(?i)url|password|jaas|keystore|truststore",
+    }
+    if master is not None:
+        conf["spark.master"] = master
+        if master.startswith("local"):
+            conf |= _local()
+    if listed := ",".join(str(jar) for jar in jars):
+        conf["spark.jars"] = listed
+    if "://" not in settings.checkpoint:
+        # Without it each file of the checkpoint forks a process. It needs a file system's rename.
+        conf["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_CHECKPOINTS
+    conf |= settings.conf
+    # The same rows must meet in the same shuffle partition when a batch is run again.
+    conf |= {
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
+    }
+    return conf
+
+
+def _local() -> dict[str, str]:
+    log = Path(__file__).with_name("log4j2.properties")
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
+    }
+
+
+def open_session(conf: Mapping[str, str]) -> SparkSession:
+    """
+    Return a session with `conf`, over what spark-submit says.
+
+    Raises:
+        BadSettings: speculation is on.
+    """
+    # Workers must run on this very Python: another may lack our packages.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if conf.get("spark.master", "").startswith("local"):
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        _launch(conf)
+    builder = SparkSession.builder
+    for name, value in conf.items():
+        builder = builder.config(name, value)
+    spark: SparkSession = builder.getOrCreate()
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        msg = "spark.speculation is on: a second copy of a task would handle its records twice"
+        raise BadSettings(msg)
+    return spark
+
+
+def close_session(spark: SparkSession) -> None:
+    """Stop Spark, and the JVM if this process started it."""
+    gateway = spark.sparkContext._gateway  # noqa: SLF001  # PySpark leaves its JVM to the end of the process
+    spark.stop()
+    jvm: Popen[bytes] | None = getattr(gateway, "proc", None)
+    if gateway is None or jvm is None:
+        return
+    gateway.shutdown()
+    SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # or the next session would call a dead one
+    if jvm.stdin is not None:
+        jvm.stdin.close()  # which tells it to end
+    try:
+        jvm.wait(_JVM_SECONDS)
+    except TimeoutExpired:
+        jvm.kill()
+        jvm.wait()
+
+
+def _launch(conf: Mapping[str, str]) -> None:
+    """Start the JVM, and leave out of what it says on stderr the one line that means nothing."""
+    if SparkContext._gateway is not None:  # noqa: SLF001  # no public way to ask
+        return
+    spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    gateway = launch_gateway(spark_conf, {"stderr": PIPE})  # type: ignore[no-untyped-call]  # it has no types
+    threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), daemon=True).start()
+    SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # what SparkContext itself calls
+
+
+def _pass_on(stderr: IO[bytes]) -> None:
+    for line in stderr:
+        if not line.startswith(_NOISE):
+            sys.stderr.buffer.write(line)
+            sys.stderr.flush()

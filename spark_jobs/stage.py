@@ -1,0 +1,149 @@
+"""The stage that does the work: shuffle by key, then one pass that handles and writes."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Self
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+
+from dedup.settings import PolicySettings
+from spark_jobs import columns, sink
+from spark_jobs.backoff import Backoff
+from spark_jobs.columns import Rows
+from spark_jobs.errors import REPORTED, JobError, QueryFailed
+from spark_jobs.evaluation import Evaluation, evaluate, load
+from spark_jobs.markers import Counts, Turn
+from spark_jobs.outgoing import Router, Topics
+from spark_jobs.sink import Input, Settled, SinkConfig
+
+SCHEMA = "report string"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageConfig:
+    """What all batches of a query have in common; goes to the executors."""
+
+    operator: PolicySettings
+    topics: Topics
+    backoff: Backoff
+    sink: SinkConfig
+    partitions: int
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One micro-batch."""
+
+    query: str
+    number: int
+    now: int
+    """Wall clock when it began, in milliseconds: the only clock that its tasks have."""
+    adopt: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a task tells the driver: what its turn came to, or why it could not be written."""
+
+    partition: int
+    counts: Counts = field(default_factory=Counts)
+    replayed: bool = False
+    newest: int = 0
+    """The newest timestamp among its rows, in milliseconds."""
+    error: str | None = None
+    """Name of the error, one of `REPORTED`."""
+    message: str = ""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        fields = json.loads(text)
+        return cls(counts=Counts(**fields.pop("counts")), **fields)
+
+    def exception(self) -> JobError | None:
+        """Return the error as it was raised in the task."""
+        return None if self.error is None else REPORTED.get(self.error, QueryFailed)(self.message)
+
+
+def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
+    """
+    Return the columns of `rows` that a task wants, each key in one partition and in order.
+
+    Rows without a key are spread by their places. Nothing here depends on anything but the rows:
+    a batch that is run again has the same partitions, in the same order.
+    """
+    place = F.xxhash64("topic", "partition", "offset")
+    spread = F.when(F.col("key").isNull(), place)
+    return (
+        rows.select(*columns.COLUMNS)
+        .repartition(partitions, F.col("key"), spread)
+        .sortWithinPartitions("key", "topic", "partition", "offset")
+    )
+
+
+def run(rows: DataFrame, config: StageConfig, batch: Batch) -> list[Report]:
+    """Handle and write one micro-batch; return a report of each partition that has rows."""
+    tasks = shuffled(rows, config.partitions).mapInArrow(Task(config, batch), SCHEMA)
+    return [Report.decode(row["report"]) for row in tasks.collect()]
+
+
+class Task:
+    """Handles and writes one shuffle partition, on an executor."""
+
+    def __init__(self, config: StageConfig, batch: Batch) -> None:
+        self._config, self._batch = config, batch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        rows = columns.read(batches, topic_ids=self._config.topic_ids)
+        if rows is not None:
+            report = self._report(rows, _partition())
+            yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
+
+    def _report(self, rows: Rows, partition: int) -> Report:
+        try:
+            settled = self._settle(rows, partition)
+        except JobError as error:
+            # As a value: Spark would wrap it in a page of stack traces, and try again in vain.
+            return Report(partition=partition, error=type(error).__name__, message=str(error))
+        return Report(
+            partition=partition,
+            counts=settled.counts,
+            replayed=settled.replayed,
+            newest=max(rows.timestamps),
+        )
+
+    def _settle(self, rows: Rows, partition: int) -> Settled:
+        config, batch = self._config, self._batch
+        router = Router(topics=config.topics, backoff=config.backoff, now=batch.now)
+
+        def evaluated() -> Evaluation:
+            return evaluate(rows, load(config.operator), router)
+
+        return sink.settle(
+            Turn(
+                query=batch.query,
+                batch=batch.number,
+                partition=partition,
+                partitions=config.partitions,
+            ),
+            Input(digest=rows.digest(), ranges=rows.ranges()),
+            config=config.sink,
+            evaluate=evaluated,
+            replace_poison=router.unwritable,
+            adopt=batch.adopt,
+        )
+
+
+def _partition() -> int:
+    context = TaskContext.get()
+    if context is None:
+        msg = "a task runs on Spark's executors only"
+        raise QueryFailed(msg)
+    return context.partitionId()
