@@ -112,7 +112,9 @@ class Kafka(Server):
             argv=[
                 *run[:1],
                 "-Xmx512m",
-                f"-Dlog4j2.configurationFile={logging_file}",
+                # A stack lives for minutes: compiling twice would cost more than it gives back.
+                "-XX:TieredStopAtLevel=1",
+                f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
                 *run[1:],
                 "kafka.Kafka",
                 str(properties),
