@@ -4,6 +4,7 @@ import sys
 
 import typer
 
+from cli.demo import demo
 from cli.init import init
 from cli.relay import relay
 from cli.replay import replay
@@ -21,6 +22,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+app.command()(demo)
 app.command()(init)
 app.command()(relay)
 app.command()(replay)

@@ -1,0 +1,179 @@
+"""The demo from end to end: set up, run, kill the relay on the way, drain, check."""
+
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from demo import configs
+from demo.check import deduplicated, evidence, published
+from demo.check.deduplicated import Topics
+from demo.check.evidence import EvidenceMissing, Where
+from demo.check.verdict import Line, Numbers, agrees, judge, numbers
+from demo.flights import flights
+from demo.pipeline import TOPICS, Pipeline, Plan, prepare
+from demo.story import total
+from demo.view import View
+from demo.watch import Arrivals
+from devstack import Stack
+from outbox.errors import DovecoteError
+
+_TICK_SECONDS = 0.2
+# A supervisor restarts a crashed process after a moment, in which work piles up.
+_DOWN_SECONDS = 1.0
+# Between two looks for an open transaction; one is open for a few milliseconds.
+_AIM_SECONDS = 0.001
+_AIM_AT_MOST_SECONDS = 5.0
+_STUCK_SECONDS = 120.0
+
+
+class Stuck(DovecoteError):
+    """Nothing moved any more although not everything was done."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What to run."""
+
+    directory: Path
+    """For configuration files, checkpoint and logs."""
+
+    flights: int = 20_000
+    writers: int = 4
+    kills: int = 2
+    """How often the relay is killed."""
+
+
+class Outcome(NamedTuple):
+    """How the demo ended."""
+
+    numbers: Numbers
+    lines: list[Line]
+    notes: tuple[str, ...]
+    """What is wrong, in words."""
+
+    @property
+    def is_well(self) -> bool:
+        return agrees(self.lines)
+
+
+def run(options: Options, view: View) -> Outcome:
+    """
+    Run the demo.
+
+    Raises:
+        DovecoteError: it could not be run to its end; the message says what is in the way.
+    """
+    started = time.monotonic()
+    (options.directory / "logs").mkdir(parents=True)
+    view.happened("starting Postgres and Kafka")
+    with Stack() as stack:
+        try:
+            kills = _run_pipeline(options, stack, view)
+            view.happened("checking")
+            return _check(options, stack, kills, lambda: time.monotonic() - started)
+        finally:
+            _keep_logs(stack, options.directory / "logs")
+
+
+def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
+    expected = total(flights(options.flights), writers=options.writers)
+    plan = Plan(
+        dsn=stack.postgres.dsn,
+        bootstrap=stack.kafka.bootstrap,
+        directory=options.directory,
+        flights=options.flights,
+        writers=options.writers,
+        committed=expected.committed,
+    )
+    files = prepare(plan)
+    with (
+        Arrivals(plan.bootstrap, dict.fromkeys(TOPICS, configs.PARTITIONS)) as arrivals,
+        Pipeline(plan, files, arrivals) as pipeline,
+    ):
+        pipeline.start()
+        view.happened(
+            f"{options.writers} writers, a relay and a Spark job: {options.flights:,} flights, "
+            f"{plan.committed:,} events, {expected.rolled_back:,} more to be rolled back"
+        )
+        for number in range(1, options.kills + 1):
+            _drive_until(pipeline, view, _has_published(plan, number, options.kills))
+            _crash(pipeline, view)
+        _drive_until(pipeline, view, lambda pipeline: pipeline.unfinished() is None)
+        view.happened("all is drained; stopping the relay and the Spark job")
+        pipeline.stop()
+        view.update(pipeline.snapshot())
+        return pipeline.kills
+
+
+def _has_published(plan: Plan, number: int, kills: int) -> Callable[[Pipeline], bool]:
+    threshold = plan.committed * number // (kills + 1)
+    return lambda pipeline: pipeline.published() >= threshold
+
+
+def _drive_until(pipeline: Pipeline, view: View, done: Callable[[Pipeline], bool]) -> None:
+    """Watch the pipeline until `done`, or until nothing moves any more."""
+    last, moved = None, time.monotonic()
+    while not done(pipeline):
+        pipeline.require_health()
+        snapshot = pipeline.snapshot()
+        view.update(snapshot)
+        if snapshot != last:
+            last, moved = snapshot, time.monotonic()
+        elif time.monotonic() - moved > _STUCK_SECONDS:
+            msg = (
+                f"nothing has moved for {_STUCK_SECONDS:g} s; "
+                f"waiting for {pipeline.unfinished() or 'nothing that is known'}"
+            )
+            raise Stuck(msg)
+        time.sleep(_TICK_SECONDS)
+
+
+def _crash(pipeline: Pipeline, view: View) -> None:
+    """Kill the relay in the middle of a Kafka transaction, and start another one."""
+    deadline = time.monotonic() + _AIM_AT_MOST_SECONDS
+    while not (busy := pipeline.is_relay_busy()) and time.monotonic() < deadline:
+        time.sleep(_AIM_SECONDS)
+    pid = pipeline.kill_relay()
+    waiting = pipeline.committed() - pipeline.published()
+    work = "a transaction was open" if busy else "no transaction was open"
+    view.happened(f"relay {pid} killed with SIGKILL: {work}, {waiting:,} events to publish")
+    view.update(pipeline.snapshot())
+    time.sleep(_DOWN_SECONDS)
+    waiting = pipeline.committed() - pipeline.published()
+    view.happened(f"relay {pipeline.start_relay()} started: {waiting:,} events to publish")
+
+
+def _check(options: Options, stack: Stack, kills: int, seconds: Callable[[], float]) -> Outcome:
+    where = Where(
+        dsn=stack.postgres.dsn,
+        bootstrap=stack.kafka.bootstrap,
+        checkpoint=configs.checkpoint(options.directory),
+        topic=configs.FLIGHTS,
+        markers=configs.MARKERS,
+    )
+    try:
+        records = evidence.records(where, configs.FLIGHTS)
+        first = published.compare(evidence.committed(where), records)
+        second = deduplicated.compare(
+            records,
+            evidence.spark(where),
+            Topics(
+                output=evidence.records(where, configs.DEPARTURES),
+                retry=evidence.records(where, configs.RETRY),
+                dead_letter=evidence.records(where, configs.DEAD_LETTER),
+            ),
+        )
+    except EvidenceMissing as error:
+        msg = f"the check could not be made: {error}"
+        raise DovecoteError(msg) from error
+    found = numbers(first, second, kills=kills, seconds=seconds())
+    return Outcome(found, judge(found, kills=options.kills), first.notes + second.notes)
+
+
+def _keep_logs(stack: Stack, directory: Path) -> None:
+    for server in (stack.postgres, stack.kafka):
+        if server.log.exists():
+            shutil.copyfile(server.log, directory / f"{server.name.lower()}.log")

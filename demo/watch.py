@@ -1,0 +1,128 @@
+"""Watch the pipeline from outside while it runs: what has arrived where."""
+
+import json
+import threading
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Self
+
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]  # its documentation says to take it from there
+from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
+
+_ADMIN_SECONDS = 10.0
+_BATCH = 1000
+_POLL_SECONDS = 0.1
+
+
+class Arrivals:
+    """Counts the records of topics as a `read_committed` consumer gets to see them."""
+
+    def __init__(self, bootstrap: str, partitions: Mapping[str, int]) -> None:
+        self._bootstrap, self._partitions = bootstrap, partitions
+        self.counts = dict.fromkeys(partitions, 0)
+        self.error: Exception | None = None
+        """Why the counting ended by itself."""
+
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with closing(self._consumer()) as consumer:
+                while not self._stop.is_set():
+                    self._count(consumer)
+        except KafkaException as error:
+            self.error = error
+
+    def _consumer(self) -> Consumer:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self._bootstrap,
+                "group.id": "demo-view",  # the client wants a name; nothing is committed under it
+                "isolation.level": "read_committed",
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+            }
+        )
+        consumer.assign(
+            [
+                TopicPartition(topic, p, 0)
+                for topic, n in self._partitions.items()
+                for p in range(n)
+            ]
+        )
+        return consumer
+
+    def _count(self, consumer: Consumer) -> None:
+        for message in consumer.consume(_BATCH, _POLL_SECONDS):
+            error = message.error()
+            if error is None:
+                self.counts[str(message.topic())] += 1
+            elif not error.retriable():
+                raise KafkaException(error)
+
+
+# Of a topic just made the broker may not know yet that it leads it.
+_NOT_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
+
+
+def _is_not_yet(error: BaseException) -> bool:
+    return isinstance(error, KafkaException) and error.args[0].code() in _NOT_YET
+
+
+class Ends:
+    """Tells where a topic ends."""
+
+    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._places = [TopicPartition(topic, p) for p in range(partitions)]
+
+    def stable(self) -> dict[int, int]:
+        """Return by partition up to where a `read_committed` consumer can read."""
+        return self._latest(IsolationLevel.READ_COMMITTED)
+
+    def has_open_transaction(self) -> bool:
+        """Tell whether records of a transaction that is not committed yet are in the topic."""
+        return self._latest(IsolationLevel.READ_UNCOMMITTED) != self.stable()
+
+    @retry(
+        retry=retry_if_exception(_is_not_yet),
+        stop=stop_after_delay(_ADMIN_SECONDS),
+        wait=wait_fixed(0.1),
+        reraise=True,
+    )
+    def _latest(self, isolation: IsolationLevel) -> dict[int, int]:
+        asked = self._admin.list_offsets(
+            {place: OffsetSpec.latest() for place in self._places},  # type: ignore[no-untyped-call]  # the library types only half of it
+            isolation_level=isolation,
+            request_timeout=_ADMIN_SECONDS,
+        )
+        return {
+            place.partition: answer.result(_ADMIN_SECONDS).offset
+            for place, answer in asked.items()
+        }
+
+
+def batched(checkpoint: Path, topic: str) -> dict[int, int]:
+    """Return by partition up to where the job's finished batches have read `topic`."""
+    done = [
+        int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit()
+    ]
+    if not done:
+        return {}
+    _, _, source = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()[:3]
+    return {int(partition): end for partition, end in json.loads(source)[topic].items()}
