@@ -150,7 +150,7 @@ def _module(source: str) -> starlark.FrozenModule:
 def _value_reader(fields: Fields) -> Callable[[Event], object]:
     def read(event: Event) -> object:
         value = event.value
-        if fields is not None and isinstance(value, Mapping):
+        if fields is not None and isinstance(value, dict):
             return {name: value[name] for name in fields if name in value}
         return _text(value, "value")
 
