@@ -58,7 +58,7 @@ def dedup(
     from spark_jobs.main import run_dedup
 
     configure(log_format)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
     os.environ.update(java().environment())
     run_dedup(
         settings,

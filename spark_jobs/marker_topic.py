@@ -81,7 +81,8 @@ class MarkerTopic:
 
     def _require_compaction(self) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self.name)
-        answer = self._admin().describe_configs([resource])[resource]
+        admin = self._admin()  # kept until it has answered: it takes its questions with it
+        answer = admin.describe_configs([resource])[resource]
         policy = answer.result(self._timeout)["cleanup.policy"].value
         if policy != "compact":
             msg = (

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -77,7 +77,7 @@ class Query:
                     return
             self._await_spark()
         except StreamingQueryException as error:
-            raise self._failure or QueryFailed(_reason(error)) from error
+            raise (self._failure or QueryFailed(_reason(error))) from error
         finally:
             self._spark.streams.removeListener(listener)
 
@@ -172,7 +172,12 @@ class _Listener(StreamingQueryListener):
 
 
 def _reason(error: PySparkException) -> str:
-    """Return what Spark says, without its stack traces."""
-    lines = [text.strip() for text in str(error).splitlines()]
-    told = [text for text in lines if text and not text.startswith(("at ", "...", "File "))]
-    return "Spark ended the query: " + " ".join(told)[:_MESSAGE_CHARACTERS]
+    """Return what Spark says, without its stack traces; those go to the log."""
+    _log.error("Spark: %s", error)
+    text = str(error)
+    if isinstance(error, PythonException):
+        # The last line that is not indented is the exception; above it is how it came about.
+        told = [line for line in text.splitlines() if line and not line[0].isspace()]
+        raised = [line for line in told if not line.startswith(("Traceback", "SQLSTATE"))]
+        return f"a task failed: {raised[-1] if raised else text}"[:_MESSAGE_CHARACTERS]
+    return f"Spark ended the query: {text.splitlines()[0]}"[:_MESSAGE_CHARACTERS]

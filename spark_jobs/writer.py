@@ -74,7 +74,8 @@ class Writer:
         self._one_by_one = one_by_one
         self._rejected: dict[int, str] = {}
         self._failure: KafkaError | None = None
-        self._producer = Producer(config, logger=_silent)
+        # Without a callback of its own, poll() would raise what the next call tells better.
+        self._producer = Producer({**config, "error_cb": lambda _: None}, logger=_silent)
         self.marker: Marker | None = None
 
     def open(self) -> None:

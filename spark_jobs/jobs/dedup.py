@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
     given = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
     try:
         settings = load(DedupSettings, given.config, prefix=PREFIX, environ=os.environ)
         # spark-submit has chosen the master and the jars.
