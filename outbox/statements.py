@@ -21,7 +21,7 @@ _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 class Statement(NamedTuple):
     """A query and its parameters, ready for any psycopg connection."""
 
-    query: sql.Composed
+    query: bytes
     params: Sequence[object]
 
 
@@ -115,17 +115,21 @@ def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[b
 
 
 @lru_cache(maxsize=64)
-def _one(schema: str) -> sql.Composed:
-    return sql.SQL(
+def _one(schema: str) -> bytes:
+    # As bytes: composing it anew for each event would cost as much as executing it.
+    query = sql.SQL(
         "SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %b, %t, %t, %b, %t,"
         " %t::text[], %b::bytea[])"
-    ).format(sql.Identifier(schema))
+    )
+    return query.format(sql.Identifier(schema)).as_bytes()
 
 
 @lru_cache(maxsize=64)
-def _many(schema: str) -> sql.Composed:
-    return sql.SQL(
+def _many(schema: str) -> bytes:
+    # As bytes: composing it anew for each event would cost as much as executing it.
+    query = sql.SQL(
         "SELECT {}.append_many(%t::text[], %b::bytea[], %b::bytea[], %t::text[], %b::uuid[],"
         " %t::text[], %t::text[], %b::timestamptz[], %t::text[], %b::int4[], %t::text[],"
         " %b::bytea[])"
-    ).format(sql.Identifier(schema))
+    )
+    return query.format(sql.Identifier(schema)).as_bytes()
