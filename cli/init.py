@@ -4,9 +4,10 @@ from typing import Annotated
 
 import psycopg
 import typer
+from psycopg.conninfo import conninfo_to_dict
 
 from outbox import schema as outbox_schema
-from outbox.errors import DovecoteError
+from outbox.errors import BadSettings, DovecoteError
 from outbox.settings import without_secrets
 
 
@@ -37,6 +38,12 @@ def init(
     if print_sql:
         typer.echo(outbox_schema.script(schema, since=since), nl=False)
         return
+    try:
+        conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        # What libpq says of it quotes it, and it may hold a password.
+        msg = "--dsn or DOVECOTE_DSN is not a connection string that libpq can read (not shown)"
+        raise BadSettings(msg) from None
     try:
         with psycopg.connect(dsn) as conn:
             applied = outbox_schema.install(conn, schema)

@@ -72,6 +72,7 @@ def install(conn: Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
     Raises:
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """
+    _require_name(schema)
     with conn.transaction():
         conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
         installed = version(conn, schema)
@@ -123,7 +124,12 @@ def _refuse_newer(installed: int, schema: str) -> None:
 
 
 def _fill(text: str, schema: str) -> str:
-    if not schema or "\0" in schema:
-        msg = f"{schema!r} is not a schema name"
-        raise BadSettings(msg)
+    _require_name(schema)
     return text.replace("{schema}", sql.Identifier(schema).as_string())
+
+
+def _require_name(schema: str) -> None:
+    # A `%` would be a placeholder in every statement with parameters.
+    if not schema or "\0" in schema or "%" in schema:
+        msg = f"{schema!r} is not a schema name the outbox can have"
+        raise BadSettings(msg)

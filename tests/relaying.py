@@ -1,0 +1,256 @@
+"""Run `dovecote relay` as a process of its own, and compare what it did with what it should."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import psycopg
+from confluent_kafka import Message
+
+from outbox import Event, schema, write
+from outbox.envelope import Pair, Record, event_id
+from tests.waiting import until
+
+COMMAND = str(Path(sys.executable).with_name("dovecote"))
+DSN = "DOVECOTE_RELAY_DSN"
+
+
+class Answer(NamedTuple):
+    """What the relay's HTTP server said."""
+
+    status: int
+    body: str
+
+
+class RelayProcess:
+    """One `dovecote relay`, whose log is kept."""
+
+    def __init__(self, folder: Path, settings: str, environ: Mapping[str, str]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        config = folder / "relay.toml"
+        config.write_text(settings, encoding="utf-8")
+        self.log_file = folder / "relay.log"
+        with self.log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [COMMAND, "relay", "--config", str(config)],
+                env={**os.environ, **environ},
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+        self.pid = self._process.pid
+
+    @property
+    def log(self) -> str:
+        """All it printed so far."""
+        return self.log_file.read_text(encoding="utf-8")
+
+    def until_logged(self, text: str, *, within: float = 30.0, times: int = 1) -> None:
+        """Wait for `text` in the log; fail at once when the process has ended without it."""
+
+        def found() -> bool:
+            ended = self._process.poll() is not None
+            if self.log.count(text) >= times:
+                return True
+            assert not ended, f"the relay ended with {self._process.returncode}:\n{self.log}"
+            return False
+
+        until(found, within=within, what=f"{text!r} in the log")
+
+    def get(self, path: str) -> Answer:
+        """Return what its HTTP server (`http.port = 0`) answers."""
+        port = re.search(r"serving .* on \S+:(\d+)", self.log)
+        assert port is not None, self.log
+        try:
+            with urlopen(f"http://127.0.0.1:{port[1]}{path}", timeout=5) as answer:
+                return Answer(answer.status, answer.read().decode())
+        except HTTPError as error:
+            with error:
+                return Answer(error.code, error.read().decode())
+
+    def signal(self, number: signal.Signals) -> None:
+        self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP it, and wait until it stands still."""
+        self.signal(signal.SIGSTOP)
+        until(lambda: _state(self.pid) == "T", within=5, what="the relay stopped")
+
+    def resume(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it as a crash does, and wait until it is gone."""
+        self._process.kill()
+        self._process.wait(10)
+
+    def terminate(self, *, within: float = 20.0) -> int:
+        """Ask it to end, and return its exit status."""
+        self._process.terminate()
+        return self.wait(within=within)
+
+    def wait(self, *, within: float = 20.0) -> int:
+        """Wait for its end, and return its exit status."""
+        try:
+            return self._process.wait(within)
+        except subprocess.TimeoutExpired:
+            msg = f"the relay did not end within {within} s:\n{self.log}"
+            raise AssertionError(msg) from None
+
+    def end(self) -> None:
+        """Make sure that nothing of it is left."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait(10)
+
+
+def _state(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()[0]
+
+
+def settings(
+    bootstrap: str, *, kafka: Mapping[str, str] | None = None, **fields: int | str
+) -> str:
+    """Return the TOML of a relay that notices trouble sooner than the defaults do."""
+    sooner: dict[str, int | str] = {"standby_poll": "50ms", "lease": "2s"}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in (sooner | fields).items()]
+    properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
+    lines += ["[http]", "port = 0", "[kafka]"]
+    lines += [f"{json.dumps(name)} = {json.dumps(value)}" for name, value in properties.items()]
+    return "\n".join(lines) + "\n"
+
+
+class Relays:
+    """Starts relays, and leaves none behind."""
+
+    def __init__(self, folder: Path, dsn: str, bootstrap: str) -> None:
+        self.folder, self.dsn, self.bootstrap = folder, dsn, bootstrap
+        self.started: list[RelayProcess] = []
+
+    def start(
+        self,
+        *,
+        dsn: str | None = None,
+        kafka: Mapping[str, str] | None = None,
+        environ: Mapping[str, str] | None = None,
+        **fields: int | str,
+    ) -> RelayProcess:
+        """Start one; it need not be active yet."""
+        process = RelayProcess(
+            self.folder / f"relay-{len(self.started)}",
+            settings(self.bootstrap, kafka=kafka, **fields),
+            {DSN: dsn or self.dsn, **(environ or {})},
+        )
+        self.started.append(process)
+        return process
+
+    def active(self, **fields: Any) -> RelayProcess:
+        """Start one, and wait until it publishes."""
+        process = self.start(**fields)
+        process.until_logged("publishing from")
+        return process
+
+    def end(self) -> None:
+        for process in self.started:
+            process.end()
+
+
+@contextmanager
+def relays(folder: Path, dsn: str, bootstrap: str) -> Iterator[Relays]:
+    """Give what starts relays of the outbox in `dsn`, and end them all afterwards."""
+    started = Relays(folder, dsn, bootstrap)
+    try:
+        yield started
+    finally:
+        started.end()
+
+
+def installed(dsn: str) -> str:
+    """Install the outbox in a database, and return its `dsn`."""
+    with psycopg.connect(dsn) as conn:
+        schema.install(conn)
+    return dsn
+
+
+def event(topic: str, number: int, *, key: str = "key", **fields: Any) -> Event:
+    """Return an event whose value is its number within its key."""
+    return Event(topic=topic, type="Counted", source="/tests", key=key, value=number, **fields)
+
+
+def commit(dsn: str, *events: Event) -> None:
+    """Write events in one transaction of their own."""
+    with psycopg.connect(dsn) as conn:
+        write(conn, *events)
+
+
+def ids(messages: Iterable[Message]) -> list[str]:
+    """Return the events' ids, in the order of the records."""
+    return [event_id(record_of(message)) for message in messages]
+
+
+def record_of(message: Message) -> Record:
+    """Return a consumed message as the envelope takes it."""
+    return Record(
+        topic=str(message.topic()),
+        partition=int(message.partition() or 0),
+        offset=int(message.offset() or 0),
+        timestamp=message.timestamp()[1],
+        key=message.key(),
+        value=message.value(),
+        headers=cast(list[Pair], message.headers() or []),
+    )
+
+
+class Difference(NamedTuple):
+    """What differs between the outbox and a topic; all empty if the relay kept its word."""
+
+    lost: set[str]
+    invented: set[str]
+    doubled: set[str]
+    out_of_order: list[tuple[str, int, int]]
+
+
+AGREE = Difference(set(), set(), set(), [])
+
+
+def committed(dsn: str, topic: str) -> list[str]:
+    """Return the ids of all committed events for `topic`."""
+    with psycopg.connect(dsn) as conn:
+        rows = conn.execute("SELECT id::text FROM outbox.events WHERE topic = %s", [topic])
+        return [row[0] for row in rows]
+
+
+def difference(wanted: Iterable[str], messages: Iterable[Message]) -> Difference:
+    """
+    Compare events with records: ids as multisets, and per key the numbers in their values.
+
+    A repeated id counts as doubled; order is told from first occurrences.
+    """
+    wanted, messages = list(wanted), list(messages)
+    found = ids(messages)
+    surplus = Counter(found) - Counter(wanted)
+    lost = Counter(wanted) - Counter(found)
+    numbers: defaultdict[str, list[int]] = defaultdict(list)
+    seen: set[str] = set()
+    for id_, message in zip(found, messages, strict=True):
+        if id_ not in seen:
+            numbers[(message.key() or b"").decode()].append(int(message.value() or b"-1"))
+        seen.add(id_)
+    disorder = [
+        (key, before, after)
+        for key, run in numbers.items()
+        for before, after in pairwise(run)
+        if after <= before
+    ]
+    known = set(wanted)
+    return Difference(set(lost), set(surplus) - known, set(surplus) & known, disorder)
