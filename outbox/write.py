@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from psycopg import AsyncConnection, Connection, errors
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, errors
 from psycopg.pq import TransactionStatus
 
 from outbox import schema as _schema
@@ -37,7 +37,8 @@ def write(
         return
     statement = statements.append(events, schema=schema, limits=limits)
     try:
-        conn.execute(*statement)
+        # Not conn.execute: the connection may be one of other cursors, with other placeholders.
+        Cursor(conn).execute(*statement)
     except _NOT_INSTALLED as error:
         raise _missing(schema, conn.info.dbname) from error
 
@@ -54,7 +55,7 @@ async def write_async(
         return
     statement = statements.append(events, schema=schema, limits=limits)
     try:
-        await conn.execute(*statement)
+        await AsyncCursor(conn).execute(*statement)
     except _NOT_INSTALLED as error:
         raise _missing(schema, conn.info.dbname) from error
 
