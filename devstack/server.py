@@ -13,6 +13,7 @@ from typing import Self
 from devstack import keeper
 from devstack.errors import ServerFailed, ServerNotRunning
 from devstack.keeper import Launch
+from devstack.processes import Process
 
 _TAIL_LINES = 25
 _PROBE_SECONDS = 0.02
@@ -66,7 +67,7 @@ class Server(ABC):
     @property
     def running(self) -> bool:
         """Whether the server has a process, paused or not."""
-        return self._keeper is not None and self._keeper.poll() is None
+        return self._kept and self._pid is not None and Process.of(self._pid) is not None
 
     def start(self) -> None:
         """
@@ -77,7 +78,7 @@ class Server(ABC):
         """
         if self.running:
             return
-        self._forget()
+        self._end("kill")  # what another's kill has left of it
         started = self.log.stat().st_size if self.log.exists() else 0
         launch = replace(
             self._prepare(),
@@ -156,10 +157,15 @@ class Server(ABC):
     def _probe(self) -> str | None:
         """Return why the server does not answer, or None when it does."""
 
+    @property
+    def _kept(self) -> bool:
+        """Whether the keeper runs, and with it something of the server."""
+        return self._keeper is not None and self._keeper.poll() is None
+
     def _end(self, command: str) -> None:
         if self._keeper is None:
             return
-        if self.running:
+        if self._kept:
             self._tell(command)
             try:
                 self._keeper.wait(keeper.GRACE_SECONDS + _MARGIN_SECONDS)

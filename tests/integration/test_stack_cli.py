@@ -1,0 +1,140 @@
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from devstack.detached import State
+from devstack.places import temporary_directory
+from devstack.postgres import server_user
+from devstack.processes import Process
+from tests.waiting import until
+
+DOVECOTE = (sys.executable, "-c", "from cli.main import main; main()")
+
+
+class Run:
+    """Runs `dovecote stack` in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*DOVECOTE, "stack", *arguments],
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=90,
+            check=False,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json").stdout)
+
+
+@pytest.fixture
+def run() -> Iterator[Run]:
+    folder = temporary_directory(server_user())
+    run = Run(folder)
+    yield run
+    run("down")
+    shutil.rmtree(folder)
+
+
+def test_up_status_and_down(run: Run) -> None:
+    assert run("status").returncode == 1
+
+    up = run("up", "--json")
+
+    assert up.returncode == 0, up.stderr
+    told = json.loads(up.stdout)
+    with psycopg.connect(told["dsn"]) as conn:
+        assert conn.execute("SHOW fsync").fetchone() == ("on",)
+    admin = AdminClient({"bootstrap.servers": told["bootstrap"]})
+    assert admin.list_topics(timeout=10).brokers
+    assert told["running"]
+    assert told["directory"] == str(run.folder / ".dovecote/stack")
+
+    again = run("up")
+    assert again.returncode == 0
+    assert again.stdout.startswith("Postgres and Kafka run already\n")
+    assert told["dsn"] in again.stdout
+    assert told["bootstrap"] in again.stdout
+
+    status = run("status", "--json")
+    assert status.returncode == 0
+    assert json.loads(status.stdout) == told
+
+    # One that ended is told, and started again where it was, on its own.
+    os.kill(told["pids"]["postgres"], signal.SIGKILL)
+    until(lambda: run("status").returncode == 1, within=20, what="status tells that it is gone")
+    assert "does not run" in run("status").stdout
+    repaired = run.json("up")
+    assert repaired["dsn"] == told["dsn"]
+    assert repaired["pids"]["kafka"] == told["pids"]["kafka"]
+    assert repaired["pids"]["postgres"] != told["pids"]["postgres"]
+
+    pids = [process for pid in repaired["pids"].values() if (process := Process.of(pid))]
+    assert len(pids) == 2
+    down = run("down")
+    assert (down.returncode, down.stdout) == (0, "Postgres and Kafka are down\n")
+    assert not [process for process in pids if process.running]
+    assert run("down").stdout == "nothing was running\n"
+    assert run.json("status")["running"] is False
+
+
+def test_down_does_not_touch_a_process_that_was_given_the_id_of_a_server(run: Run) -> None:
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    home = run.folder / ".dovecote/stack"
+    home.mkdir(parents=True)
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as stranger:
+        stale = {"pid": stranger.pid, "began": "before the last boot"}
+        held = {"address": "nowhere", "server": stale, "keeper": stale}
+        members = {"postgres": held, "kafka": held}
+        (home / "state.json").write_text(
+            json.dumps({"directory": str(home), "members": members}),
+        )
+
+        down = run("down")
+
+        assert (down.returncode, down.stdout) == (0, "nothing was running\n")
+        assert run("status").returncode == 1
+        with pytest.raises(subprocess.TimeoutExpired):
+            stranger.wait(0.2)
+        stranger.kill()
+
+
+def test_an_up_that_is_killed_half_way_leaves_no_servers(run: Run) -> None:
+    home = run.folder / ".dovecote/stack"
+    with subprocess.Popen(
+        [*DOVECOTE, "stack", "up"],
+        cwd=run.folder,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as up:
+        kafka = home / "kafka/server.log"
+        until(kafka.exists, within=30, what="Kafka is being started")
+        below = [child for child in children(up.pid) if child.running]
+        up.kill()
+    until(lambda: not [one for one in below if one.running], within=30, what="all are gone")
+    assert State.read(home) is None
+
+
+def children(pid: int) -> list[Process]:
+    below = psutil.Process(pid).children(recursive=True)
+    return [process for one in below if (process := Process.of(one.pid)) is not None]
+
+
+@pytest.mark.parametrize("command", ["up", "down", "status"])
+def test_help_shows_an_example(run: Run, command: str) -> None:
+    assert f"Example: dovecote stack {command}" in run(command, "--help").stdout

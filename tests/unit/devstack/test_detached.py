@@ -1,0 +1,73 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from devstack.detached import Member, State, down, status
+from devstack.errors import StackError
+from devstack.processes import Process
+
+
+def member(process: Process) -> Member:
+    return Member(address="somewhere", server=process, keeper=process)
+
+
+def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
+    one = member(Process(1, "then"))
+    state = State(directory=tmp_path / "data", members={"postgres": one, "kafka": one})
+
+    state.write(tmp_path)
+
+    assert State.read(tmp_path) == state
+    assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
+
+
+def test_a_state_is_for_its_owners_eyes(tmp_path: Path) -> None:
+    State(directory=tmp_path).write(tmp_path)
+
+    assert (tmp_path / "state.json").stat().st_mode & 0o077 == 0
+
+
+def test_where_nothing_was_started_there_is_no_state(tmp_path: Path) -> None:
+    assert status(tmp_path) is None
+    assert status(tmp_path / "none") is None
+    assert not down(tmp_path / "none")
+
+
+@pytest.mark.parametrize("text", ["no JSON", "{}", '{"members": {"kafka": {"pid": 1}}}'])
+def test_a_file_that_is_no_state_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "state.json").write_text(text)
+
+    with pytest.raises(StackError, match=r"state.json does not hold the state of a stack"):
+        status(tmp_path)
+
+
+def test_a_stack_runs_only_when_both_servers_do(tmp_path: Path) -> None:
+    me = Process.of(os.getpid())
+    assert me is not None
+    gone = Process(me.pid, "at another time")
+
+    def state(**members: Process) -> State:
+        return State(
+            directory=tmp_path,
+            members={name: member(process) for name, process in members.items()},
+        )
+
+    assert state(postgres=me, kafka=me).running
+    assert not state(postgres=me, kafka=gone).running
+    assert not state(postgres=me).running
+
+
+def test_a_process_that_was_given_the_id_of_a_server_is_not_ended(tmp_path: Path) -> None:
+    waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
+    with subprocess.Popen(waits, stdin=subprocess.PIPE) as stranger:
+        reused = member(Process(stranger.pid, "at another time"))
+        State(directory=tmp_path, members={"postgres": reused}).write(tmp_path)
+
+        assert not down(tmp_path)
+
+        with pytest.raises(subprocess.TimeoutExpired):
+            stranger.wait(0.2)
+        stranger.kill()

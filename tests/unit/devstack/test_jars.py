@@ -1,0 +1,161 @@
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from devstack import jars as subject
+from devstack.errors import JarsMissing
+from devstack.jars import KAFKA, SPARK_KAFKA, JarSet, fetch
+from devstack.java import JavaRuntime
+from devstack.progress import Fetched
+
+SET = JarSet("some", '    <dependency org="org" name="one" rev="1"/>\n')
+
+# Does what Ivy does, as far as it can be seen: lines, jars, exit status.
+IVY = """\
+import os, pathlib, sys
+root = pathlib.Path(os.environ["FAKE_IVY"])
+arguments = dict(zip(sys.argv, sys.argv[1:]))
+(root / "runs").open("a").write(arguments["-settings"] + "\\n")
+folder = pathlib.Path(arguments["-retrieve"]).parent
+folder.mkdir()
+print("\\tfound org#one;1 in central")
+print("\\tfound org#two;1 in central")
+for name in ("one", "two"):
+    (folder / f"{name}-1.jar").write_text(name)
+    print("........ (2048kB)")
+    print(f"\\t[SUCCESSFUL ] org#{name};1!{name}.jar (9ms)", flush=True)
+    if (root / "fails").exists():
+        print("Server access error", file=sys.stderr)
+        sys.exit(1)
+"""
+
+
+class FakeIvy:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def fails(self) -> None:
+        (self._root / "fails").touch()
+
+    def works_again(self) -> None:
+        (self._root / "fails").unlink()
+
+    @property
+    def settings_of_runs(self) -> list[str]:
+        runs = self._root / "runs"
+        return runs.read_text().splitlines() if runs.exists() else []
+
+
+@pytest.fixture
+def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeIvy:
+    program = tmp_path / "ivy.py"
+    program.write_text(IVY)
+    executable = tmp_path / "java"
+    executable.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{program}" "$@"\n')
+    executable.chmod(0o755)
+    monkeypatch.setattr(subject, "java", lambda: JavaRuntime(executable, tmp_path))
+    monkeypatch.setenv("DOVECOTE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("FAKE_IVY", str(tmp_path))
+    monkeypatch.delenv("DOVECOTE_IVY_SETTINGS", raising=False)
+    return FakeIvy(tmp_path)
+
+
+def ignore(_: Fetched) -> None:
+    """Nobody watches."""
+
+
+def test_jars_are_fetched_once(ivy: FakeIvy) -> None:
+    folder = fetch(SET, ignore)
+
+    assert {jar.name for jar in folder.iterdir()} == {"one-1.jar", "two-1.jar"}
+    assert fetch(SET, ignore) == folder
+    assert len(ivy.settings_of_runs) == 1
+
+
+def test_other_dependencies_are_another_folder(ivy: FakeIvy) -> None:
+    other = JarSet("some", '    <dependency org="org" name="one" rev="2"/>\n')
+
+    assert fetch(SET, ignore) != fetch(other, ignore)
+    assert len(ivy.settings_of_runs) == 2
+
+
+def test_a_download_that_failed_half_way_leaves_no_folder(ivy: FakeIvy) -> None:
+    ivy.fails()
+    with pytest.raises(JarsMissing):
+        fetch(SET, ignore)
+    assert [left.name for left in SET.folder().parent.iterdir()] == ["lock"]
+
+    ivy.works_again()
+
+    assert len(list(fetch(SET, ignore).iterdir())) == 2
+
+
+def test_what_a_killed_download_left_does_not_pass_as_jars_and_goes(ivy: FakeIvy) -> None:
+    left = SET.folder().parent / "partial-killed"
+    (left / "jars").mkdir(parents=True)
+    (left / "jars/one-1.jar").touch()
+
+    folder = fetch(SET, ignore)
+
+    assert len(list(folder.iterdir())) == 2
+    assert not left.exists()
+    assert len(ivy.settings_of_runs) == 1
+
+
+def test_one_of_several_at_once_fetches_and_the_others_wait(ivy: FakeIvy) -> None:
+    folders: list[Path] = []
+    threads = [
+        threading.Thread(target=lambda: folders.append(fetch(SET, ignore))) for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert folders == [SET.folder()] * 4
+    assert len(ivy.settings_of_runs) == 1
+
+
+def test_the_error_says_what_happened_and_what_to_do_offline(ivy: FakeIvy) -> None:
+    ivy.fails()
+
+    with pytest.raises(JarsMissing) as caught:
+        fetch(SET, ignore)
+
+    told = str(caught.value)
+    assert "the jars of some could not be fetched (Ivy ended with 1)" in told
+    assert "DOVECOTE_IVY_SETTINGS" in told
+    assert f"copy {SET.folder()} from there" in told
+    assert told.endswith("Server access error")
+
+
+def test_progress_tells_what_came_so_far(ivy: FakeIvy) -> None:
+    told: list[Fetched] = []
+
+    fetch(SET, told.append)
+
+    assert told[0] == Fetched("some", modules=0, jars=0, megabytes=0.0)
+    assert told[-1] == Fetched("some", modules=2, jars=2, megabytes=4.0)
+    assert len(ivy.settings_of_runs) == 1
+
+
+def test_settings_of_the_site_take_the_place_of_ours(
+    ivy: FakeIvy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOVECOTE_IVY_SETTINGS", "/etc/site/ivysettings.xml")
+
+    fetch(SET, ignore)
+
+    assert ivy.settings_of_runs == ["/etc/site/ivysettings.xml"]
+
+
+def test_jars_are_named_by_coordinates_alone() -> None:
+    for text in (subject._SETTINGS, KAFKA.ivy_file(), SPARK_KAFKA.ivy_file()):
+        assert "://" not in text
+
+
+def test_the_spark_connector_takes_its_token_provider_from_the_release_that_has_one() -> None:
+    assert 'module="spark-token-provider-kafka-0-10_2.13"' in SPARK_KAFKA.dependencies
+    assert 'rev="4.0.0"' in SPARK_KAFKA.dependencies

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+from devstack.kafka import Kafka
+
+
+def properties(kafka: Kafka) -> dict[str, str]:
+    lines = kafka._properties().splitlines()
+    return {name: value for name, _, value in (line.partition("=") for line in lines)}
+
+
+def test_one_broker_replicates_nothing_and_makes_no_topic_unasked(tmp_path: Path) -> None:
+    told = properties(Kafka(tmp_path))
+
+    for topic in ("offsets.topic", "transaction.state.log", "share.coordinator.state.topic"):
+        assert told[f"{topic}.replication.factor"] == "1"
+    assert told["transaction.state.log.min.isr"] == "1"
+    assert told["auto.create.topics.enable"] == "false"
+
+
+def test_the_broker_listens_on_the_loopback_only(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path)
+
+    listeners = properties(kafka)["listeners"].split(",")
+
+    assert listeners[0] == f"PLAINTEXT://{kafka.bootstrap}"
+    assert all("://127.0.0.1:" in listener for listener in listeners)
+
+
+def test_settings_of_the_caller_win(tmp_path: Path) -> None:
+    kafka = Kafka(tmp_path, settings={"group.initial.rebalance.delay.ms": "7", "new": "a\\b"})
+
+    assert properties(kafka)["group.initial.rebalance.delay.ms"] == "7"
+    assert properties(kafka)["new"] == "a\\\\b"
+
+
+def test_the_address_is_the_same_for_every_broker_on_the_same_data(tmp_path: Path) -> None:
+    assert Kafka(tmp_path).bootstrap == Kafka(tmp_path).bootstrap
