@@ -188,8 +188,10 @@ class TableCapture:
             " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
             " (SELECT value FROM {new} LIMIT %(small)s + 1) AS w)"
             " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
-            " pg_current_snapshot()::text, NULL, (SELECT xid::text FROM {later} AS later"
-            " ORDER BY xid DESC LIMIT 1), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM tick"
+            " pg_current_snapshot()::text, NULL, (SELECT later.xid::text FROM {later} AS later"
+            # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
+            " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
+            " FROM tick"
             " UNION ALL (SELECT {columns} FROM {new}, tick"
             " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
         ).format(new=_behind(self._events, since), later=_later(self._events), columns=COLUMNS)
