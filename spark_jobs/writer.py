@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -176,7 +177,8 @@ class Writer:
                 return
 
     def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:
-        self._producer.poll(0)  # serves what the broker said of single records
+        with suppress(KafkaException):  # a fenced producer raises here again; `error` says so
+            self._producer.poll(0)  # serves what the broker said of single records
         cause = self._failure or error
         text = f"{what}: {cause.name()}: {cause.str()}"
         if self._rejected or cause.code() in _POISON:
