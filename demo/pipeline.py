@@ -73,14 +73,20 @@ class Pipeline:
                 child.end()
         self._conn.close()
 
-    def start(self) -> None:
-        """Start all programs at once."""
+    def start_job(self) -> None:
+        """Start the Spark job, which takes a while to get ready."""
         self._spark = Child(
             "the Spark job",
             dovecote("spark", "dedup", "--config", str(self._files.dedup)),
             self._log("spark"),
         )
-        self.start_relay()
+
+    def is_job_ready(self) -> bool:
+        """Tell whether the job's query waits for records."""
+        return (configs.checkpoint(self._plan.directory) / "metadata").exists()
+
+    def start_writers(self) -> None:
+        """Start the service's writers, all at once."""
         self._writers = [self._writer(number) for number in range(self._plan.writers)]
 
     def start_relay(self) -> int:
@@ -138,7 +144,9 @@ class Pipeline:
         return self._ends.has_open_transaction()
 
     def are_writers_done(self) -> bool:
-        return all(writer.status == 0 for writer in self._writers)
+        return len(self._writers) == self._plan.writers and all(
+            writer.status == 0 for writer in self._writers
+        )
 
     def committed(self) -> int:
         """Return how many events the service has committed."""
@@ -147,7 +155,7 @@ class Pipeline:
 
     def published(self) -> int:
         """Return how many records of the service are visible."""
-        return self._arrivals.counts[configs.FLIGHTS]
+        return self._arrivals.count(configs.FLIGHTS)
 
     def unfinished(self) -> str | None:
         """Return what the pipeline is waiting for; None: all is done."""
@@ -162,22 +170,17 @@ class Pipeline:
 
     def snapshot(self) -> Snapshot:
         """Return how far everything is."""
-        published, total = self.published(), self._plan.committed
-        counts = self._arrivals.counts
+        arrivals, total = self._arrivals, self._plan.committed
+        read = arrivals.count_before(configs.FLIGHTS, self._read())
         return Snapshot(
             stages=(
                 Stage("committed", self.committed(), total),
-                Stage("published", published, total),
-                Stage("deduplicated", self._deduplicated(published), total),
+                Stage("published", self.published(), total),
+                Stage("deduplicated", read, total),
             ),
-            outcomes=tuple((topic, counts[topic]) for topic in TOPICS[1:]),
+            outcomes=tuple((topic, arrivals.count(topic)) for topic in TOPICS[1:]),
             kills=self.kills,
         )
-
-    def _deduplicated(self, published: int) -> int:
-        """Estimate how many records the job has read: offsets count transactions' ends too."""
-        end = sum(self._ends.stable().values())
-        return min(round(published * sum(self._read().values()) / end), published) if end else 0
 
     def _read(self) -> Mapping[int, int]:
         return batched(configs.checkpoint(self._plan.directory), configs.FLIGHTS)

@@ -93,9 +93,13 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
         Arrivals(plan.bootstrap, dict.fromkeys(TOPICS, configs.PARTITIONS)) as arrivals,
         Pipeline(plan, files, arrivals) as pipeline,
     ):
-        pipeline.start()
+        pipeline.start_job()
+        view.happened(f"relay {pipeline.start_relay()} started; waiting for the Spark job")
+        # Its first batches then meet the writers at work, not all that they left behind.
+        _drive_until(pipeline, view, Pipeline.is_job_ready)
+        pipeline.start_writers()
         view.happened(
-            f"{options.writers} writers, a relay and a Spark job: {options.flights:,} flights, "
+            f"{options.writers} writers started: {options.flights:,} flights, "
             f"{plan.committed:,} events, {expected.rolled_back:,} more to be rolled back"
         )
         for number in range(1, options.kills + 1):

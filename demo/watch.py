@@ -2,6 +2,7 @@
 
 import json
 import threading
+from bisect import bisect_left
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -17,13 +18,16 @@ _POLL_SECONDS = 0.1
 
 
 class Arrivals:
-    """Counts the records of topics as a `read_committed` consumer gets to see them."""
+    """Notes which records of topics a `read_committed` consumer has got to see."""
 
     def __init__(self, bootstrap: str, partitions: Mapping[str, int]) -> None:
         self._bootstrap, self._partitions = bootstrap, partitions
-        self.counts = dict.fromkeys(partitions, 0)
+        self._offsets: dict[str, dict[int, list[int]]] = {
+            topic: {partition: [] for partition in range(count)}
+            for topic, count in partitions.items()
+        }
         self.error: Exception | None = None
-        """Why the counting ended by itself."""
+        """Why it ended by itself."""
 
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="arrivals", daemon=True)
@@ -36,11 +40,20 @@ class Arrivals:
         self._stop.set()
         self._thread.join()
 
+    def count(self, topic: str) -> int:
+        """Return how many records of `topic` were seen."""
+        return sum(map(len, self._offsets[topic].values()))
+
+    def count_before(self, topic: str, ends: Mapping[int, int]) -> int:
+        """Return how many records of `topic` were seen before the offsets `ends`."""
+        seen = self._offsets[topic]
+        return sum(bisect_left(seen[partition], end) for partition, end in ends.items())
+
     def _run(self) -> None:
         try:
             with closing(self._consumer()) as consumer:
                 while not self._stop.is_set():
-                    self._count(consumer)
+                    self._note(consumer)
         except KafkaException as error:
             self.error = error
 
@@ -63,11 +76,12 @@ class Arrivals:
         )
         return consumer
 
-    def _count(self, consumer: Consumer) -> None:
+    def _note(self, consumer: Consumer) -> None:
         for message in consumer.consume(_BATCH, _POLL_SECONDS):
             error = message.error()
             if error is None:
-                self.counts[str(message.topic())] += 1
+                topic, partition, offset = message.topic(), message.partition(), message.offset()
+                self._offsets[topic][partition].append(offset)  # type: ignore[index, arg-type]  # what was consumed has a place
             elif not error.retriable():
                 raise KafkaException(error)
 

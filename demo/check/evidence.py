@@ -60,11 +60,7 @@ def records(where: Where, topic: str) -> list[Record]:
         }
     with closing(_consumer(where, "read_committed")) as consumer:
         consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-        found = _read(consumer, set(partitions))
-        reached = {
-            place.partition: place.offset
-            for place in consumer.position([TopicPartition(topic, p) for p in partitions])
-        }
+        found, reached = _read(consumer, partitions)
     for partition, end in ends.items():
         if reached[partition] < end:
             msg = (
@@ -117,10 +113,12 @@ def _partitions(consumer: Consumer, topic: str) -> list[int]:
     return sorted(found.partitions)
 
 
-def _read(consumer: Consumer, unfinished: set[int]) -> list[Message]:
+def _read(consumer: Consumer, partitions: Iterable[int]) -> tuple[list[Message], dict[int, int]]:
+    """Return all messages, and where each partition ends for this consumer."""
     found: list[Message] = []
+    ends: dict[int, int] = {}
     deadline = time.monotonic() + _DEADLINE_SECONDS
-    while unfinished:
+    while unfinished := set(partitions) - ends.keys():
         if time.monotonic() > deadline:
             msg = f"not all records came within {_DEADLINE_SECONDS} s; missing: {unfinished}"
             raise EvidenceMissing(msg)
@@ -131,10 +129,10 @@ def _read(consumer: Consumer, unfinished: set[int]) -> list[Message]:
         if error is None:
             found.append(message)
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
-            unfinished.discard(message.partition())
+            ends[message.partition()] = message.offset()  # type: ignore[index, assignment]  # an end has a place
         elif not error.retriable():
             raise KafkaException(error)
-    return found
+    return found, ends
 
 
 def _record(message: Message) -> Record:
