@@ -20,7 +20,7 @@ def appended(
     *events: Event, schema: str = "outbox", limits: Limits = DEFAULTS
 ) -> tuple[str, list[object]]:
     query, params = append(events, schema=schema, limits=limits)
-    return query.as_string(), list(params)
+    return query.decode(), list(params)
 
 
 def test_one_event_goes_through_the_single_entry_point() -> None:

@@ -1,0 +1,686 @@
+"""Every committed event is read once, in the order of the lock, whatever else the server does."""
+
+import random
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from psycopg import Connection
+
+from devstack import Stack
+from devstack.places import temporary_directory
+from devstack.postgres import Postgres, server_user
+from outbox import Event, write
+from relay.capture.table import Batch, TableCapture, waiting
+from relay.errors import Refused
+from relay.progress import Cursor, Progress, at
+from relay.snapshot import Snapshot
+from tests.fix_stack import new_database
+from tests.relaying import event, installed
+from tests.waiting import until
+
+LARGE = 501  # one more than what a tick reads in one statement
+
+
+@pytest.fixture(scope="module")
+def installation(stack: Stack) -> Iterator[str]:
+    with new_database(stack) as database:
+        yield installed(database)
+
+
+@pytest.fixture
+def dsn(installation: str) -> str:
+    """A database with an outbox, emptied."""
+    with psycopg.connect(installation) as conn:
+        conn.execute("TRUNCATE outbox.events")
+    return installation
+
+
+@contextmanager
+def capturing(dsn: str, *, rows: int = 10_000, size: int = 16_000_000) -> Iterator[TableCapture]:
+    with closing(TableCapture(dsn, "outbox", batch_rows=rows, batch_bytes=size)) as capture:
+        yield capture
+
+
+def after_restart(cursor: Cursor, capture: TableCapture) -> Cursor:
+    """Return the cursor as the next relay finds it in the progress record."""
+    return Progress.decode(at("shop", capture.origin(), cursor).encode()).cursor
+
+
+def read(capture: TableCapture, cursor: Cursor) -> tuple[list[int], Cursor]:
+    """Return the numbers of all that lies behind `cursor`, and where it stands then."""
+    found: list[int] = []
+    for batch in capture.batches(cursor):
+        found += [int(row[5]) for row in batch.rows]
+        cursor = batch.cursor
+    return found, after_restart(cursor, capture)
+
+
+def append(conn: Connection, *numbers: int) -> None:
+    write(conn, *[event("t", number) for number in numbers])
+
+
+def append_range(conn: Connection, first: int, count: int) -> None:
+    conn.execute(
+        "SELECT outbox.append('t', 'key', n::text::bytea, 'T')"
+        " FROM generate_series(%s::int, %s::int) AS n",
+        [first, first + count - 1],
+    )
+
+
+@contextmanager
+def sessions(dsn: str, count: int) -> Iterator[list[Connection]]:
+    with ExitStack() as stack:
+        yield [stack.enter_context(psycopg.connect(dsn)) for _ in range(count)]
+
+
+def test_what_is_committed_is_read_once(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        append(conn, 1, 2)
+        assert read(capture, Cursor())[0] == []
+        conn.commit()
+        found, cursor = read(capture, Cursor())
+        assert found == [1, 2]
+        assert read(capture, cursor)[0] == []
+        append(conn, 3)
+        conn.rollback()
+        append(conn, 4)
+        conn.commit()
+        assert read(capture, cursor)[0] == [4]
+
+
+def test_a_late_commit_with_a_low_position_is_not_lost(dsn: str) -> None:
+    with capturing(dsn) as capture, sessions(dsn, 2) as (slow, fast):
+        append(slow, 1)
+        append(fast, 2)
+        fast.commit()
+        found, cursor = read(capture, Cursor())
+        assert found == [2]
+        append(fast, 3)
+        fast.commit()
+        slow.commit()
+        found, cursor = read(capture, cursor)
+        assert found == [1, 3]
+        assert read(capture, cursor)[0] == []
+
+
+def test_a_late_commit_far_behind_a_large_window_is_not_lost(dsn: str) -> None:
+    with capturing(dsn, rows=100) as capture, sessions(dsn, 2) as (slow, fast):
+        append(slow, 1)
+        append_range(fast, 2, 700)
+        fast.commit()
+        found, cursor = read(capture, Cursor())
+        assert found == list(range(2, 702))
+        append_range(fast, 702, 700)
+        fast.commit()
+        slow.commit()
+        found, cursor = read(capture, cursor)
+        assert found == [1, *range(702, 1402)]
+        assert read(capture, cursor)[0] == []
+
+
+@pytest.mark.parametrize("writes_itself", [False, True])
+def test_a_long_open_transaction_stalls_nothing(
+    dsn: str,
+    writes_itself: bool,  # noqa: FBT001  # the case itself
+) -> None:
+    with capturing(dsn) as capture, sessions(dsn, 2) as (open_one, other):
+        open_one.execute("SELECT pg_current_xact_id()")
+        if writes_itself:
+            append(open_one, -1)
+        cursor = Cursor()
+        for number in range(20):
+            append(other, number)
+            other.commit()
+            found, cursor = read(capture, cursor)
+            assert found == [number]
+        append_range(other, 20, LARGE)
+        other.commit()
+        found, cursor = read(capture, cursor)
+        assert found == list(range(20, 20 + LARGE))
+        open_one.commit()
+        assert read(capture, cursor)[0] == ([-1] if writes_itself else [])
+
+
+def test_a_rolled_back_savepoint_is_never_read_and_a_kept_one_is(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        append(conn, 1)
+        with conn.transaction():
+            append(conn, 2)
+        with conn.transaction(force_rollback=True):
+            append(conn, 3)
+            with conn.transaction():
+                append(conn, 4)
+        assert read(capture, Cursor())[0] == []
+        append(conn, 5)
+        conn.commit()
+        assert read(capture, Cursor())[0] == [1, 2, 5]
+
+
+def test_more_subtransactions_than_the_server_keeps_in_memory_are_read_as_one(dsn: str) -> None:
+    with capturing(dsn) as capture, sessions(dsn, 2) as (conn, other):
+        conn.execute("BEGIN")
+        for number in range(100):
+            with conn.transaction():
+                append(conn, number)
+        append(other, 1000)
+        other.commit()
+        found, cursor = read(capture, Cursor())
+        assert found == [1000]
+        conn.commit()
+        assert read(capture, cursor)[0] == list(range(100))
+
+
+def test_transaction_ids_compare_as_numbers(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn, autocommit=True) as conn:
+        (xid,) = conn.execute("SELECT pg_current_xact_id()::text::int").fetchone() or (0,)
+        border = 10 ** len(str(xid))
+        assert border < 1_000_000, "this server is too old for this test"
+        # A thousand at a time: each subtransaction that writes takes one.
+        conn.execute("CREATE TEMP TABLE burnt (n int)")
+        burn = (
+            "DO $$ BEGIN FOR i IN 1..{} LOOP BEGIN INSERT INTO burnt VALUES (i);"
+            " EXCEPTION WHEN division_by_zero THEN NULL; END; END LOOP; END $$"
+        )
+        cursor = Cursor()
+        conn.execute(burn.format(border - xid - 10).encode())
+        for number in range(20):
+            with conn.transaction():
+                append(conn, number)
+            found, cursor = read(capture, cursor)
+            assert found == [number]
+        assert cursor.since.xmax > border
+
+
+def test_a_prepared_transaction_is_read_when_it_is_committed() -> None:
+    folder = temporary_directory(server_user())
+    with Postgres(
+        folder, fsync=False, settings={"max_prepared_transactions": "2"}, temporary=True
+    ) as postgres:
+        dsn = installed(postgres.dsn)
+        with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+            append(conn, 1)
+            conn.execute("PREPARE TRANSACTION 'one'")
+            conn.commit()
+            append(conn, 2)
+            conn.commit()
+            found, cursor = read(capture, Cursor())
+            assert found == [2]
+        # It outlives the server, and so does its place in the snapshots.
+        postgres.restart()
+        with capturing(dsn) as capture, psycopg.connect(dsn, autocommit=True) as conn:
+            found, cursor = read(capture, cursor)
+            assert found == []
+            conn.execute("COMMIT PREPARED 'one'")
+            assert read(capture, cursor)[0] == [1]
+
+
+def test_ids_that_a_crash_gives_out_again_are_not_skipped() -> None:
+    folder = temporary_directory(server_user())
+    lazy = {"wal_writer_delay": "10s", "autovacuum": "off"}
+    with Postgres(folder, fsync=False, settings=lazy, temporary=True) as postgres:
+        dsn = installed(postgres.dsn)
+        with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+            append(conn, 1)
+            conn.commit()
+            for number in range(20):
+                append(conn, -number)
+                conn.rollback()
+            (before,) = conn.execute("SELECT pg_current_snapshot()::text").fetchone() or ("",)
+            found, cursor = read(capture, Cursor())
+            assert found == [1]
+            found, cursor = read(capture, cursor)
+        postgres.kill()
+        postgres.start()
+        with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+            (after,) = conn.execute("SELECT pg_current_snapshot()::text").fetchone() or ("",)
+            assert Snapshot.parse(after).xmax < Snapshot.parse(before).xmax, (
+                "nothing was forgotten"
+            )
+            for number in range(2, 12):
+                append(conn, number)
+                conn.commit()
+            found, cursor = read(capture, cursor)
+            assert found == list(range(2, 12))
+
+
+def test_an_event_that_was_read_survives_a_crash_whatever_the_session_says() -> None:
+    folder = temporary_directory(server_user())
+    lazy = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
+    with Postgres(folder, fsync=False, settings=lazy, temporary=True) as postgres:
+        dsn = installed(postgres.dsn)
+        with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+            append(conn, 1)
+            conn.commit()
+            append(conn, 2, 3)
+            conn.commit()
+            assert read(capture, Cursor())[0] == [1, 2, 3]
+        postgres.kill()
+        postgres.start()
+        with capturing(dsn) as capture:
+            assert read(capture, Cursor())[0] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("rows", [1, 7, 100, 499, 500, 501, 5000])
+def test_no_batch_is_larger_than_asked_for(dsn: str, rows: int) -> None:
+    with capturing(dsn, rows=rows) as capture, psycopg.connect(dsn) as conn:
+        append_range(conn, 0, 1001)
+        conn.commit()
+        sizes = [len(batch.rows) for batch in capture.batches(Cursor())]
+        assert max(sizes) <= rows
+        assert sum(sizes) == 1001
+        assert read(capture, Cursor())[0] == list(range(1001))
+
+
+def test_a_window_is_split_where_its_values_are_large(dsn: str) -> None:
+    most = 10_000
+    sizes = [10, 9_000, 2_000, 30_000, 10, 10, 10_000, 5_000, 6_000, 10]
+    with capturing(dsn, size=most) as capture, psycopg.connect(dsn) as conn:
+        for size in sizes:
+            conn.execute("SELECT outbox.append('t', 'k', repeat('x', %s)::bytea, 'T')", [size])
+        conn.commit()
+        batches = [batch for batch in capture.batches(Cursor()) if batch.rows]
+        assert [len(row[5]) for batch in batches for row in batch.rows] == sizes
+        for batch in batches:
+            assert batch.size == sum(len(row[4]) + len(row[5]) for row in batch.rows)
+            # It ends with the event that fills it.
+            assert batch.size - len(batch.rows[-1][5]) - 1 < most
+        resumed = [capture.batches(after_restart(batch.cursor, capture)) for batch in batches]
+        left = [sum(len(batch.rows) for batch in rest) for rest in resumed]
+        assert left == [
+            sum(len(batch.rows) for batch in batches[n:]) for n in range(1, len(batches) + 1)
+        ]
+
+
+def test_a_window_goes_on_in_the_middle_after_a_restart(dsn: str) -> None:
+    with sessions(dsn, 2) as (late, conn):
+        append(late, -1)
+        append_range(conn, 0, 1000)
+        conn.commit()
+        with capturing(dsn, rows=300) as capture:
+            first = next(iter(capture.batches(Cursor())))
+            cursor = after_restart(first.cursor, capture)
+        assert (cursor.until, len(first.rows)) == (first.cursor.until, 300)
+        # These come later, one of them at a position that was passed already.
+        late.commit()
+        append(conn, 1000)
+        conn.commit()
+        with capturing(dsn, rows=450) as capture:
+            found, cursor = read(capture, cursor)
+            assert found == [*range(300, 1000), -1, 1000]
+            assert read(capture, cursor)[0] == []
+
+
+def test_a_huge_transaction_is_read_in_bounded_batches(dsn: str) -> None:
+    count = 200_000
+    with capturing(dsn, rows=20_000) as capture, psycopg.connect(dsn) as conn:
+        append_range(conn, 0, count)
+        conn.commit()
+        found = 0
+        for batch in capture.batches(Cursor()):
+            assert [int(row[5]) for row in batch.rows] == list(
+                range(found, found + len(batch.rows))
+            )
+            found += len(batch.rows)
+            cursor = batch.cursor
+        assert found == count
+        assert read(capture, cursor)[0] == []
+
+
+def test_thousands_of_running_transactions_in_the_cursor_are_no_burden(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        append(conn, 1)
+        conn.commit()
+        _, cursor = read(capture, Cursor())
+        (xmin,) = conn.execute("SELECT xid::text::bigint FROM outbox.events").fetchone() or (0,)
+        conn.execute("CREATE TEMP TABLE burnt (n int)")
+        conn.commit()
+        running = []
+        for number in range(2, 4):
+            append(conn, number)
+            row = conn.execute("SELECT pg_current_xact_id()::text::bigint").fetchone()
+            running.append(row[0] if row else 0)
+            conn.commit()
+        # As if these two had run beside thousands of others when the cursor was made.
+        crowd = tuple(range(xmin + 10**6, xmin + 10**6 + 5000))
+        since = Snapshot(running[0], crowd[-1] + 1, (*running, *crowd))
+        began = time.monotonic()
+        found, cursor = read(capture, Cursor(since))
+        assert found == [2, 3]
+        assert time.monotonic() - began < 2
+        assert len(cursor.since.xip) == 0
+
+
+def test_reading_follows_the_indexes_however_much_was_published(dsn: str) -> None:
+    published = 50_000
+    with capturing(dsn) as capture, sessions(dsn, 2) as (late, conn):
+        # The planner knows nothing of the table, as after a fast start.
+        conn.execute("ALTER TABLE outbox.events SET (autovacuum_enabled = off)")
+        append(late, -1)
+        append_range(conn, 0, published)
+        conn.commit()
+        _, cursor = read(capture, Cursor())
+        before = scans(capture, conn)
+        for number in range(10):
+            append(conn, number)
+            conn.commit()
+            found, cursor = read(capture, cursor)
+            assert found == [number]
+        for _ in range(10):
+            assert read(capture, cursor)[0] == []
+        ticks = scans(capture, conn)
+        assert ticks["sequential"] == before["sequential"]
+        assert ticks["events_pkey"] == before["events_pkey"]
+        # Its own rows and the one that is not committed, seen by a few scans of each tick.
+        assert ticks["events_xid"] - before["events_xid"] < 500
+        append_range(conn, 0, 2 * LARGE)
+        conn.commit()
+        assert len(read(capture, cursor)[0]) == 2 * LARGE
+        pages = scans(capture, conn)
+        assert pages["sequential"] == before["sequential"]
+        assert pages["events_pkey"] - ticks["events_pkey"] < 10 * LARGE
+        assert pages["events_xid"] - ticks["events_xid"] < 10 * LARGE
+
+
+def scans(capture: TableCapture, conn: Connection) -> dict[str, int]:
+    """Return how often the table was scanned, and how many entries of each index were read."""
+    capture._conn.execute("SELECT pg_stat_force_next_flush()")
+    capture._conn.execute("SELECT 1")
+    with conn.transaction():
+        indexes = conn.execute(
+            "SELECT indexrelname, idx_tup_read FROM pg_stat_user_indexes WHERE relname = 'events'"
+        ).fetchall()
+        table = conn.execute(
+            "SELECT 'sequential', seq_scan FROM pg_stat_user_tables WHERE relname = 'events'"
+        ).fetchall()
+    conn.rollback()
+    return dict(indexes + table)
+
+
+def test_lag_is_counted_from_the_cursor(dsn: str) -> None:
+    with capturing(dsn, rows=300) as capture, psycopg.connect(dsn) as conn:
+        append_range(conn, 0, 1000)
+        conn.commit()
+        assert waiting(conn, "outbox", Cursor())[0] == 1000
+        assert waiting(conn, "outbox", Cursor(), most=10)[0] == 10
+        batches = list(capture.batches(Cursor()))
+        left = [waiting(conn, "outbox", batch.cursor)[0] for batch in batches]
+        assert left == [700, 400, 100, 0, 0]
+        append(conn, 1)
+        conn.commit()
+        rows, age = waiting(conn, "outbox", batches[-1].cursor)
+        assert rows == 1
+        assert 0 < age < 60
+
+
+def test_counting_the_lag_follows_an_index_too(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        conn.execute("ALTER TABLE outbox.events SET (autovacuum_enabled = off)")
+        append_range(conn, 0, 20_000)
+        conn.commit()
+        _, cursor = read(capture, Cursor())
+        before = scans(capture, conn)
+        for _ in range(10):
+            assert waiting(conn, "outbox", cursor) == (0, 0.0)
+        conn.commit()
+        conn.execute("SELECT pg_stat_force_next_flush()")
+        conn.commit()
+        assert scans(capture, conn) == before
+
+
+def test_a_clock_that_went_back_makes_no_negative_lag(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        append(conn, 1)
+        conn.execute("UPDATE outbox.events SET appended_at = now() + interval '1 hour'")
+        conn.commit()
+        assert waiting(conn, "outbox", Cursor()) == (1, 0.0)
+
+
+def test_events_of_another_servers_dump_are_refused(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        append(conn, 1)
+        conn.execute("UPDATE outbox.events SET xid = '9000000000'")
+        conn.commit()
+        with pytest.raises(Refused, match="transaction 9000000000, but this server is at"):
+            TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000)
+        conn.execute("UPDATE outbox.events SET xid = pg_current_xact_id()")
+        conn.commit()
+        with capturing(dsn) as capture:
+            found, cursor = read(capture, Cursor())
+            assert found == [1]
+            # Restored behind our back: not read again and again, at any rate.
+            append(conn, 2)
+            conn.execute("UPDATE outbox.events SET xid = '9000000000' WHERE value = '2'")
+            conn.commit()
+            assert read(capture, cursor)[0] == []
+
+
+def test_a_sequence_with_a_cache_is_refused(database: str) -> None:
+    installed(database)
+    with psycopg.connect(database) as conn:
+        conn.execute("ALTER TABLE outbox.events ALTER position SET CACHE 50")
+    with pytest.raises(Refused, match=r"CACHE 50.*ALTER SEQUENCE"):
+        TableCapture(database, "outbox", batch_rows=10, batch_bytes=1000)
+
+
+def test_a_standby_is_refused() -> None:
+    folder = temporary_directory(server_user())
+    with Postgres(folder, fsync=False, temporary=True) as postgres:
+        dsn = installed(postgres.dsn)
+        postgres.stop()
+        Path(folder, "data", "standby.signal").touch()
+        postgres.start()
+        with pytest.raises(Refused, match=r"is a standby: .*connect to the primary"):
+            TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000)
+
+
+def test_a_role_that_may_read_the_outbox_is_enough(dsn: str) -> None:
+    role = "reader_of_events"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+        conn.execute(f"GRANT USAGE ON SCHEMA outbox TO {role}".encode())
+        conn.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA outbox TO {role}".encode())
+        try:
+            with conn.transaction():
+                append(conn, 1)
+            own = psycopg.conninfo.make_conninfo(dsn, user=role, password="x")  # noqa: S106  # of a moment
+            with capturing(own) as capture:
+                assert read(capture, Cursor())[0] == [1]
+        finally:
+            conn.execute(f"DROP OWNED BY {role}".encode())
+            conn.execute(f"DROP ROLE {role}".encode())
+
+
+class Interleaving(RuleBasedStateMachine):
+    """Any order of writing, committing, rolling back, reading and restarting."""
+
+    dsn = ""
+
+    @initialize(rows=st.sampled_from([1, 3, 1000]))
+    def begin(self, rows: int) -> None:
+        with psycopg.connect(self.dsn) as conn:
+            conn.execute("TRUNCATE outbox.events")
+        self.number = 0
+        self.writers = [psycopg.connect(self.dsn) for _ in range(3)]
+        self.pending: list[list[int]] = [[] for _ in self.writers]
+        self.rows = rows
+        self.capture = self.open()
+        self.cursor = Cursor()
+        self.committed: list[int] = []
+        self.found: list[int] = []
+
+    def open(self) -> TableCapture:
+        return TableCapture(self.dsn, "outbox", batch_rows=self.rows, batch_bytes=10**6)
+
+    @rule(writer=st.integers(0, 2), count=st.integers(1, 4))
+    def append(self, writer: int, count: int) -> None:
+        numbers = list(range(self.number, self.number + count))
+        self.number += count
+        append(self.writers[writer], *numbers)
+        self.pending[writer] += numbers
+
+    @rule(writer=st.integers(0, 2))
+    def append_and_undo(self, writer: int) -> None:
+        with self.writers[writer].transaction(force_rollback=True):
+            append(self.writers[writer], -1)
+
+    @rule(writer=st.integers(0, 2))
+    def commit(self, writer: int) -> None:
+        self.writers[writer].commit()
+        self.committed += self.pending[writer]
+        self.pending[writer] = []
+
+    @rule(writer=st.integers(0, 2))
+    def roll_back(self, writer: int) -> None:
+        self.writers[writer].rollback()
+        self.pending[writer] = []
+
+    def take(self, batch: Batch) -> None:
+        self.found += [int(row[5]) for row in batch.rows]
+        self.cursor = batch.cursor
+
+    @rule()
+    def read_all(self) -> None:
+        start = len(self.found)
+        behind = sorted(set(self.committed) - set(self.found))
+        window = self.cursor.until
+        for batch in self.capture.batches(self.cursor):
+            self.take(batch)
+        assert sorted(self.found[start:]) == behind
+        if window is None:
+            assert self.found[start:] == behind
+
+    @precondition(lambda self: set(self.committed) != set(self.found))
+    @rule(batches=st.integers(1, 3))
+    def read_some_and_crash(self, batches: int) -> None:
+        for batch in islice(self.capture.batches(self.cursor), batches):
+            self.take(batch)
+        self.cursor = after_restart(self.cursor, self.capture)
+        self.capture.close()
+        self.capture = self.open()
+
+    def teardown(self) -> None:
+        if hasattr(self, "capture"):
+            self.read_all()
+            assert sorted(self.found) == sorted(self.committed)
+            self.capture.close()
+            for writer in self.writers:
+                writer.close()
+
+
+def test_any_interleaving_is_read_once_and_in_order_of_position(installation: str) -> None:
+    run_state_machine_as_test(
+        type("Run", (Interleaving,), {"dsn": installation}),
+        settings=settings(
+            max_examples=40,
+            stateful_step_count=25,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+
+
+class Writer:
+    """Commits and rolls back events, numbered per key under the lock of the key, until told."""
+
+    def __init__(self, dsn: str, chance: random.Random, enough: threading.Event) -> None:
+        self._dsn, self._chance, self._enough = dsn, chance, enough
+        self.committed: list[str] = []
+
+    def run(self) -> None:
+        with psycopg.connect(self._dsn) as conn:
+            while not self._enough.is_set():
+                self._one_transaction(conn)
+
+    def _one_transaction(self, conn: Connection) -> None:
+        batch: list[Event] = []
+        for key in sorted(self._chance.sample(KEYS, self._chance.randint(1, 2))):
+            batch += locked(conn, key, self._chance.choice([1, 1, 1, 2, 30, 200]))
+        if self._chance.random() < 0.3:
+            self._enough.wait(self._chance.random() * 0.02)
+        if self._chance.random() < 0.25:
+            conn.rollback()
+        else:
+            conn.commit()
+            self.committed += [event.id for event in batch]
+
+
+KEYS = ["k0", "k1", "k2", "k3", "k4"]
+
+
+def locked(conn: Connection, key: str, rows: int) -> list[Event]:
+    """Write events of one key, numbered under the lock that serialises it."""
+    row = conn.execute(
+        "UPDATE counters SET n = n + %s WHERE key = %s RETURNING n", [rows, key]
+    ).fetchone()
+    last = row[0] if row else 0
+    events = [event("t", number, key=key) for number in range(last - rows, last)]
+    write(conn, *events)
+    return events
+
+
+def test_concurrent_writers_are_read_once_and_each_key_in_the_order_of_its_lock(dsn: str) -> None:
+    seconds, seed = 4.0, 7
+    with psycopg.connect(dsn) as conn:
+        conn.execute("CREATE TABLE IF NOT EXISTS counters (key text PRIMARY KEY, n int NOT NULL)")
+        conn.execute("TRUNCATE counters")
+        conn.execute("INSERT INTO counters SELECT unnest(%s::text[]), 0", [KEYS])
+    enough = threading.Event()
+    # Seeded, to be repeated; no secret hangs on it.
+    writers = [Writer(dsn, random.Random(seed + n), enough) for n in range(4)]  # noqa: S311
+    found: list[tuple[str, str, int]] = []
+
+    def take(capture: TableCapture, cursor: Cursor) -> Cursor:
+        for batch in capture.batches(cursor):
+            cursor = batch.cursor
+            found.extend((row[1], row[4].decode(), int(row[5])) for row in batch.rows)
+        return cursor
+
+    with ThreadPoolExecutor(4) as pool, capturing(dsn, rows=400) as capture:
+        tasks = [pool.submit(writer.run) for writer in writers]
+        cursor, ends = Cursor(), time.monotonic() + seconds
+        while time.monotonic() < ends:
+            cursor = take(capture, cursor)
+        enough.set()
+        for task in tasks:
+            task.result(30)
+        take(capture, after_restart(cursor, capture))
+    committed = [id_ for writer in writers for id_ in writer.committed]
+    assert len(committed) > 500
+    assert sorted(id_ for id_, _, _ in found) == sorted(committed)
+    for key in KEYS:
+        numbers = [number for _, of, number in found if of == key]
+        assert all(after > before for before, after in pairwise(numbers)), key
+
+
+def test_a_statement_under_way_is_ended_from_another_thread(dsn: str) -> None:
+    with capturing(dsn) as capture, ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(capture._conn.execute, "SELECT pg_sleep(30)")
+        until(lambda: busy(dsn), within=10, what="the statement under way")
+        capture.interrupt()
+        with pytest.raises(psycopg.errors.QueryCanceled):
+            slow.result(10)
+
+
+def busy(dsn: str) -> Any:
+    with psycopg.connect(dsn) as conn:
+        return conn.execute(
+            "SELECT 1 FROM pg_stat_activity WHERE state = 'active' AND query LIKE '%pg_sleep(30)'"
+            " AND pid <> pg_backend_pid()"
+        ).fetchone()
