@@ -5,21 +5,35 @@ Row by row, Arrow's headers cost more than everything else together: ids and rou
 the flattened columns, and a row's record is put together only when somebody asks for it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dedup import decode
 from dedup.policies import Identity, runs
-from outbox.envelope import ID, ROUND, Pair, Record
+from outbox.envelope import (
+    ATTEMPT,
+    ERROR,
+    FIRST_SEEN,
+    ID,
+    NOT_BEFORE,
+    ORIGIN,
+    ROUND,
+    Pair,
+    Record,
+)
 from spark_jobs.markers import Ranges
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What a row has."""
+
+_DELIVERY = pa.array([ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR])
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
@@ -40,7 +54,7 @@ class Rows:
     header_values: list[bytes | None]
     header_bounds: list[int]
     """The headers of row i are those from `header_bounds[i]` up to `header_bounds[i + 1]`."""
-    identities: Sequence[Identity]
+    identities: list[Identity]
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -94,20 +108,18 @@ class Rows:
         return names, np.asarray([numbers[topic] for topic in self.topics])
 
 
-def read(
-    batches: Iterable[pa.RecordBatch], *, topic_ids: Mapping[str, str] | None = None
-) -> Rows | None:
+def read(batches: Iterable[pa.RecordBatch]) -> Rows | None:
     """
     Return the rows in `batches`, or None if there are none.
 
     Batches end anywhere: a key may begin in one and go on in the next.
     """
-    parts = [_part(batch, topic_ids or {}) for batch in batches if batch.num_rows]
+    parts = [_part(batch) for batch in batches if batch.num_rows]
     if not parts:
         return None
     starts = np.cumsum([0, *(len(part.header_names) for part in parts)])
     bounds = [part.header_bounds + start for part, start in zip(parts, starts[:-1], strict=True)]
-    return Rows(
+    rows = Rows(
         topics=_joined(part.topics for part in parts),
         partitions=_joined(part.partitions for part in parts),
         offsets=_joined(part.offsets for part in parts),
@@ -117,8 +129,14 @@ def read(
         header_names=_joined(part.header_names for part in parts),
         header_values=_joined(part.header_values for part in parts),
         header_bounds=[*_joined(bounds), int(starts[-1])],
-        identities=[identity for part in parts for identity in part.identities],
+        identities=[],
     )
+    ids = chain.from_iterable(part.ids for part in parts)
+    identities = [
+        decode.identity(rows.record(row)) if id_ is None else (id_, 0)
+        for row, id_ in enumerate(ids)
+    ]
+    return replace(rows, identities=identities)
 
 
 class _Part(NamedTuple):
@@ -134,78 +152,53 @@ class _Part(NamedTuple):
     header_values: Array
     header_bounds: Array
     """Where each row's headers begin."""
-    identities: list[Identity]
+    ids: list[str | None]
 
 
-def _part(batch: pa.RecordBatch, topic_ids: Mapping[str, str]) -> _Part:
+def _part(batch: pa.RecordBatch) -> _Part:
     columns = {name: batch.column(name) for name in COLUMNS}
     headers = columns["headers"]
     flat = headers.flatten()  # leaves out what no row refers to
     lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
-    parents = np.repeat(np.arange(batch.num_rows), lengths)
-    places = _Places(
+    return _Part(
         topics=_interned(columns["topic"]),
         partitions=columns["partition"].to_numpy(),
         offsets=columns["offset"].to_numpy(),
-    )
-    ids = _ids(_named(flat, parents, ID), places, topic_ids)
-    rounds = _rounds(_named(flat, parents, ROUND), batch.num_rows)
-    return _Part(
-        topics=places.topics,
-        partitions=places.partitions,
-        offsets=places.offsets,
         timestamps=_milliseconds(columns["timestamp"]),
         keys=_objects(columns["key"]),
         values=_objects(columns["value"]),
         header_names=_interned(flat.field("key")),
         header_values=_objects(flat.field("value")),
         header_bounds=np.cumsum(lengths) - lengths,
-        identities=list(zip(ids, rounds, strict=True)),
+        ids=_ids(flat, lengths),
     )
 
 
-class _Places(NamedTuple):
-    topics: Array
-    partitions: Array
-    offsets: Array
+def _ids(flat: pa.StructArray, lengths: Array) -> list[str | None]:
+    """
+    Return the event id of each row, as `dedup.decode.identity` tells it.
+
+    None where more has to be looked at: no id, one that is not text, or a record that went
+    through a retry topic.
+    """
+    parents = np.repeat(np.arange(len(lengths)), lengths)
+    ids: list[str | None] = [None] * len(lengths)
+    found = pc.equal(flat.field("key"), ID).to_numpy(zero_copy_only=False)
+    values = flat.field("value").filter(pa.array(found)).to_pylist()
+    for row, value in zip(reversed(parents[found].tolist()), reversed(values), strict=True):
+        if value:
+            ids[row] = _text(value)  # so that the first of several stays
+    retried = pc.is_in(flat.field("key"), value_set=_DELIVERY).to_numpy(zero_copy_only=False)
+    for row in parents[retried].tolist():
+        ids[row] = None
+    return ids
 
 
-_Named: TypeAlias = Iterable[tuple[int, bytes | None]]
-"""Rows that have a header of some name, and its value."""
-
-
-def _named(flat: pa.StructArray, parents: Array, name: str) -> _Named:
-    found = pc.equal(flat.field("key"), name).to_numpy(zero_copy_only=False)
-    values = flat.field("value").filter(pa.array(found))
-    return zip(parents[found].tolist(), values.to_pylist(), strict=True)
-
-
-def _ids(named: _Named, places: _Places, topic_ids: Mapping[str, str]) -> list[str]:
-    """Return each row's event id as `envelope.event_id` tells it."""
-    ids: list[str | None] = [None] * len(places.topics)
-    for row, value in named:
-        if value and ids[row] is None:
-            # What is not text fails when the record is decoded; as an identity it has to do.
-            ids[row] = value.decode(errors="replace")
-    if None not in ids:
-        return ids  # type: ignore[return-value]  # just looked
-    return [
-        _foreign_id(row, places, topic_ids) if found is None else found
-        for row, found in enumerate(ids)
-    ]
-
-
-def _foreign_id(row: int, places: _Places, topic_ids: Mapping[str, str]) -> str:
-    topic = places.topics[row]
-    return f"{topic_ids.get(topic, topic)}/{places.partitions[row]}/{places.offsets[row]}"
-
-
-def _rounds(named: _Named, count: int) -> list[int]:
-    rounds = [0] * count
-    for row, value in named:
-        # What is no number fails when the record is decoded.
-        rounds[row] = int(value) if value is not None and value.isdigit() else 0
-    return rounds
+def _text(value: bytes) -> str | None:
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return None
 
 
 def _joined(columns: Iterable[Array]) -> list[Any]:

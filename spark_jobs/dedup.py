@@ -2,14 +2,10 @@
 
 import threading
 
-from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from outbox.errors import BadSettings
 from spark_jobs import kafka_options
-from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.query import Query, Show
@@ -55,24 +51,7 @@ def stage_config(settings: DedupSettings) -> StageConfig:
             timeout=settings.transaction_timeout.total_seconds(),
         ),
         partitions=settings.spark.shuffle_partitions,
-        topic_ids=_topic_ids(settings),
     )
-
-
-def _topic_ids(settings: DedupSettings) -> dict[str, str]:
-    """Return the ids of the topics that are read: unlike names, they are never used again."""
-    admin = AdminClient({**kafka_options.client(settings.kafka), "log_level": 0})
-    wanted = TopicCollection(list(settings.source.topics))
-    ids = {}
-    for name, answer in admin.describe_topics(wanted, request_timeout=ADMIN_SECONDS).items():
-        try:
-            ids[name] = str(answer.result().topic_id)
-        except KafkaException as error:
-            msg = f"source topic {name!r}: {error.args[0].str()}"
-            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise BadSettings(msg) from error
-            raise KafkaUnavailable(msg) from error
-    return ids
 
 
 def _writer(settings: DedupSettings, spark: SparkSession) -> DataStreamWriter:

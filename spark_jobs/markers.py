@@ -86,7 +86,13 @@ class Marker:
                 for topic, places in fields.pop("ranges").items()
             }
             return cls(ranges=ranges, counts=counts, **fields)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
+        except (
+            KeyError,
+            TypeError,
+            AttributeError,
+            UnicodeDecodeError,
+            json.JSONDecodeError,
+        ) as error:
             msg = f"not a marker: {value[:200]!r}"
             raise ValueError(msg) from error
 

@@ -1,7 +1,7 @@
 """The stage that does the work: shuffle by key, then one pass that handles and writes."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Self
 
@@ -32,7 +32,6 @@ class StageConfig:
     backoff: Backoff
     sink: SinkConfig
     partitions: int
-    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ class Task:
         self._config, self._batch = config, batch
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        rows = columns.read(batches, topic_ids=self._config.topic_ids)
+        rows = columns.read(batches)
         if rows is not None:
             report = self._report(rows, _partition())
             yield pa.RecordBatch.from_pydict({"report": [report.encode()]})

@@ -1,0 +1,31 @@
+"""Handlers that tests name as `module:function`."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from dedup.results import Again, Dead, Done, NonRetriable, Output, Result, Retry, Skip
+from outbox.event import Event
+
+_RESULTS: Mapping[str, Result] = {
+    "again": Again(timedelta(seconds=5)),
+    "skip": Skip("not today"),
+    "retry": Retry("later"),
+    "dead": Dead("never"),
+    "split": Done((Output({"part": 1}), Output({"part": 2}, key="other"))),
+    "unwritable": Done((Output(object()),)),
+    "large": Done((Output("x" * 2_000_000),)),
+}
+
+
+def by_value(event: Event) -> Result | None:
+    """Do as the event's value says."""
+    value: Any = event.value
+    match value["do"]:
+        case "raise":
+            msg = f"broken {event.id}"
+            raise RuntimeError(msg)
+        case "refuse":
+            raise NonRetriable("no use")  # noqa: EM101, TRY003  # what a handler would write
+        case what:
+            return _RESULTS.get(what)

@@ -1,0 +1,160 @@
+"""The records that a verdict sends out."""
+
+from datetime import timedelta
+
+import pytest
+
+from dedup.decode import as_json
+from dedup.policies import Failed, Handled
+from dedup.results import Again, Dead, Done, Output, Retry
+from outbox import envelope
+from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
+from outbox.errors import InvalidEvent
+from spark_jobs.backoff import Backoff
+from spark_jobs.outgoing import Outgoing, Router, Topics, encode_output
+
+NOW = 1_800_000_000_000
+TOPICS = Topics(output="out", retry="retry", dead_letter="dead")
+BACKOFF = Backoff(base=timedelta(seconds=8), ceiling=timedelta(minutes=1), max_attempts=3)
+ROUTER = Router(topics=TOPICS, backoff=BACKOFF, now=NOW)
+HEADERS = [(ID, b"e1"), ("ce_type", b"Placed"), ("n", None), ("n", b"2")]
+RECORD = Record("in", 3, 44, 1_700_000_000_000, b"k", b'{"a":1}', HEADERS)
+FOREIGN = RECORD._replace(headers=[("x", b"y")])
+
+
+def _route(result: Done | Again | Retry | Dead, record: Record = RECORD) -> Outgoing:
+    verdict = Failed(0, result) if isinstance(result, Retry | Dead) else Handled(0, result)
+    (outgoing,) = ROUTER.route(verdict, record, envelope_identity(record), ())
+    return outgoing
+
+
+def envelope_identity(record: Record) -> tuple[str, int]:
+    return envelope.event_id(record), envelope.delivery(record).round
+
+
+def test_a_record_goes_on_as_it_is() -> None:
+    assert _route(Done()) == Outgoing("out", b"k", b'{"a":1}', HEADERS, RECORD.timestamp, RECORD)
+
+
+def test_a_record_whose_handler_wants_no_output_goes_nowhere() -> None:
+    assert ROUTER.route(Handled(0, Done(())), RECORD, ("e1", 0), ()) == []
+
+
+def test_a_failed_record_goes_to_the_retry_topic_with_what_it_went_through() -> None:
+    sent = _route(Retry("no luck"))
+
+    wait = BACKOFF.wait(("e1", 0), attempt=1)
+    assert sent._replace(headers=[]) == Outgoing("retry", b"k", b'{"a":1}', [], 0, RECORD)
+    assert sent.headers == [
+        *HEADERS,
+        (ATTEMPT, b"2"),
+        (ROUND, b"1"),
+        (FIRST_SEEN, str(NOW).encode()),
+        (NOT_BEFORE, str(NOW + round(wait.total_seconds() * 1000)).encode()),
+        (ORIGIN, b"in/3/44"),
+        (ERROR, b"no luck"),
+    ]
+
+
+def test_a_handler_may_say_how_long_its_record_waits() -> None:
+    headers = dict(_route(Retry("busy", timedelta(minutes=7))).headers)
+
+    assert headers[NOT_BEFORE] == str(NOW + 7 * 60_000).encode()
+
+
+def test_another_round_burns_no_attempt_and_has_no_error() -> None:
+    headers = dict(_route(Again(timedelta(seconds=1))).headers)
+
+    assert (headers[ATTEMPT], headers[ROUND]) == (b"1", b"1")
+    assert headers[NOT_BEFORE] == str(NOW + 1000).encode()
+    assert ERROR not in headers
+
+
+def test_origin_and_first_seen_stay_those_of_the_first_time() -> None:
+    first = _route(Retry("one"))
+    again = RECORD._replace(topic="retry", partition=0, offset=1, headers=first.headers)
+
+    headers = dict(_route(Retry("two"), again).headers)
+
+    assert (headers[ATTEMPT], headers[ROUND], headers[ERROR]) == (b"3", b"2", b"two")
+    assert (headers[ORIGIN], headers[FIRST_SEEN]) == (b"in/3/44", str(NOW).encode())
+
+
+@pytest.mark.parametrize("result", [Retry("no luck"), Dead("no luck")])
+def test_the_last_failure_or_a_final_one_makes_a_dead_letter(result: Retry | Dead) -> None:
+    record = RECORD._replace(
+        headers=[*HEADERS, (ATTEMPT, b"3"), (ROUND, b"5"), (NOT_BEFORE, b"9")]
+    )
+
+    sent = _route(result, record)
+
+    assert sent.topic == "dead"
+    assert (sent.key, sent.value) == (b"k", b'{"a":1}')
+    assert sent.headers == [
+        *HEADERS,
+        (ATTEMPT, b"3"),
+        (ROUND, b"5"),
+        (FIRST_SEEN, str(NOW).encode()),
+        (ORIGIN, b"in/3/44"),
+        (ERROR, b"no luck"),
+    ]
+
+
+def test_a_foreign_record_takes_its_id_along() -> None:
+    assert dict(_route(Retry("x"), FOREIGN).headers)[ID] == b"in/3/44"
+    assert dict(_route(Dead("x"), FOREIGN).headers)[ID] == b"in/3/44"
+    assert _route(Done(), FOREIGN).headers == [("x", b"y")]
+
+
+def test_a_record_whose_attempts_cannot_be_read_is_a_dead_letter() -> None:
+    record = RECORD._replace(headers=[(ID, b"e1"), (ATTEMPT, b"many")])
+    (sent,) = ROUTER.route(Failed(0, Retry("x")), record, ("in/3/44", 0), ())
+
+    assert sent.topic == "dead"
+    assert b"whole number" in (dict(sent.headers)[ERROR] or b"")
+
+
+def test_a_long_error_is_cut() -> None:
+    assert len(dict(_route(Dead("x" * 10_000)).headers)[ERROR] or b"") == 2000
+
+
+def test_what_no_topic_takes_is_buried_without_its_value() -> None:
+    sent = Outgoing("out", b"k", b"v" * 99, [("big", b"x" * 99)], 5, RECORD)
+
+    dead = ROUTER.unwritable(sent, "too large")
+
+    assert (dead.topic, dead.key, dead.value) == ("dead", b"k", None)
+    assert dict(dead.headers) == {
+        ID: b"e1",
+        ATTEMPT: b"1",
+        ROUND: b"0",
+        FIRST_SEEN: str(NOW).encode(),
+        ORIGIN: b"in/3/44",
+        ERROR: b"too large",
+    }
+    assert dead.origin is RECORD
+
+
+def test_an_output_has_the_events_envelope_and_an_id_of_its_own() -> None:
+    key, value, headers = encode_output(as_json(RECORD), 2, Output({"b": 2}))
+
+    assert (key, value) == (b"k", b'{"b":2}')
+    assert dict(headers)[ID] == b"e1.2"
+    assert dict(headers)["ce_type"] == b"Placed"
+    assert dict(headers)["content-type"] == b"application/json"
+    assert "n" not in dict(headers)
+
+
+def test_an_output_may_choose_its_key_and_headers() -> None:
+    output = Output(b"raw", key=None, headers=(("ce_type", "Billed"), ("h", b"1")))
+
+    key, value, headers = encode_output(as_json(RECORD), 0, output)
+
+    assert (key, value) == (None, b"raw")
+    assert headers[-2:] == [("ce_type", b"Billed"), ("h", b"1")]
+    assert [name for name, _ in headers].count("ce_type") == 1
+
+
+def test_an_output_that_cannot_be_written_is_refused() -> None:
+    with pytest.raises(InvalidEvent):
+        encode_output(as_json(RECORD), 0, Output({1, 2}))

@@ -1,0 +1,73 @@
+"""The line that is shown of a batch."""
+
+import json
+
+from spark_jobs.markers import Counts
+from spark_jobs.progress import Summary, line, summary
+from spark_jobs.stage import Report
+
+REPORTS = [
+    Report(partition=0, counts=Counts(rows=3, handled=1, skipped={"filtered": 2}), newest=500),
+    Report(
+        partition=2,
+        counts=Counts(rows=5, handled=2, skipped={"duplicate": 1}, retried=1, dead=1),
+        newest=900,
+        replayed=True,
+    ),
+]
+PROGRESS = {
+    "batchId": 4,
+    "durationMs": {"triggerExecution": 250},
+    "sources": [
+        {
+            "endOffset": {"t": {"0": 10, "1": 4}, "u": {"0": 7}},
+            "latestOffset": {"t": {"0": 15, "1": 4}, "u": {"0": 9}, "v": {"0": 3}},
+        }
+    ],
+}
+
+
+def test_a_report_comes_back_as_it_was_encoded() -> None:
+    for report in REPORTS:
+        assert Report.decode(report.encode()) == report
+
+
+def test_an_error_comes_back_as_it_was_raised() -> None:
+    report = Report(partition=1, error="MarkerRefused", message="run --adopt")
+
+    error = Report.decode(report.encode()).exception()
+
+    assert type(error).__name__ == "MarkerRefused"
+    assert str(error) == "run --adopt"
+    assert REPORTS[0].exception() is None
+
+
+def test_a_batch_is_shown_with_its_rate_and_what_is_still_to_come() -> None:
+    shown = line("q", PROGRESS, summary(REPORTS), now=2_900)
+
+    assert json.loads(shown.json()) == {
+        "query": "q",
+        "batch": 4,
+        "rows": 8,
+        "handled": 3,
+        "skipped": {"duplicate": 1, "filtered": 2},
+        "retried": 1,
+        "dead": 1,
+        "replayed": 1,
+        "seconds": 0.25,
+        "rows_per_s": 32.0,
+        "lag_rows": 10,
+        "lag_seconds": 2.0,
+    }
+    assert str(shown) == (
+        "batch 4: 8 rows | handled 3 | skipped: duplicate 1, filtered 2 | retried 1 | dead 1 "
+        "| 0.25 s, 32 rows/s | lag 10 rows, 2.0 s | 1 partitions were written before"
+    )
+
+
+def test_without_lag_in_rows_there_is_none_in_seconds() -> None:
+    caught_up = {**PROGRESS, "sources": [{"endOffset": None, "latestOffset": None}]}
+
+    shown = line("q", caught_up, Summary(counts=Counts(), replayed=0, newest=1), now=10_000)
+
+    assert (shown.lag_rows, shown.lag_seconds) == (0, 0.0)

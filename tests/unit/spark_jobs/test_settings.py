@@ -1,0 +1,127 @@
+"""Settings of `dovecote spark dedup`."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dedup.settings import ExactSettings, FirstMatchSettings
+from outbox.errors import BadSettings
+from outbox.settings import load
+from spark_jobs.settings import PREFIX, DedupSettings
+
+TOML = """
+[kafka]
+"bootstrap.servers" = "127.0.0.1:9092"
+"sasl.password" = { env = "PASSWORD" }
+
+[source]
+topics = ["orders"]
+
+[source.options]
+"failOnDataLoss" = false
+
+[operator]
+type = "first_match"
+filter = "value.amount > 0"
+
+[output]
+topic = "orders.first"
+retry_topic = "orders.retry"
+dead_letter_topic = "orders.dead"
+
+[retry]
+base = "500ms"
+
+[spark]
+query = "orders"
+checkpoint = "/var/lib/dovecote/orders"
+"""
+
+
+@pytest.fixture
+def loaded(tmp_path: Path) -> Callable[..., DedupSettings]:
+    def load_text(text: str = TOML, **environ: str) -> DedupSettings:
+        file = tmp_path / "job.toml"
+        file.write_text(text)
+        return load(DedupSettings, file, prefix=PREFIX, environ={"PASSWORD": "pw", **environ})
+
+    return load_text
+
+
+def test_a_file_says_it_all(loaded: Callable[..., DedupSettings]) -> None:
+    settings = loaded()
+
+    assert settings.operator == FirstMatchSettings(filter="value.amount > 0")
+    assert settings.kafka["sasl.password"] == "pw"
+    assert settings.source.options == {"failOnDataLoss": "false"}
+    assert settings.backoff().base == timedelta(milliseconds=500)
+    assert settings.marker_topic() == "dovecote.markers.orders"
+    assert settings.transactional_id() == "dovecote.orders"
+    assert settings.spark.pause() == timedelta(seconds=1)
+    assert "pw" not in repr(settings)
+
+
+def test_the_environment_comes_over_the_file(loaded: Callable[..., DedupSettings]) -> None:
+    settings = loaded(
+        DOVECOTE_SPARK_SPARK__CHECKPOINT="/elsewhere",
+        DOVECOTE_SPARK_SPARK__SHUFFLE_PARTITIONS="8",
+        DOVECOTE_SPARK_SOURCE__TOPICS='["a", "b"]',
+        DOVECOTE_SPARK_KAFKA__BOOTSTRAP_SERVERS="k:1",
+    )
+
+    assert settings.spark.checkpoint == "/elsewhere"
+    assert settings.spark.shuffle_partitions == 8
+    assert settings.source.topics == ("a", "b")
+    assert settings.kafka["bootstrap.servers"] == "k:1"
+
+
+def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettings]) -> None:
+    text = TOML.replace('type = "first_match"', 'type = "exact"\nby = "value"')
+
+    assert loaded(text).operator == ExactSettings(filter="value.amount > 0", by="value")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "named"),
+    [
+        ('topics = ["orders"]', 'topics = ["orders"]\ntopic = 1', "source.topic"),
+        ('type = "first_match"', 'type = "first"', "operator"),
+        ("[operator]", "[operator]\nwindow = 1", "operator.first_match.window"),
+        ('topics = ["orders"]', "topics = []", "source.topics"),
+        ('topics = ["orders"]', 'topics = ["a b"]', "source.topics"),
+        ('topics = ["orders"]', 'topics = ["orders.first"]', "read and written"),
+        ('topics = ["orders"]', 'topics = ["orders.dead"]', "read and written"),
+        ('"orders.retry"', '"orders.first"', "three different"),
+        ('"failOnDataLoss" = false', '"startingOffsets" = "latest"', "source.starting_offsets"),
+        ('"failOnDataLoss" = false', '"kafka.isolation.level" = "x"', "exactly once"),
+        ("[kafka]", '[kafka]\n"transactional.id" = "x"', "transactional.id"),
+        ('"bootstrap.servers" = "127.0.0.1:9092"', "", "bootstrap.servers"),
+        ('base = "500ms"', 'base = "1h"', "ceiling"),
+        ('base = "500ms"', 'base = "soon"', "retry.base"),
+        ('query = "orders"', 'query = "a/b"', "spark.query"),
+        ("[spark]", '[spark]\ntrigger = "often"', "spark.trigger"),
+        ("[spark]", '[spark]\nconf = {"spark.speculation" = "true"}', "spark.speculation"),
+        ("[spark]", '[spark]\nconf = {"spark.sql.adaptive.enabled" = "TRUE"}', "adaptive"),
+        ("[operator]", '[operator]\nkey = ["a"]', "operator"),
+        ('topics = ["orders"]', 'topics = ["o"]\nstarting_offsets = "5"x', "not TOML"),
+        ('topics = ["orders"]', 'topics = ["o"]\nstarting_offsets = "first"', "starting_offsets"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_its_name(
+    loaded: Callable[..., DedupSettings], old: str, new: str, named: str
+) -> None:
+    assert old in TOML
+
+    with pytest.raises(BadSettings) as refused:
+        loaded(TOML.replace(old, new))
+
+    assert named in str(refused.value)
+
+
+def test_speculation_may_be_said_to_be_off(loaded: Callable[..., Any]) -> None:
+    text = TOML.replace("[spark]", '[spark]\nconf = {"spark.speculation" = "false"}')
+
+    assert loaded(text).spark.conf == {"spark.speculation": "false"}
