@@ -238,6 +238,8 @@ def producer_properties(
         # A commit flushes at once; lingering only spares the broker thread many small requests.
         "linger.ms": "20",
         "batch.size": "1000000",
+        # The broker's own default; librdkafka's, 1000000, is below what `outbox.Limits` let in.
+        "message.max.bytes": "1048588",
         "queue.buffering.max.messages": "1000000",
         "queue.buffering.max.kbytes": "1048576",
         "message.timeout.ms": timeout,
