@@ -127,7 +127,7 @@ def up(home: Path | None, progress: Progress | None = None) -> tuple[State, bool
         elif state is not None and state.directory.is_dir():
             directory = state.directory
         else:
-            directory = _default_directory(place)
+            directory = default_directory(place)
         return _start_missing(place, directory, state, progress), False
 
 
@@ -161,7 +161,8 @@ def status(home: Path | None) -> State | None:
     return State.read((home or DEFAULT_HOME).absolute())
 
 
-def _default_directory(place: Path) -> Path:
+def default_directory(place: Path) -> Path:
+    """Return `place`, or a new temporary folder if the user that runs Postgres cannot go there."""
     user = server_user()
     return place if is_reachable(place, user) else temporary_directory(user)
 

@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from devstack.detached import Member, State, down, status
+from devstack.detached import Member, State, default_directory, down, status
 from devstack.errors import StackError
+from devstack.places import is_reachable
+from devstack.postgres import server_user
 from devstack.processes import Process
 
 
@@ -71,3 +73,17 @@ def test_a_process_that_was_given_the_id_of_a_server_is_not_ended(tmp_path: Path
         with pytest.raises(subprocess.TimeoutExpired):
             stranger.wait(0.2)
         stranger.kill()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Postgres as another")
+def test_where_postgres_cannot_come_the_default_directory_lies_elsewhere(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o700)
+
+    directory = default_directory(closed)
+
+    try:
+        assert not directory.is_relative_to(tmp_path)
+        assert is_reachable(directory, server_user())
+    finally:
+        directory.rmdir()
