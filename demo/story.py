@@ -19,7 +19,7 @@ SCHEDULED, DEPARTED, CANCELLED, ARRIVED = (
 # Flights that are under way at the same time: their events lie close together, and the events of
 # one flight reach different writers within moments.
 _UNDER_WAY = 60
-_SIZES = (1, 3, 1, 6, 2, 8)
+_SIZES = (1, 4, 2, 12, 3, 20)
 _REPEATED_ONE_IN = 20
 _ROLLED_BACK_ONE_IN = 15
 _SCHEDULED_AHEAD = timedelta(days=1)

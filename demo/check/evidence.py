@@ -13,7 +13,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from demo.check.records import Batch, Counts, Marker, Record, Row, Spark
 
 _DEADLINE_SECONDS = 60.0
-_POLL_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_BATCH = 1_000
 
 
 class EvidenceMissing(Exception):
@@ -101,6 +102,7 @@ def _consumer(where: Where, isolation: str) -> Consumer:
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 10,  # nothing more comes: the ends are all that is waited for
         }
     )
 
@@ -122,16 +124,14 @@ def _read(consumer: Consumer, partitions: Iterable[int]) -> tuple[list[Message],
         if time.monotonic() > deadline:
             msg = f"not all records came within {_DEADLINE_SECONDS} s; missing: {unfinished}"
             raise EvidenceMissing(msg)
-        message = consumer.poll(_POLL_SECONDS)
-        if message is None:
-            continue
-        error = message.error()
-        if error is None:
-            found.append(message)
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
-            ends[message.partition()] = message.offset()  # type: ignore[index, assignment]  # an end has a place
-        elif not error.retriable():
-            raise KafkaException(error)
+        for message in consumer.consume(_BATCH, _POLL_SECONDS):
+            error = message.error()
+            if error is None:
+                found.append(message)
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
+                ends[message.partition()] = message.offset()  # type: ignore[index, assignment]  # an end has a place
+            elif not error.retriable():
+                raise KafkaException(error)
     return found, ends
 
 
