@@ -113,7 +113,8 @@ def _launch(conf: Mapping[str, str]) -> None:
 
 
 def _pass_on(stderr: IO[bytes]) -> None:
-    for line in stderr:
-        if not line.startswith(_NOISE):
-            sys.stderr.buffer.write(line)
-            sys.stderr.flush()
+    with stderr:
+        for line in stderr:
+            if not line.startswith(_NOISE):
+                sys.stderr.write(line.decode(errors="replace"))
+                sys.stderr.flush()

@@ -15,8 +15,7 @@ from spark_jobs.outgoing import Outgoing
 
 # librdkafka tells of every fencing and lost connection, all of which we get over or report.
 _silent = logging.getLogger("dovecote.spark.librdkafka")
-_silent.addHandler(logging.NullHandler())
-_silent.propagate = False
+_silent.setLevel(logging.CRITICAL + 1)
 
 _POISON = {
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -27,6 +26,9 @@ _POISON = {
     KafkaError.POLICY_VIOLATION,
 }
 """What the broker can never take, for what the record itself is."""
+
+# A record that went down with its transaction; what was wrong was another thing.
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001  # librdkafka's names
 
 _POLL_SECONDS = 0.1
 
@@ -152,8 +154,9 @@ class Writer:
                 return
 
     def _reported(self, error: KafkaError | None, _: Message) -> None:
-        # The first says why; the rest were dropped for its sake.
-        self._failure = self._failure or error
+        # The first that says why; the rest were dropped for its sake.
+        if error is not None and (self._failure is None or self._failure.code() in _PURGED):
+            self._failure = error
 
     def _reporter(self, position: int) -> Callable[[KafkaError | None, Message], None]:
         def reported(error: KafkaError | None, message: Message) -> None:
@@ -179,8 +182,10 @@ class Writer:
     def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:
         with suppress(KafkaException):  # a fenced producer raises here again; `error` says so
             self._producer.poll(0)  # serves what the broker said of single records
-        cause = self._failure or error
-        text = f"{what}: {cause.name()}: {cause.str()}"
-        if self._rejected or cause.code() in _POISON:
+        failed = self._failure
+        text = f"{what}: {error.name()}: {error.str()}"
+        if failed is not None and failed.code() not in _PURGED:
+            text = f"{text} ({failed.name()}: {failed.str()})"
+        if self._rejected or (failed or error).code() in _POISON:
             return Poisoned(self._rejected, text)
         return NotCommitted(text)

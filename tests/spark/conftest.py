@@ -1,0 +1,5 @@
+"""Fixtures of the Spark jobs' tests."""
+
+from tests.spark.fix_spark import bare_job, job, spark
+
+__all__ = ["bare_job", "job", "spark"]

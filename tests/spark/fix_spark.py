@@ -1,0 +1,183 @@
+"""One Spark for all tests, and jobs with topics of their own on it."""
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Message, Producer
+from pyspark.sql import SparkSession
+
+from devstack import Stack
+from devstack.jars import spark_kafka_jars
+from devstack.java import java
+from outbox.envelope import Pair, Record
+from spark_jobs import dedup
+from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.markers import Marker
+from spark_jobs.progress import BatchLine
+from spark_jobs.session import close_session, configuration, open_session
+from spark_jobs.settings import DedupSettings, SparkSettings
+from tests.fix_stack import MakeTopic
+from tests.waiting import consume
+
+PARTITIONS = 2
+# So few that keys go on over the ends of Arrow batches.
+ARROW_ROWS = 16
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The one Spark: it takes longer to start than most tests to run."""
+    os.environ.update(java().environment())
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    settings = SparkSettings(
+        query="tests",
+        checkpoint="-",
+        shuffle_partitions=PARTITIONS,
+        conf={"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS)},
+    )
+    session = open_session(configuration(settings, master="local[2]", jars=spark_kafka_jars()))
+    yield session
+    close_session(session)
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job with topics and a checkpoint of its own."""
+
+    kafka: str
+    folder: Path
+    settings: DedupSettings
+    spark: SparkSession | None = None
+
+    def with_(self, **tables: Mapping[str, object]) -> "Job":
+        """Return the same job with other settings in some tables."""
+        changed = self.settings.model_dump()
+        for name, fields in tables.items():
+            changed[name] |= fields
+        settings = DedupSettings.model_validate(changed)
+        return Job(self.kafka, self.folder, settings, self.spark)
+
+    def run(self, *, adopt: bool = False) -> list[BatchLine]:
+        """Run until all is read; return what was shown of the batches."""
+        assert self.spark is not None
+        shown: list[BatchLine] = []
+        stop = threading.Event()
+        dedup.run(self.settings, self.spark, show=shown.append, stop=stop, adopt=adopt)
+        return shown
+
+    @property
+    def source(self) -> str:
+        return self.settings.source.topics[0]
+
+    @property
+    def checkpoint(self) -> Path:
+        return Path(self.settings.spark.checkpoint)
+
+    def send(self, *records: tuple[str | None, bytes | None, Sequence[Pair]]) -> None:
+        """Put records on the source topic: key, value and headers, in this order per key."""
+        producer = Producer({"bootstrap.servers": self.kafka, "partitioner": "murmur2_random"})
+        for key, value, headers in records:
+            producer.produce(self.source, value, key, headers=list(headers))
+        assert producer.flush(30) == 0
+
+    def input(self) -> list[Record]:
+        return [as_record(message) for message in consume(self.kafka, self.source)]
+
+    def output(self) -> list[Record]:
+        return self._records(self.settings.output.topic)
+
+    def retries(self) -> list[Record]:
+        return self._records(self.settings.output.retry_topic)
+
+    def dead_letters(self) -> list[Record]:
+        return self._records(self.settings.output.dead_letter_topic)
+
+    def markers(self) -> dict[int, Marker]:
+        topic = MarkerTopic(self.settings.marker_topic(), self.settings.kafka, timeout=30)
+        return topic.read(range(topic.partitions()), fenced=False)
+
+    def file(self) -> Path:
+        """Write the settings as a file, and return it."""
+        path = self.folder / "job.toml"
+        tables = self.settings.model_dump(mode="json", exclude_none=True)
+        tables["retry"] = {"max_attempts": self.settings.retry.max_attempts}
+        del tables["transaction_timeout"]
+        lines: list[str] = []
+        for table, fields in tables.items():
+            lines += [f"[{table}]", *(f'"{k}" = {_toml(v)}' for k, v in fields.items() if v != {})]
+        path.write_text("\n".join(lines))
+        return path
+
+    def _records(self, topic: str) -> list[Record]:
+        return [as_record(message) for message in consume(self.kafka, topic)]
+
+
+def as_record(message: Message) -> Record:
+    headers: Any = message.headers() or []
+    return Record(
+        message.topic() or "",
+        message.partition() or 0,
+        message.offset() or 0,
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        headers,
+    )
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{k}" = {_toml(v)}' for k, v in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(_toml(each) for each in value) + "]"
+    return str(value).lower() if isinstance(value, bool | int) else f"'{value}'"
+
+
+MakeJob = Callable[..., Job]
+
+
+@pytest.fixture
+def bare_job(stack: Stack, topic: MakeTopic, tmp_path: Path) -> MakeJob:
+    """Makes jobs that have no Spark; keyword arguments are fields of `[operator]`."""
+
+    def make(**operator: object) -> Job:
+        query = f"test-{uuid4().hex[:12]}"
+        settings = DedupSettings.model_validate(
+            {
+                "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
+                "source": {"topics": [topic(3)]},
+                "operator": {"type": "first_match", **operator},
+                "output": {
+                    "topic": topic(2),
+                    "retry_topic": topic(),
+                    "dead_letter_topic": topic(),
+                },
+                "spark": {
+                    "query": query,
+                    "checkpoint": str(tmp_path / query),
+                    "shuffle_partitions": PARTITIONS,
+                    "trigger": "available_now",
+                },
+            }
+        )
+        return Job(stack.kafka.bootstrap, tmp_path, settings)
+
+    return make
+
+
+@pytest.fixture
+def job(bare_job: MakeJob, spark: SparkSession) -> MakeJob:
+    """As `bare_job`, on the one Spark."""
+
+    def make(**operator: object) -> Job:
+        made = bare_job(**operator)
+        return Job(made.kafka, made.folder, made.settings, spark)
+
+    return make

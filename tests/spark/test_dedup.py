@@ -1,0 +1,237 @@
+"""What the job makes of its topics, batch by batch."""
+
+import json
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from confluent_kafka import Producer
+
+from dedup import decode
+from dedup.policies import POLICIES, Handled, Skipped, by_key
+from dedup.replay import replay
+from dedup.results import Done
+from dedup.traced_policy import TracedPolicy
+from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
+from spark_jobs.markers import kind
+from tests.fix_stack import MakeTopic
+from tests.spark.fix_spark import Job, MakeJob
+
+HANDLER = "tests.unit.spark_jobs.handlers:by_value"
+
+
+def _value(**fields: object) -> bytes:
+    return json.dumps(fields).encode()
+
+
+def _mixed(count: int) -> list[tuple[str | None, bytes, list[tuple[str, bytes]]]]:
+    """Records of few keys or none, with copies, and some that the filter does not let pass."""
+    dice = random.Random(4711)  # noqa: S311  # the same records in every run
+    sent = []
+    for _ in range(count):
+        key = dice.choice([None, *(f"key-{n}" for n in range(9))])
+        id_ = f"{key}-{dice.randrange(count // 8)}"
+        sent.append((key, _value(n=dice.randrange(5)), [(ID, id_.encode())]))
+    return sent
+
+
+def _batches(job: Job) -> list[list[Record]]:
+    """Return the input of each batch, told by Spark's own log of offsets."""
+    logs = sorted((int(file.name), file) for file in (job.checkpoint / "offsets").glob("[0-9]*"))
+    begun: dict[int, int] = {}
+    batches = []
+    for _, log in logs:
+        ends = json.loads(log.read_text().splitlines()[-1])[job.source]
+        until = {int(partition): end for partition, end in ends.items()}
+        batches.append(
+            [
+                each
+                for each in job.input()
+                if begun.get(each.partition, 0) <= each.offset < until.get(each.partition, 0)
+            ]
+        )
+        begun = until
+    return batches
+
+
+def _content(records: Sequence[Record]) -> Counter[tuple[object, ...]]:
+    return Counter((each.key, each.value, tuple(each.headers)) for each in records)
+
+
+@pytest.mark.parametrize("policy", ["first_match", "exact", "latest"])
+def test_a_jobs_results_are_those_of_the_policy_on_each_batch(job: MakeJob, policy: str) -> None:
+    dedup = job(type=policy, filter="value.n > 0").with_(source={"max_offsets_per_trigger": 400})
+    dedup.send(*_mixed(900))
+
+    shown = dedup.run()
+
+    batches = _batches(dedup)
+    assert len(batches) == len(shown) > 1
+    handled: list[Record] = []
+    for batch, line in zip(batches, shown, strict=True):
+        batch.sort(key=lambda each: (each.topic, each.partition, each.offset))
+        verdicts = [
+            verdict
+            for _, of_key in by_key(batch, lambda each: each.key)
+            for verdict in POLICIES[policy](
+                of_key,
+                matches=lambda each: decode.as_json(each).value["n"] > 0,  # type: ignore[index]  # it is one
+                handle=lambda _: Done(),
+                identity=decode.identity,
+            )
+        ]
+        winners = [each.record for each in verdicts if isinstance(each, Handled)]
+        skips = Counter(kind(each.reason) for each in verdicts if isinstance(each, Skipped))
+        assert (line.rows, line.handled, line.skipped) == (len(batch), len(winners), skips)
+        handled += winners
+    assert _content(dedup.output()) == _content(handled)
+    assert dedup.retries() == dedup.dead_letters() == []
+
+
+def test_a_batch_comes_to_what_replay_makes_of_its_trace(job: MakeJob) -> None:
+    dedup = job(filter="value.n > 1", batch_size=300)
+    dedup.send(*_mixed(300))
+
+    dedup.run()
+
+    trace = [
+        json.dumps(
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "timestamp": each.timestamp,
+                "key": None if each.key is None else each.key.decode(),
+                "value": json.loads(each.value or b"null"),
+                "headers": [[name, (value or b"").decode()] for name, value in each.headers],
+            }
+        ).encode()
+        for each in dedup.input()
+    ]
+    lines = list(replay(TracedPolicy(dedup.settings.operator), trace))
+    results = Counter((line["key"], line["id"]) for line in lines if line["kind"] == "result")
+    written = [
+        (each.key and each.key.decode(), decode.identity(each)[0]) for each in dedup.output()
+    ]
+    assert Counter(written) == results
+
+
+def test_markers_tell_which_rows_came_to_what(job: MakeJob) -> None:
+    dedup = job(type="exact")
+    dedup.send(*_mixed(200))
+
+    (line,) = dedup.run()
+
+    markers = dedup.markers()
+    ranges: dict[int, tuple[int, int]] = {}
+    for marker in markers.values():
+        assert (marker.batch, marker.partitions) == (0, 2)
+        for partition, (first, last) in marker.ranges[dedup.source].items():
+            low, high = ranges.get(partition, (first, last))
+            ranges[partition] = (min(low, first), max(high, last))
+    offsets = [(each.partition, each.offset) for each in dedup.input()]
+    assert ranges == {
+        p: (min(o for q, o in offsets if q == p), max(o for q, o in offsets if q == p))
+        for p in {partition for partition, _ in offsets}
+    }
+    assert sum(marker.counts.rows for marker in markers.values()) == line.rows == 200
+    assert sum(marker.counts.handled for marker in markers.values()) == len(dedup.output())
+
+
+def test_failures_go_round_with_what_they_went_through_and_end_as_dead_letters(
+    job: MakeJob,
+) -> None:
+    dedup = job(handler=HANDLER).with_(retry={"max_attempts": 2})
+    old = [(ID, b"old"), (ATTEMPT, b"2"), (ROUND, b"4"), (ORIGIN, b"a/0/1"), (FIRST_SEEN, b"77")]
+    dedup.send(
+        ("a", _value(do="raise"), [(ID, b"e1"), ("x", b"1")]),
+        ("b", _value(do="raise"), old),
+        ("c", _value(do="dead"), [(ID, b"e3")]),
+        ("d", _value(do="again"), [(ID, b"e4")]),
+        ("e", b"{", [(ID, b"e5")]),
+    )
+    places = {each.key: f"in/{each.partition}/{each.offset}" for each in dedup.input()}
+    places = {key: place.replace("in", dedup.source) for key, place in places.items()}
+
+    (line,) = dedup.run()
+
+    retried = {each.key: each for each in dedup.retries()}
+    dead = {each.key: each for each in dedup.dead_letters()}
+    assert set(retried) == {b"a", b"d", b"e"}
+    assert set(dead) == {b"b", b"c"}
+    assert (line.handled, line.retried, line.dead) == (1, 2, 2)
+    first, again = dict(retried[b"a"].headers), dict(retried[b"d"].headers)
+    assert retried[b"a"].value == _value(do="raise")
+    assert retried[b"a"].headers[:2] == [(ID, b"e1"), ("x", b"1")]
+    assert (first[ATTEMPT], first[ROUND]) == (b"2", b"1")
+    assert first[ORIGIN] == places[b"a"].encode()
+    assert first[ERROR] == b"RuntimeError: broken e1"
+    seen = int(first[FIRST_SEEN] or 0)
+    backoff = dedup.settings.backoff().wait(("e1", 0), attempt=1)
+    assert int(first[NOT_BEFORE] or 0) - seen == round(backoff.total_seconds() * 1000)
+    assert (again[ATTEMPT], again[ROUND]) == (b"1", b"1")
+    assert int(again[NOT_BEFORE] or 0) - int(again[FIRST_SEEN] or 0) == 5_000
+    assert ERROR not in again
+    exhausted, final = dict(dead[b"b"].headers), dict(dead[b"c"].headers)
+    assert exhausted == {**dict(old), ERROR: b"RuntimeError: broken old"}
+    assert (final[ATTEMPT], final[ROUND], final[ERROR]) == (b"1", b"0", b"never")
+    assert final[ORIGIN] == places[b"c"].encode()
+
+
+def test_what_an_aborted_transaction_left_in_the_topic_is_not_read(job: MakeJob) -> None:
+    dedup = job()
+    for number, committed in enumerate([True, False, True]):
+        producer = Producer(
+            {"bootstrap.servers": dedup.kafka, "transactional.id": f"{dedup.source}-{number}"}
+        )
+        producer.init_transactions(30)
+        producer.begin_transaction()
+        for n in range(5):
+            producer.produce(dedup.source, b"{}", f"{number}-{n}", partition=0)
+        producer.flush(30)
+        if committed:
+            producer.commit_transaction(30)
+        else:
+            producer.abort_transaction(30)
+
+    (line,) = dedup.run()
+
+    keys = {f"{number}-{n}".encode() for number in (0, 2) for n in range(5)}
+    assert {each.key for each in dedup.output()} == keys
+    assert line.rows == line.handled == 10
+    # Offsets 5 and 17 are the transactions' own, 6 to 11 what was aborted.
+    ranges = [marker.ranges[dedup.source][0] for marker in dedup.markers().values()]
+    assert (min(first for first, _ in ranges), max(last for _, last in ranges)) == (0, 16)
+    assert dedup.run() == []
+
+
+def test_a_record_too_large_for_the_client_is_buried_without_its_value(job: MakeJob) -> None:
+    dedup = job(handler=HANDLER)
+    dedup.send(("a", _value(do="large"), [(ID, b"big")]), ("b", _value(do="done"), []))
+
+    dedup.run()
+
+    (dead,) = dedup.dead_letters()
+    assert (dead.key, dead.value) == (b"a", None)
+    assert dict(dead.headers)[ID] == b"big"
+    assert b"too large" in (dict(dead.headers)[ERROR] or b"").lower()
+    assert [each.key for each in dedup.output()] == [b"b"]
+
+
+def test_a_record_too_large_for_its_topic_is_buried_and_no_other(
+    job: MakeJob, topic: MakeTopic
+) -> None:
+    small = topic(1, max_message_bytes="2000")
+    dedup = job().with_(output={"topic": small})
+    dedup.send(
+        *((f"k{n}", b'"x"', []) for n in range(20)),
+        ("big", b'"' + random.Random(1).randbytes(3000).hex().encode() + b'"', []),  # noqa: S311
+    )
+
+    dedup.run()
+
+    assert {each.key for each in dedup.output()} == {f"k{n}".encode() for n in range(20)}
+    (dead,) = dedup.dead_letters()
+    assert (dead.key, dead.value) == (b"big", None)
+    assert dict(dead.headers)[ORIGIN] is not None

@@ -1,0 +1,229 @@
+"""One turn is written once, whoever else has a try at it."""
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from devstack import Stack
+from outbox.envelope import Record
+from spark_jobs import sink
+from spark_jobs.backoff import Backoff
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.markers import Counts, Marker, Turn
+from spark_jobs.outgoing import Outgoing, Router, Topics
+from spark_jobs.sink import Input, Settled, SinkConfig
+from spark_jobs.writer import NotCommitted, Writer
+from tests.fix_stack import MakeTopic
+from tests.waiting import consume
+
+RECORD = Record("in", 0, 5, 1_700_000_000_000, b"k", b"v", [])
+INPUT = Input(digest="d", ranges={"in": {0: (5, 5)}})
+
+
+class Sink:
+    """The sink of one query, with one output topic."""
+
+    def __init__(self, bootstrap: str, output: str, *, timeout: float = 20.0) -> None:
+        self.bootstrap, self.output = bootstrap, output
+        self.kafka = {"bootstrap.servers": bootstrap}
+        self.topic = MarkerTopic(f"dovecote.markers.{output}", self.kafka, timeout=timeout)
+        self.config = SinkConfig(
+            kafka=self.kafka,
+            marker_topic=self.topic.name,
+            transactional_id=f"dovecote.{output}",
+            timeout=timeout,
+        )
+        self.router = Router(
+            topics=Topics(output=output, retry="none", dead_letter="none"),
+            backoff=Backoff(base=timedelta(1), ceiling=timedelta(1)),
+            now=0,
+        )
+        self.evaluations = 0
+        self.topic.ensure(2)
+
+    def outgoing(self, *values: bytes) -> list[Outgoing]:
+        return [Outgoing(self.output, b"k", value, [], 0, RECORD) for value in values]
+
+    def settle(
+        self,
+        batch: int,
+        *values: bytes,
+        query: str = "q",
+        partitions: int = 2,
+        digest: str = "d",
+        adopt: bool = False,
+    ) -> Settled:
+        def evaluate() -> Evaluation:
+            self.evaluations += 1
+            return Evaluation(self.outgoing(*values), Counts(rows=len(values)))
+
+        return sink.settle(
+            Turn(query=query, batch=batch, partition=1, partitions=partitions),
+            Input(digest=digest, ranges=INPUT.ranges),
+            config=self.config,
+            evaluate=evaluate,
+            replace_poison=self.router.unwritable,
+            adopt=adopt,
+        )
+
+    def writer(self) -> Writer:
+        return Writer(
+            self.kafka,
+            transactional_id=f"{self.config.transactional_id}.1",
+            partition=1,
+            topic=self.topic,
+            timeout=self.config.timeout,
+        )
+
+    def written(self) -> list[bytes | None]:
+        return [message.value() for message in consume(self.bootstrap, self.output)]
+
+
+def _marker(batch: int, query: str = "q") -> Marker:
+    return Marker(query=query, batch=batch, partition=1, partitions=2, digest="d")
+
+
+@pytest.fixture
+def kafka(stack: Stack, topic: MakeTopic) -> Iterator[Sink]:
+    yield Sink(stack.kafka.bootstrap, topic())
+    sink.forget()
+
+
+def test_turns_are_written_one_after_the_other(kafka: Sink) -> None:
+    for batch in range(3):
+        settled = kafka.settle(batch, b"%d" % batch)
+        assert settled == Settled(Counts(rows=1), replayed=False)
+
+    assert kafka.written() == [b"0", b"1", b"2"]
+    assert kafka.topic.read([0, 1], fenced=False) == {
+        1: Marker(
+            query="q",
+            batch=2,
+            partition=1,
+            partitions=2,
+            digest="d",
+            ranges=INPUT.ranges,
+            counts=Counts(rows=1),
+        )
+    }
+
+
+@pytest.mark.parametrize("other_worker", [False, True])
+def test_a_turn_that_is_committed_is_neither_written_nor_evaluated_again(
+    kafka: Sink, *, other_worker: bool
+) -> None:
+    kafka.settle(7, b"once")
+    if other_worker:
+        sink.forget()
+
+    settled = kafka.settle(7, b"twice")
+
+    assert settled == Settled(Counts(rows=1), replayed=True)
+    assert kafka.evaluations == 1
+    assert kafka.written() == [b"once"]
+
+
+def test_a_zombie_is_fenced_and_what_it_had_in_flight_is_gone(kafka: Sink) -> None:
+    zombie = kafka.writer()
+    zombie.open()
+    kafka.settle(0, b"alive")
+
+    with pytest.raises(NotCommitted, match="fenced"):
+        zombie.commit(kafka.outgoing(b"undead"), _marker(0))
+    zombie.close()
+
+    assert kafka.written() == [b"alive"]
+
+
+def test_a_kept_producer_that_was_fenced_is_a_cache_miss(kafka: Sink) -> None:
+    kafka.settle(0, b"0")
+    elsewhere = kafka.writer()
+    elsewhere.open()
+    elsewhere.commit(kafka.outgoing(b"1"), _marker(1))
+    elsewhere.close()
+
+    settled = kafka.settle(2, b"2")
+
+    assert not settled.replayed
+    assert kafka.evaluations == 2
+    assert kafka.written() == [b"0", b"1", b"2"]
+
+
+def test_who_comes_late_finds_the_turn_written(kafka: Sink) -> None:
+    kafka.settle(0, b"0")
+    elsewhere = kafka.writer()
+    elsewhere.open()
+    elsewhere.commit(kafka.outgoing(b"1"), _marker(1))
+    elsewhere.close()
+
+    settled = kafka.settle(1, b"1 again")
+
+    assert settled.replayed
+    assert kafka.written() == [b"0", b"1"]
+
+
+@pytest.mark.parametrize(
+    "other", [{"query": "another"}, {"partitions": 3}, {"digest": "of other rows"}]
+)
+def test_a_marker_that_is_not_this_turns_is_refused_until_it_is_adopted(
+    kafka: Sink, other: dict[str, str]
+) -> None:
+    kafka.settle(4, b"theirs")
+
+    with pytest.raises(MarkerRefused, match="--adopt"):
+        kafka.settle(4, b"ours", **other)  # type: ignore[arg-type]  # fields of several types
+    assert kafka.evaluations == 1
+    kafka.settle(4, b"ours", adopt=True, **other)  # type: ignore[arg-type]  # as above
+
+    assert kafka.written() == [b"theirs", b"ours"]
+
+
+def test_the_newest_marker_is_found_behind_many_others(kafka: Sink) -> None:
+    writer = kafka.writer()
+    writer.open()
+    for batch in range(120):
+        writer.commit([], _marker(batch))
+    writer.close()
+
+    found = kafka.topic.read([0, 1], fenced=True)
+
+    assert found == {1: _marker(119)}
+
+
+def test_the_marker_topic_is_compacted_and_grows(kafka: Sink) -> None:
+    kafka.topic.ensure(5, dry_run=True)
+    assert kafka.topic.partitions() == 2
+
+    kafka.topic.ensure(5)
+
+    assert kafka.topic.partitions() == 5
+
+
+def test_a_broker_that_pauses_loses_and_doubles_nothing_and_one_that_is_gone_is_told(
+    own_stack: Stack,
+) -> None:
+    output = "out"
+    admin = AdminClient({"bootstrap.servers": own_stack.kafka.bootstrap})
+    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
+    paused = Sink(own_stack.kafka.bootstrap, output, timeout=2.0)
+    paused.settle(0, b"0")
+    own_stack.kafka.pause()
+    back = threading.Timer(3.0, own_stack.kafka.resume)
+    back.start()
+
+    paused.settle(1, b"1")
+
+    back.join()
+    paused.settle(2, b"2")
+    assert paused.written() == [b"0", b"1", b"2"]
+    assert paused.evaluations == 3
+    own_stack.kafka.kill()
+    with pytest.raises(KafkaUnavailable, match="Nothing of it is visible"):
+        paused.settle(3, b"3")
+    sink.forget()
