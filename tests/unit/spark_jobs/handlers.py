@@ -1,7 +1,10 @@
 """Handlers that tests name as `module:function`."""
 
+import threading
+import time
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from dedup.results import Again, Dead, Done, NonRetriable, Output, Result, Retry, Skip
@@ -29,3 +32,15 @@ def by_value(event: Event) -> Result | None:
             raise NonRetriable("no use")  # noqa: EM101, TRY003  # what a handler would write
         case what:
             return _RESULTS.get(what)
+
+
+def waits(event: Event) -> None:
+    """Wait for the file that the event's value names, if it names one."""
+    value: Any = event.value
+    file = value.get("wait_for")
+    pause, deadline = threading.Event(), time.monotonic() + 120
+    while file is not None and not Path(file).exists():
+        pause.wait(0.05)
+        if time.monotonic() > deadline:
+            msg = f"{file} does not appear"
+            raise TimeoutError(msg)
