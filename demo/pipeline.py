@@ -157,6 +157,9 @@ class Pipeline:
         """Return how many records of the service are visible."""
         return self._arrivals.count(configs.FLIGHTS)
 
+    def is_all_published(self) -> bool:
+        return self.are_writers_done() and self.published() >= self.committed()
+
     def unfinished(self) -> str | None:
         """Return what the pipeline is waiting for; None: all is done."""
         if not self.are_writers_done():

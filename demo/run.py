@@ -20,12 +20,11 @@ from demo.watch import Arrivals
 from devstack import Stack
 from outbox.errors import DovecoteError
 
-_TICK_SECONDS = 0.2
+_LOOK_SECONDS = 0.2
 # A supervisor restarts a crashed process after a moment, in which work piles up.
 _DOWN_SECONDS = 1.0
 # Between two looks for an open transaction; one is open for a few milliseconds.
 _AIM_SECONDS = 0.001
-_AIM_AT_MOST_SECONDS = 5.0
 _STUCK_SECONDS = 120.0
 
 
@@ -103,7 +102,7 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
             f"{plan.committed:,} events, {expected.rolled_back:,} more to be rolled back"
         )
         for number in range(1, options.kills + 1):
-            _drive_until(pipeline, view, _has_published(plan, number, options.kills))
+            _drive_until(pipeline, view, _has_committed(plan, number, options.kills))
             _crash(pipeline, view)
         _drive_until(pipeline, view, lambda pipeline: pipeline.unfinished() is None)
         view.happened("all is drained; stopping the relay and the Spark job")
@@ -112,42 +111,57 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
         return pipeline.kills
 
 
-def _has_published(plan: Plan, number: int, kills: int) -> Callable[[Pipeline], bool]:
+def _has_committed(plan: Plan, number: int, kills: int) -> Callable[[Pipeline], bool]:
     threshold = plan.committed * number // (kills + 1)
-    return lambda pipeline: pipeline.published() >= threshold
+    return lambda pipeline: pipeline.committed() >= threshold
 
 
-def _drive_until(pipeline: Pipeline, view: View, done: Callable[[Pipeline], bool]) -> None:
-    """Watch the pipeline until `done`, or until nothing moves any more."""
-    last, moved = None, time.monotonic()
+def _drive_until(
+    pipeline: Pipeline,
+    view: View,
+    done: Callable[[Pipeline], bool],
+    *,
+    pause: float = _LOOK_SECONDS,
+) -> None:
+    """Watch the pipeline until `done`, which is asked after each `pause`."""
+    last, moved, looked = None, time.monotonic(), 0.0
     while not done(pipeline):
-        pipeline.require_health()
-        snapshot = pipeline.snapshot()
-        view.update(snapshot)
-        if snapshot != last:
-            last, moved = snapshot, time.monotonic()
-        elif time.monotonic() - moved > _STUCK_SECONDS:
+        now = time.monotonic()
+        if now - looked >= _LOOK_SECONDS:
+            pipeline.require_health()
+            snapshot = pipeline.snapshot()
+            view.update(snapshot)
+            moved = moved if snapshot == last else now
+            last, looked = snapshot, now
+        if now - moved > _STUCK_SECONDS:
             msg = (
                 f"nothing has moved for {_STUCK_SECONDS:g} s; "
                 f"waiting for {pipeline.unfinished() or 'nothing that is known'}"
             )
             raise Stuck(msg)
-        time.sleep(_TICK_SECONDS)
+        time.sleep(pause)
 
 
 def _crash(pipeline: Pipeline, view: View) -> None:
     """Kill the relay in the middle of a Kafka transaction, and start another one."""
-    deadline = time.monotonic() + _AIM_AT_MOST_SECONDS
-    while not (busy := pipeline.is_relay_busy()) and time.monotonic() < deadline:
-        time.sleep(_AIM_SECONDS)
+    _drive_until(pipeline, view, _is_time_to_kill, pause=_AIM_SECONDS)
     pid = pipeline.kill_relay()
-    waiting = pipeline.committed() - pipeline.published()
-    work = "a transaction was open" if busy else "no transaction was open"
-    view.happened(f"relay {pid} killed with SIGKILL: {work}, {waiting:,} events to publish")
+    state = "open" if pipeline.is_relay_busy() else "just closed"
+    view.happened(
+        f"relay {pid} killed with SIGKILL: its transaction {state}, {_waiting(pipeline)}"
+    )
     view.update(pipeline.snapshot())
     time.sleep(_DOWN_SECONDS)
-    waiting = pipeline.committed() - pipeline.published()
-    view.happened(f"relay {pipeline.start_relay()} started: {waiting:,} events to publish")
+    view.happened(f"relay {pipeline.start_relay()} started: {_waiting(pipeline)}")
+
+
+def _is_time_to_kill(pipeline: Pipeline) -> bool:
+    # If there is nothing to hit any more, there will be nothing later.
+    return pipeline.is_relay_busy() or pipeline.is_all_published()
+
+
+def _waiting(pipeline: Pipeline) -> str:
+    return f"{max(pipeline.committed() - pipeline.published(), 0):,} events to publish"
 
 
 def _check(options: Options, stack: Stack, kills: int, seconds: Callable[[], float]) -> Outcome:

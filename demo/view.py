@@ -68,7 +68,7 @@ def show_table(console: Console, lines: list[Line]) -> None:
     for line in lines:
         mark = Text("ok", "green") if line.is_right else Text("WRONG", "bold red")
         table.add_row(line.what, f"{line.number:,}", line.wanted, mark if line.wanted else "")
-    console.print(table)
+    console.print("", table)
 
 
 class _Rates:
