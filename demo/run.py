@@ -146,10 +146,9 @@ def _crash(pipeline: Pipeline, view: View) -> None:
     """Kill the relay in the middle of a Kafka transaction, and start another one."""
     _drive_until(pipeline, view, _is_time_to_kill, pause=_AIM_SECONDS)
     pid = pipeline.kill_relay()
-    state = "open" if pipeline.is_relay_busy() else "just closed"
-    view.happened(
-        f"relay {pid} killed with SIGKILL: its transaction {state}, {_waiting(pipeline)}"
-    )
+    # What it has left open, the broker aborts when the next one comes.
+    left = "left a transaction open" if pipeline.is_relay_busy() else "left no transaction open"
+    view.happened(f"relay {pid} killed with SIGKILL: {left}, {_waiting(pipeline)}")
     view.update(pipeline.snapshot())
     time.sleep(_DOWN_SECONDS)
     view.happened(f"relay {pipeline.start_relay()} started: {_waiting(pipeline)}")

@@ -125,7 +125,8 @@ class _Lines:
 
     def update(self, snapshot: Snapshot) -> None:
         rates = self._rates.of(snapshot)
-        if time.monotonic() - self._last < _LINE_EVERY_SECONDS:
+        begun = any(stage.done for stage in snapshot.stages)
+        if not begun or time.monotonic() - self._last < _LINE_EVERY_SECONDS:
             return
         self._last = time.monotonic()
         stages = (
