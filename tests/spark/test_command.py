@@ -151,7 +151,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_leaves_nothing_lost_or_doubled
 def test_the_same_job_runs_through_spark_submit(bare_job: MakeJob) -> None:
     job = bare_job()
     job.send(*((f"k{n % 5}", b"{}", []) for n in range(50)))
-    script = ROOT / "spark_jobs" / "jobs" / "dedup.py"
+    script = ROOT / "spark_jobs" / "jobs" / "dedup_stream.py"
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
         *("--master", "local[2]"),
@@ -166,7 +166,7 @@ def test_the_same_job_runs_through_spark_submit(bare_job: MakeJob) -> None:
         command, env=environ, capture_output=True, text=True, timeout=200, check=False
     )
 
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [json.loads(text) for text in done.stdout.splitlines() if text.startswith("{")]
     assert (line["rows"], line["handled"], line["skipped"]) == (50, 5, {"superseded": 45})
     assert Counter(each.key for each in job.output()) == Counter(

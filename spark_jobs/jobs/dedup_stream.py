@@ -1,4 +1,9 @@
-"""The deduplicating job for spark-submit: the same as `dovecote spark dedup`, on a cluster."""
+"""
+The deduplicating job for spark-submit: the same as `dovecote spark dedup`, on a cluster.
+
+Not named like the package `dedup`: executors put the file that was submitted on their path, and
+would take it for the package.
+"""
 
 import argparse
 import logging
@@ -15,7 +20,9 @@ from spark_jobs.settings import PREFIX, DedupSettings
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status: 0 done, 1 failed, 2 bad usage."""
-    parser = argparse.ArgumentParser(prog="dedup.py", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="dedup_stream.py", description="Deduplicate per key and batch."
+    )
     parser.add_argument("--config", type=Path, help="TOML file; see docs/spark-dedup.md")
     parser.add_argument("--adopt", action="store_true", help="take over another query's markers")
     parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
