@@ -1,11 +1,13 @@
 """Postgres and Kafka together."""
 
+import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from shutil import rmtree
 from types import TracebackType
 from typing import Self
+from weakref import finalize
 
 from devstack.kafka import Kafka
 from devstack.places import temporary_directory
@@ -49,6 +51,9 @@ class Stack:
     ) -> None:
         self._temporary = directory is None
         self.directory = (directory or temporary_directory(server_user())).absolute()
+        if self._temporary:
+            # For a stack that is made and never started, too.
+            finalize(self, _remove, self.directory, os.getpid())
         self.postgres = Postgres(
             self.directory / "postgres",
             fsync=fsync,
@@ -83,7 +88,7 @@ class Stack:
             # Data that is about to be removed needs no orderly end, which takes Kafka a second.
             if self._temporary:
                 self.kafka.kill()
-                rmtree(self.directory, ignore_errors=True)
+                _remove(self.directory, os.getpid())
             else:
                 self.kafka.stop()
 
@@ -98,3 +103,9 @@ class Stack:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _remove(directory: Path, owner: int) -> None:
+    """Remove the servers' temporary folder, but not from a fork of the process that made it."""
+    if os.getpid() == owner:
+        rmtree(directory, ignore_errors=True)
