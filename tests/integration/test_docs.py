@@ -1,0 +1,295 @@
+"""The examples of the documents do what the documents say."""
+
+import asyncio
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from psycopg.conninfo import make_conninfo
+
+from devstack import Stack
+from outbox import Event, Limits, schema
+from outbox.envelope import encode
+from relay.capture.table import TableCapture
+from relay.progress import Cursor
+from relay.properties import producer_properties
+from tests.documents import ROOT, Command, blocks, code_spans, commands, table
+from tests.fix_stack import MakeTopic
+
+README, DOCS = ROOT / "README.md", ROOT / "docs"
+SHOP = "CREATE TABLE orders (id int PRIMARY KEY, state text); INSERT INTO orders VALUES (42)"
+
+
+@pytest.fixture
+def shop(database: str) -> str:
+    """A database with an outbox, and the table of orders that the examples speak of."""
+    with psycopg.connect(database) as conn:
+        schema.install(conn)
+        conn.execute(SHOP)
+    return database
+
+
+@pytest.fixture
+def roles(stack: Stack) -> Iterator[str]:
+    """What roles of this test begin with, in the place of `shop_`; they are dropped at the end."""
+    prefix = f"shop_{uuid4().hex[:12]}_"
+    yield prefix
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
+        for (name,) in conn.execute(
+            "SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s)", [prefix]
+        ).fetchall():
+            conn.execute(f'DROP ROLE "{name}"'.encode())
+
+
+@pytest.fixture
+def database(roles: str, database: str) -> str:
+    """The database, which is dropped before the roles that have rights in it."""
+    assert roles
+    return database
+
+
+def run_python(document: Path, names: dict[str, Any]) -> dict[str, Any]:
+    """Run the unnamed Python examples of `document`, one after the other, with `names`."""
+    for block in blocks(document, "python"):
+        if not block.name:
+            exec(compile(block.text, document.name, "exec"), names)  # noqa: S102  # our own document
+    return names
+
+
+def run_sql(document: Path, dsn: str, roles: str) -> None:
+    """Run the SQL examples of `document`, with roles of this test's own."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for block in blocks(document, "sql"):
+            conn.execute(block.text.replace("shop_", roles).encode())
+
+
+def written(dsn: str) -> list[tuple[str, str, bytes | None]]:
+    """Return topic, type and key of what is in the outbox."""
+    with psycopg.connect(dsn) as conn:
+        return conn.execute(
+            "SELECT topic, type, key FROM outbox.events ORDER BY position"
+        ).fetchall()
+
+
+def test_the_readme_writes_an_event(shop: str) -> None:
+    run_python(README, {"dsn": shop})
+    assert written(shop) == [("orders", "OrderPlaced", b"order-42")]
+    with psycopg.connect(shop) as conn:
+        assert conn.execute("SELECT state FROM orders").fetchone() == ("placed",)
+
+
+def test_the_python_of_events_does_what_it_says(
+    shop: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = run_python(DOCS / "events.md", {"dsn": shop})
+    assert [key for _, _, key in written(shop)] == [
+        *(f"order-{n}".encode() for n in range(42, 46)),
+        b"p-1",
+    ]
+    printed = capsys.readouterr().out.splitlines()
+    text = (DOCS / "events.md").read_text()
+    shown = [line.rstrip("…") for line in re.findall(r"print\(error\)  # (.*)", text)]
+    assert len(shown) == len(printed) == 2
+    for real, expected in zip(printed, shown, strict=True):
+        assert real.startswith(expected)
+
+    async def place() -> None:
+        async with await psycopg.AsyncConnection.connect(shop) as conn:
+            await names["place"](conn, 42)
+
+    asyncio.run(place())
+    assert written(shop)[-1] == ("orders", "OrderPlaced", b"order-42")
+
+
+def test_the_sql_of_events_writes_with_the_rights_it_names(shop: str, roles: str) -> None:
+    run_sql(DOCS / "events.md", shop, roles)
+    assert [(type_, key) for _, type_, key in written(shop)] == [
+        ("OrderPlaced", b"order-42"),
+        ("OrderPlaced", b"order-1"),
+        ("OrderForgotten", b"order-2"),
+    ]
+    with psycopg.connect(shop) as conn:
+        conn.execute(f'SET ROLE "{roles}service"'.encode())
+        conn.execute("SELECT outbox.append('orders', NULL, NULL, 'OrderPlaced')")
+        with pytest.raises(psycopg.errors.InsufficientPrivilege):
+            conn.execute("SELECT FROM outbox.events")
+
+
+def test_the_parameters_of_append_are_those_of_the_table(shop: str) -> None:
+    with psycopg.connect(shop) as conn:
+        row = conn.execute("SELECT pg_get_function_arguments('outbox.append'::regproc)").fetchone()
+    assert row is not None
+    shown = [
+        (name.strip("`"), type_.strip("`"), default(told))
+        for name, type_, told in table(DOCS / "events.md", "Other languages")
+    ]
+    assert shown == [parameter(text) for text in row[0].split(", ")]
+
+
+def default(told: str) -> str | None:
+    return None if told.startswith("required") else code_spans(told)[0]
+
+
+def parameter(text: str) -> tuple[str, str, str | None]:
+    declared, _, value = text.partition(" DEFAULT ")
+    name, type_ = declared.split(" ", 1)
+    return (
+        name.strip('"'),
+        type_.replace("timestamp with time zone", "timestamptz"),
+        value.partition("::")[0] or None,
+    )
+
+
+def test_an_event_as_large_as_the_limits_allow_fits_client_and_broker(
+    stack: Stack, topic: MakeTopic
+) -> None:
+    limits = Limits()
+    event = Event(
+        topic=topic(),
+        type="T",
+        key=os.urandom(limits.key),
+        value=os.urandom(limits.value),
+        headers=[("h", os.urandom(limits.headers - len("Tdovecoteapplication/octet-streamh")))],
+    )
+    failed: list[Any] = []
+    properties = producer_properties(
+        {"bootstrap.servers": stack.kafka.bootstrap},
+        mode="at_least_once",
+        transactional_id="",
+        transaction_timeout=30,
+    )
+    producer = Producer({**properties, "on_delivery": lambda error, _: failed.append(error)})
+    key, value, headers = encode(event)
+    producer.produce(event.topic, value, key, headers=list(headers))
+    assert producer.flush(30) == 0
+    assert not failed
+
+
+def test_the_schema_is_installed_as_its_document_says(
+    database: str, roles: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alembic = ModuleType("alembic")
+    monkeypatch.setitem(sys.modules, "alembic", alembic)
+    with psycopg.connect(database, autocommit=True) as conn:
+        vars(alembic)["op"] = SimpleNamespace(execute=lambda text: conn.execute(text.encode()))
+        names = run_python(DOCS / "schema.md", {"dsn": database})
+        with conn.transaction():
+            names["upgrade"]()
+        assert schema.version(conn) == schema.version(conn, "shop_outbox") > 0
+        run_sql(DOCS / "schema.md", database, roles)
+        require_rights(conn, roles)
+        names["downgrade"]()
+        assert schema.version(conn) == 0
+
+
+def require_rights(conn: psycopg.Connection, roles: str) -> None:
+    """Write as the service and read as the relay, each with the rights it was given."""
+    name = conn.info.dbname
+    conn.execute(f"ALTER ROLE \"{roles}relay\" LOGIN PASSWORD 'x'".encode())
+    conn.execute(f'SET ROLE "{roles}writer"'.encode())
+    conn.execute("SELECT outbox.append('orders', NULL, NULL, 'OrderPlaced')")
+    conn.execute("RESET ROLE")
+    dsn = make_conninfo(conn.info.dsn, user=f"{roles}relay", password="x", dbname=name)  # noqa: S106  # of this test's role
+    capture = TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1_000)
+    try:
+        assert capture.origin().database > 0
+        assert sum(len(batch.rows) for batch in capture.batches(Cursor())) == 1
+    finally:
+        capture.close()
+
+
+def test_anybody_who_may_create_a_schema_may_install_it(database: str, roles: str) -> None:
+    with psycopg.connect(database) as conn:
+        conn.execute(f'CREATE ROLE "{roles}owner"'.encode())
+        conn.execute(f'GRANT CREATE ON DATABASE "{conn.info.dbname}" TO "{roles}owner"'.encode())
+        conn.execute(f'SET ROLE "{roles}owner"'.encode())
+        assert schema.install(conn)
+        conn.execute("SELECT outbox.append('orders', NULL, NULL, 'OrderPlaced')")
+
+
+@pytest.fixture
+def environment(stack: Stack, database: str) -> dict[str, str]:
+    """The environment of somebody whose servers run, and who has made nothing yet."""
+    return {
+        "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
+        "DOVECOTE_DSN": database,
+        "BOOTSTRAP": stack.kafka.bootstrap,
+        "DOVECOTE_RELAY_NAME": f"docs-{uuid4().hex}",  # other tests share the Kafka
+    }
+
+
+@pytest.fixture
+def shop_orders(stack: Stack) -> Iterator[None]:
+    """Deletes the topic that the example makes."""
+    yield
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+    for deleted in admin.delete_topics(["shop-orders"]).values():
+        deleted.result(30)
+
+
+@pytest.mark.usefixtures("shop_orders")
+def test_getting_started_gets_started(environment: dict[str, str], tmp_path: Path) -> None:
+    document = DOCS / "getting-started.md"
+    for block in blocks(document):
+        if block.name:
+            (tmp_path / block.name).write_text(block.text)
+    said = run_script(list(filter(is_run, commands(document))), environment, tmp_path)
+    assert len(said) >= 5
+    for command, output in said:
+        assert re.fullmatch(pattern(command.output), output), (command, output)
+
+
+def is_run(command: Command) -> bool:
+    """Tell whether a command is one to run here: the fixtures have made its surroundings."""
+    return not command.line.startswith(("make ", ". .venv", "export ", "dovecote stack "))
+
+
+def pattern(shown: str) -> str:
+    return ".*".join(re.escape(part) for part in shown.split("…"))
+
+
+def run_script(
+    shown: list[Command], environment: dict[str, str], folder: Path
+) -> list[tuple[Command, str]]:
+    """Run the commands in one shell; return what each wrote to standard output."""
+    bash = shutil.which("bash")
+    assert bash is not None
+    lines = ["set -m"]
+    for number, command in enumerate(shown):
+        lines += [f"exec > out.{number}", command.line]
+    done = subprocess.run(
+        [bash, "-e", "-c", "\n".join([*lines, "wait"])],
+        cwd=folder,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+        timeout=90,
+    )
+    assert done.returncode == 0, done.stderr
+    return [
+        (command, (folder / f"out.{number}").read_text()) for number, command in enumerate(shown)
+    ]
+
+
+def test_the_commands_of_the_schema_print_what_is_shown(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    shown = list(commands(DOCS / "schema.md"))
+    for command, output in run_script(shown, environment, tmp_path):
+        assert re.fullmatch(pattern(command.output), output), (command, output)
+    printed = {path.name: path.read_text() for path in tmp_path.glob("*.sql")}
+    assert printed["0042_outbox.sql"] == schema.script()
+    assert printed["0043_shop_outbox.sql"] == schema.script("shop_outbox")
+    assert printed["0051_outbox.sql"] == schema.script(since=1)
