@@ -40,8 +40,10 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
-                # Ctrl-C is for this process, which then ends its children in order.
-                start_new_session=True,
+                # Ctrl-C is for this process, which then ends its children in order. No session of
+                # their own: Linux shares the processor between sessions first, and four writers
+                # would have four shares against the Spark job's one.
+                process_group=0,
             )
 
     @property

@@ -6,6 +6,7 @@ Run as a program it is one writer: `python -m demo.service --dsn … --writer 0 
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable, Mapping
 from itertools import count
@@ -15,6 +16,8 @@ import psycopg
 import outbox
 from demo.flights import flights
 from demo.story import Step, Transaction, transactions
+
+_NICE = 10
 
 TABLES = """
 CREATE SCHEMA flight_ops;
@@ -165,6 +168,8 @@ def main() -> None:
     parser.add_argument("--writer", type=int, required=True)
     parser.add_argument("--writers", type=int, required=True)
     given = parser.parse_args()
+    # Four busy writers would keep the Spark job from ever getting warm on two cores.
+    os.nice(_NICE)
     plan = transactions(flights(given.flights), writer=given.writer, writers=given.writers)
     with psycopg.connect(given.dsn) as conn:
         done = write_all(conn, plan, topic=given.topic, writer=given.writer)
