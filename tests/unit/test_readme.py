@@ -1,0 +1,48 @@
+"""The README promises what tests show, and names commands that are there."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.documents import ROOT, blocks, commands, table
+
+README = ROOT / "README.md"
+GUARANTEES = table(README, "What is guaranteed")
+_TEST = re.compile(r"\[([^\]]+)\]\((tests/[^)]+\.py)\)")
+
+
+@pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row[0][:60])
+def test_each_guarantee_names_a_test_that_is_there(row: list[str]) -> None:
+    named = _TEST.findall(row[1])
+    assert named, row
+    assert _TEST.sub("", row[1]).strip(", ") == ""
+    for words, file in named:
+        assert f"test_{words.replace(' ', '_')}" in named_in(ROOT / file), words
+
+
+def test_there_are_guarantees() -> None:
+    assert len(GUARANTEES) >= 8
+
+
+def test_the_two_commands_are_those_of_the_makefile_and_ci_runs_the_second() -> None:
+    shown = [command.line for command in commands(README)]
+    assert shown == ["make demo", "make test"]
+    makefile = (ROOT / "Makefile").read_text()
+    assert all(f"\n{line.removeprefix('make ')}: " in makefile for line in shown)
+    assert "\nmake test" in (ROOT / ".ci/run").read_text()
+
+
+def test_an_event_takes_ten_lines_to_write() -> None:
+    (example,) = blocks(README, "python")
+    assert len(example.text.splitlines()) <= 10
+
+
+def named_in(file: Path) -> set[str]:
+    """Return the names of the tests in `file`."""
+    return {
+        node.name
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
