@@ -47,9 +47,9 @@ def database(stack: Stack) -> str:
     return dsn
 
 
-def topic(stack: Stack) -> str:
+def topic(stack: Stack, name: str | None = None) -> str:
     """Make a topic of the benchmark's own."""
-    name = f"bench-{uuid4().hex[:12]}"
+    name = name or f"bench-{uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(30)
     return name

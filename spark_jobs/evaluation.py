@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from dedup.decode import DECODERS
 from dedup.expressions import Filter, Handler, compile_filter, load_handler
-from dedup.policies import POLICIES, Failed, Handled, Policy, Skipped, Verdict, exact
+from dedup.policies import POLICIES, Failed, Handled, Policy, Skipped, Verdict, exact, latest
 from dedup.results import Done, Result
 from dedup.settings import ExactSettings, PolicySettings
 from outbox.envelope import Record
@@ -109,15 +109,20 @@ class _Handling:
         return self._operator.policy
 
     def matches(self, row: int) -> bool:
-        event = self._decoded(row)  # even where nothing filters: what can't be read must not win
         passes = self._operator.filter
-        return passes is None or passes(event)
+        if passes is not None:
+            return passes(self._decoded(row))
+        # What cannot be read must not win. Only `latest` has to know it here: to the others it is
+        # one whether filter or handler fails, and copies, which are not handled, stay unread.
+        if self._operator.policy is latest:
+            self._decoded(row)
+        return True
 
     def handle(self, row: int) -> Result:
+        event = self._decoded(row)
         handler = self._operator.handler
         if handler is None:
             return _DONE
-        event = self._decoded(row)
         result = handler(event)
         if isinstance(result, Done) and result.outputs is not None:
             # Here, so that an output which cannot be written is a failure of the handler.
