@@ -22,6 +22,7 @@ _RELAY = """\
 # The relay of the demo: `dovecote relay --config relay.toml`
 name = "flight-ops"       # transactional.id and progress are named after it
 mode = "exactly_once"
+poll_min = "20ms"         # small machine: fewer, larger transactions instead of the lowest latency
 
 [dsn]                     # the service's database, which has the outbox: any libpq parameter
 {dsn}
@@ -58,7 +59,7 @@ base = "1s"
 query = {query}           # one query, one name: its markers and transactions carry it
 checkpoint = {checkpoint}
 shuffle_partitions = 2
-trigger = "1s"
+trigger = "3s"
 master = "local[2]"
 """
 
