@@ -61,6 +61,10 @@ checkpoint = {checkpoint}
 shuffle_partitions = 2
 trigger = "3s"
 master = "local[2]"
+
+[spark.conf]              # any Spark configuration
+# The job lives for a minute on a small machine: compile quickly, not well.
+"spark.driver.defaultJavaOptions" = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """
 
 
