@@ -55,6 +55,14 @@ class Child:
         """Exit status; negative: the signal that ended it; None: it is running."""
         return self._process.poll()
 
+    def pause(self) -> None:
+        """Stop it where it is; `resume` or `kill` follows."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on after `pause`."""
+        self._process.send_signal(signal.SIGCONT)
+
     def kill(self) -> None:
         """End it with SIGKILL, as a crash would, and wait until it is gone."""
         self._process.kill()

@@ -99,6 +99,17 @@ class Pipeline:
         )
         return self._relay.pid
 
+    def catch_relay(self) -> bool:
+        """Pause the relay if it has a transaction open now; tell whether it has."""
+        if self._relay is None or not self.is_relay_busy():
+            return False
+        self._relay.pause()
+        # What was true a moment ago need not be: transactions last for milliseconds.
+        if self.is_relay_busy():
+            return True
+        self._relay.resume()
+        return False
+
     def kill_relay(self) -> int:
         """SIGKILL the relay; return what its process id was."""
         if self._relay is None or self._relay.status is not None:

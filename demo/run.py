@@ -39,7 +39,7 @@ class Options:
     directory: Path
     """For configuration files, checkpoint and logs."""
 
-    flights: int = 20_000
+    flights: int = 30_000
     writers: int = 4
     kills: int = 2
     """How often the relay is killed."""
@@ -156,7 +156,7 @@ def _crash(pipeline: Pipeline, view: View) -> None:
 
 def _is_time_to_kill(pipeline: Pipeline) -> bool:
     # If there is nothing to hit any more, there will be nothing later.
-    return pipeline.is_relay_busy() or pipeline.is_all_published()
+    return pipeline.catch_relay() or pipeline.is_all_published()
 
 
 def _waiting(pipeline: Pipeline) -> str:
