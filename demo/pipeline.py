@@ -1,5 +1,6 @@
 """The running pipeline: the service's writers, the relay and the Spark job, each a process."""
 
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -19,6 +20,8 @@ from outbox import schema
 _ADMIN_SECONDS = 30.0
 _RELAY_STOP_SECONDS = 20.0
 _SPARK_STOP_SECONDS = 60.0
+# So long the broker takes at most to finish a commit that it was asked for.
+_COMMIT_SECONDS = 0.1
 
 TOPICS = (configs.FLIGHTS, configs.DEPARTURES, configs.RETRY, configs.DEAD_LETTER)
 
@@ -104,7 +107,8 @@ class Pipeline:
         if self._relay is None or not self.is_relay_busy():
             return False
         self._relay.pause()
-        # What was true a moment ago need not be: transactions last for milliseconds.
+        # It may have asked for the commit already, which the broker then finishes without it.
+        time.sleep(_COMMIT_SECONDS)
         if self.is_relay_busy():
             return True
         self._relay.resume()

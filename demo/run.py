@@ -39,7 +39,7 @@ class Options:
     directory: Path
     """For configuration files, checkpoint and logs."""
 
-    flights: int = 30_000
+    flights: int = 25_000
     writers: int = 4
     kills: int = 2
     """How often the relay is killed."""

@@ -17,7 +17,7 @@ import outbox
 from demo.flights import flights
 from demo.story import Step, Transaction, transactions
 
-_NICE = 10
+_NICE = 5
 
 TABLES = """
 CREATE SCHEMA flight_ops;
