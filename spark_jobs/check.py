@@ -33,7 +33,7 @@ def check(settings: DedupSettings) -> Iterator[Finding]:
         ("filter and handler", lambda given: _forget(load(given.operator))),
         ("source options", lambda given: _forget(_source(given))),
         ("checkpoint", _checkpoint),
-        ("topics", _topics),
+        ("topics", require_topics),
         (f"marker topic {marker_topic}", _marker_topic),
         ("markers", _markers),
     )
@@ -54,7 +54,14 @@ def _source(settings: DedupSettings) -> dict[str, str]:
     return kafka_options.source(settings.kafka, settings.source.options)
 
 
-def _topics(settings: DedupSettings) -> None:
+def require_topics(settings: DedupSettings) -> None:
+    """
+    Raise if a topic is missing.
+
+    Raises:
+        BadSettings: it is.
+        KafkaUnavailable: the broker does not answer.
+    """
     admin = AdminClient({**kafka_options.client(settings.kafka), "log_level": 0})
     try:
         there = admin.list_topics(timeout=_SECONDS).topics

@@ -6,6 +6,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs import kafka_options
+from spark_jobs.check import require_topics
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.query import Query, Show
@@ -28,10 +29,11 @@ def run(
     Run the query until it ends or `stop` is set; the batch under way is always finished.
 
     Raises:
-        BadSettings: the filter, the handler or the marker topic is not as it must be.
+        BadSettings: the filter, the handler or a topic is not as it must be.
         JobError: a batch could not be written, its marker is not ours, or Spark gave up.
     """
     load(settings.operator)  # fails here, not on an executor
+    require_topics(settings)
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     query = Query(spark, settings.spark.query, stage_config(settings), show=show, adopt=adopt)

@@ -88,6 +88,8 @@ class Query:
             pass  # the batch under way is done
         self._await_spark()
         query.stop()
+        if self._failure is not None:
+            raise self._failure
 
     def _await_spark(self) -> None:
         """Wait until Spark has told that it wrote down all batches that are done."""

@@ -9,15 +9,22 @@ import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, wait_exponential
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_exponential,
+)
 
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused, Unwritable
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.markers import Committed, Counts, Marker, Ranges, Refused, Turn, decide
 from spark_jobs.outgoing import Outgoing
-from spark_jobs.writer import NotCommitted, Poisoned, Writer
+from spark_jobs.writer import Fenced, NotCommitted, Poisoned, Writer
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -92,9 +99,7 @@ def settle(
         retry=retry_if_exception_type(NotCommitted),
         stop=stop_after_attempt(_TRIES),
         wait=wait_exponential(multiplier=0.05, max=5),
-        before_sleep=lambda state: _warn(
-            turn, state.outcome.exception() if state.outcome else None
-        ),
+        before_sleep=partial(_warn, turn),
         reraise=True,
     )
     try:
@@ -222,8 +227,11 @@ def _unwritable(record: Outgoing, reason: str) -> str:
     )
 
 
-def _warn(turn: Turn, error: BaseException | None) -> None:
-    _log.warning(
+def _warn(turn: Turn, state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _log.log(
+        # Being fenced is how one learns that another worker had the partition in between.
+        logging.DEBUG if isinstance(error, Fenced) else logging.WARNING,
         "batch %d, shuffle partition %d: %s; trying again with a new producer",
         turn.batch,
         turn.partition,

@@ -27,6 +27,12 @@ _POISON = {
 }
 """What the broker can never take, for what the record itself is."""
 
+_FENCED = {
+    KafkaError._FENCED,  # noqa: SLF001  # librdkafka's name
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
 # A record that went down with its transaction; what was wrong was another thing.
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001  # librdkafka's names
 
@@ -35,6 +41,15 @@ _POLL_SECONDS = 0.1
 
 class NotCommitted(JobError):
     """A transaction failed, or nobody knows what became of it: only the marker can tell."""
+
+
+class Fenced(NotCommitted):
+    """
+    Somebody else has opened a writer of this partition since.
+
+    Mostly another worker of the same job: Spark gives a partition to whom it likes, and each
+    worker keeps its writers.
+    """
 
 
 class Poisoned(JobError):
@@ -77,8 +92,7 @@ class Writer:
         self._one_by_one = one_by_one
         self._rejected: dict[int, str] = {}
         self._failure: KafkaError | None = None
-        # Without a callback of its own, poll() would raise what the next call tells better.
-        self._producer = Producer({**config, "error_cb": lambda _: None}, logger=_silent)
+        self._producer = Producer({**config, "error_cb": self._ended}, logger=_silent)
         self.marker: Marker | None = None
 
     def open(self) -> None:
@@ -153,6 +167,11 @@ class Writer:
             else:
                 return
 
+    def _ended(self, error: KafkaError) -> None:
+        # What is not fatal, librdkafka gets over; what is, the next call only calls "fatal".
+        if error.fatal():
+            self._failure = error
+
     def _reported(self, error: KafkaError | None, _: Message) -> None:
         # The first that says why; the rest were dropped for its sake.
         if error is not None and (self._failure is None or self._failure.code() in _PURGED):
@@ -186,6 +205,7 @@ class Writer:
         text = f"{what}: {error.name()}: {error.str()}"
         if failed is not None and failed.code() not in _PURGED:
             text = f"{text} ({failed.name()}: {failed.str()})"
-        if self._rejected or (failed or error).code() in _POISON:
+        code = (failed or error).code()
+        if self._rejected or code in _POISON:
             return Poisoned(self._rejected, text)
-        return NotCommitted(text)
+        return Fenced(text) if {code, error.code()} & _FENCED else NotCommitted(text)
