@@ -16,7 +16,7 @@ from benchmarks import harness
 from devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
-from relay.publisher import producer_properties
+from relay.properties import producer_properties
 
 
 def main() -> None:

@@ -1,9 +1,11 @@
 """`dovecote relay`: publish the committed events of one outbox until told to stop."""
 
+import logging
 import os
 import signal
 import sys
 import threading
+import time
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -16,7 +18,11 @@ from relay.health import Health
 from relay.http import serve
 from relay.loop import Relay
 from relay.metrics import Metrics
+from relay.properties import check_properties
 from relay.settings import PREFIX, RelaySettings
+
+# Above the grace that the loop gives to a batch in flight, below what supervisors give.
+_LONGEST_END = 8.0
 
 
 def relay(
@@ -37,13 +43,19 @@ def relay(
     DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS.
     """
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    check_properties(settings.producer_properties())
     if check:
         typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}")
         return
     log = configure(log_format)
     stop = threading.Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        threading.Thread(target=give_up, args=(log,), daemon=True).start()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+        signal.signal(number, end)
     health = Health(stall_after=settings.stall_after.total_seconds())
     metrics = Metrics(settings.name)
     with ExitStack() as stack:
@@ -61,3 +73,11 @@ def relay(
         Relay(settings, health=health, metrics=metrics).run(stop)
     log.info("stopped")
     sys.exit(0)
+
+
+def give_up(log: logging.Logger) -> None:
+    """End the process when a server that does not answer keeps it from ending by itself."""
+    time.sleep(_LONGEST_END)
+    log.warning("a server does not answer: ending without it, nothing is lost")
+    # Progress is what the broker has committed; there is nothing here to tidy up.
+    os._exit(0)

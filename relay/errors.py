@@ -21,7 +21,15 @@ class Outage(RelayError):
 
 
 class Unpublishable(RelayError):
-    """The broker refuses an event for what it is; everything waits behind it, nothing is lost."""
+    """
+    The broker refuses an event for what it is; everything waits behind it, nothing is lost.
+
+    `before` is how many events of the batch come before it.
+    """
+
+    def __init__(self, message: str, *, before: int = 0) -> None:
+        super().__init__(message)
+        self.before = before
 
 
 class Fenced(RelayError):

@@ -16,6 +16,7 @@ from hashlib import blake2b
 import psycopg
 
 from relay.errors import LeaseLost
+from relay.postgres import connect, first_line
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -40,8 +41,8 @@ class Lease:
             try:
                 beat(self.conn)
                 self._heard = time.monotonic()
-            except psycopg.OperationalError as error:
-                _log.warning("the active role is lost: %s", str(error).strip().splitlines()[0])
+            except psycopg.Error as error:
+                _log.warning("the active role is lost: %s", first_line(error))
                 self.lost.set()
                 return
 
@@ -61,7 +62,7 @@ class Lease:
 @contextmanager
 def try_acquire(dsn: str, key: int, timeout: float) -> Iterator[Lease | None]:
     """Yield the lease if no other relay has it, else None; give it back at the end."""
-    with psycopg.connect(dsn, autocommit=True, application_name="dovecote relay (lease)") as conn:
+    with connect(dsn, purpose="lease") as conn:
         milliseconds = str(int(timeout * 1000))
         conn.execute("SELECT set_config('idle_session_timeout', %s, false)", [milliseconds])
         row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()

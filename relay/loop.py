@@ -18,15 +18,15 @@ from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
 from relay.health import Health
 from relay.lease import Lease, lock_key, try_acquire
 from relay.metrics import Metrics
+from relay.postgres import first_line
 from relay.progress import Origin, Progress, at, refusal, start
 from relay.progress_topic import ProgressTopic
 from relay.publisher import (
     IdempotentPublisher,
     Publisher,
     TransactionalPublisher,
-    producer_properties,
 )
-from relay.reader import Reader, first_line
+from relay.reader import Reader
 from relay.settings import RelaySettings
 
 _log = logging.getLogger("dovecote.relay")
@@ -34,6 +34,8 @@ _log = logging.getLogger("dovecote.relay")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 # After a stop the batch in flight may still be confirmed for so long.
 _GRACE = 5.0
+# How long a broker may take to say where progress stands; then it is asked anew.
+_ANSWER = 10.0
 
 
 class Relay:
@@ -47,8 +49,12 @@ class Relay:
     def __init__(self, settings: RelaySettings, *, health: Health, metrics: Metrics) -> None:
         self._settings, self._health, self._metrics = settings, health, metrics
         timeout = settings.transaction_timeout.total_seconds()
-        self._topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+        self._topic = ProgressTopic(
+            settings.progress_topic, settings.kafka, timeout=min(timeout, _ANSWER)
+        )
         self._progress: Progress | None = None
+        self._most_rows = settings.batch_rows
+        self._to_come = False
         self._failing_since: float | None = None
         self._attempt = 0
 
@@ -89,7 +95,12 @@ class Relay:
             while not stop.is_set():
                 try:
                     self._stream(lease, stop)
-                except (Outage, Unpublishable) as error:
+                except Outage as error:
+                    self._failed(error, stop)
+                except Unpublishable as error:
+                    # What comes before it goes first; then it is tried alone, so that waiting
+                    # for it repeats nothing else.
+                    self._most_rows, self._to_come = max(1, error.before), error.before > 0
                     self._failed(error, stop)
         finally:
             done.set()
@@ -103,12 +114,7 @@ class Relay:
         lease.require()
         with closing(self._open_capture()) as capture, closing(self._publisher(stop)) as publisher:
             origin = capture.origin()
-            self._topic.ensure()
-            # Before the fence: a clone of production must not fence production.
-            self._believe(self._topic.peek(settings.name), origin)
-            publisher.open()
-            progress = self._believe(self._topic.read(settings.name), origin)
-            self._progress = progress = progress or start(settings.name, origin)
+            progress = self._take_over(publisher, origin)
             _log.info("publishing from %s", progress.cursor)
             reader = Reader(
                 capture,
@@ -117,11 +123,48 @@ class Relay:
                 poll_max=settings.poll_max.total_seconds(),
             )
             with reader:
-                for batch in reader.batches(settings.batch_rows, settings.batch_bytes, stop):
+                for batch in reader.batches(self._most_rows, settings.batch_bytes, stop):
                     lease.require()
                     self._publish(publisher, batch, origin)
                     if batch.rows:
+                        if self._resized():
+                            return
                         stop.wait(publisher.rest())
+
+    def _take_over(self, publisher: Publisher, origin: Origin) -> Progress:
+        """
+        Become the one that publishes, and return where to go on.
+
+        Raises:
+            Refused: progress is another database's, or no longer there.
+        """
+        name, known = self._settings.name, self._progress
+        if known is None:
+            self._topic.ensure()
+        # Before the fence: a clone of production must not fence production.
+        self._believe(self._topic.peek(name), origin)
+        publisher.open()
+        progress = self._believe(self._topic.read(name), origin)
+        if progress is None:
+            if known is not None:
+                msg = (
+                    f"progress topic {self._topic.name} lost the progress of outbox {name!r}, "
+                    f"last known at {known.cursor}; beginning anew would publish everything "
+                    "again: give this relay a `name` of its own if that is wanted"
+                )
+                raise Refused(msg)
+            progress = start(name, origin)
+            # From now on the name belongs to this database.
+            publisher.publish([], progress)
+        self._progress = progress
+        return progress
+
+    def _resized(self) -> bool:
+        """Tell whether the next batch is of another size, on the way past a refused event."""
+        before, full = self._most_rows, self._settings.batch_rows
+        self._most_rows = 1 if self._to_come else min(self._most_rows * 2, full)
+        self._to_come = False
+        return self._most_rows != before
 
     def _publish(self, publisher: Publisher, batch: Batch, origin: Origin) -> None:
         progress = at(self._settings.name, origin, batch.cursor)
@@ -140,7 +183,7 @@ class Relay:
             return TableCapture(
                 settings.dsn,
                 settings.schema_name,
-                batch_rows=settings.batch_rows,
+                batch_rows=self._most_rows,
                 batch_bytes=settings.batch_bytes,
             )
         except psycopg.OperationalError as error:
@@ -150,15 +193,14 @@ class Relay:
     def _publisher(self, stop: threading.Event) -> Publisher:
         settings = self._settings
         timeout = settings.transaction_timeout.total_seconds()
-        properties = producer_properties(
-            settings.kafka,
-            mode=settings.mode,
-            transactional_id=settings.name,
-            transaction_timeout=timeout,
-        )
         kind = TransactionalPublisher if settings.mode == "exactly_once" else IdempotentPublisher
         return kind(
-            properties, settings.progress_topic, timeout=timeout, grace=_GRACE, stopped=stop.is_set
+            settings.producer_properties(),
+            settings.progress_topic,
+            timeout=timeout,
+            grace=_GRACE,
+            stopped=stop.is_set,
+            slow=self._slow,
         )
 
     @staticmethod
@@ -187,6 +229,13 @@ class Relay:
         _log.warning("%s: %s; nothing is lost, trying again in %.1f s", kind, error, pause)
         # Jitter spreads relays that lost the same broker at the same time.
         stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311  # no secret
+
+    def _slow(self, reason: str) -> None:
+        """Say that a server takes its time, while it is still being waited for."""
+        self._health.failing(f"outage: {reason}")
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            _log.warning("%s; nothing is lost, still waiting", reason)
 
     def _recovered(self, role: str) -> None:
         if self._failing_since is not None:

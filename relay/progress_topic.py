@@ -12,7 +12,11 @@ from confluent_kafka import (
     Message,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 
 from relay.errors import Outage, Refused
@@ -23,7 +27,18 @@ _log = logging.getLogger("dovecote.relay.kafka")
 # Progress records to read first; further back only if the outbox's own is not among them.
 _TAIL = 1_000
 
-_CLIENT = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth")
+_CLIENT = (
+    "bootstrap.", "security.", "sasl.", "enable.sasl.", "ssl.", "enable.ssl.", "https.",
+    "client.", "socket.", "connections.", "reconnect.", "broker.", "api.version.", "plugin.",
+    "debug", "log",
+)  # fmt: skip
+
+_FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
+    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # the name librdkafka gives it
+}
 
 
 def client_properties(given: Mapping[str, str]) -> dict[str, str]:
@@ -46,13 +61,14 @@ class ProgressTopic:
 
         Raises:
             Outage: the broker does not answer.
-            Refused: the topic is there with more than one partition, or we may not create it.
+            Refused: the topic is there but would mix or forget progress, or we may not create it.
         """
         admin = AdminClient(dict(self._client), logger=_log)
         try:
             found = admin.list_topics(timeout=self._timeout).topics.get(self.name)
             if found is not None and found.error is None:
                 self._check_partitions(len(found.partitions))
+                self._check_compaction(admin)
                 return
             topic = NewTopic(
                 self.name,
@@ -89,14 +105,28 @@ class ProgressTopic:
             )
             raise Refused(msg)
 
+    def _check_compaction(self, admin: AdminClient) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        try:
+            config = admin.describe_configs([resource], request_timeout=self._timeout)
+            policy = config[resource].result()["cleanup.policy"].value
+        except KafkaException as error:
+            if error.args[0].code() in _FORBIDDEN:
+                _log.info("not allowed to see the cleanup.policy of %s", self.name)
+                return
+            raise
+        if policy != "compact":
+            msg = (
+                f"progress topic {self.name} has cleanup.policy={policy}: it would forget "
+                "progress, and everything be published again; set it to compact"
+            )
+            raise Refused(msg)
+
     def _explain_creation(self, error: KafkaException) -> None:
         code = error.args[0].code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
-        if code in {
-            KafkaError.TOPIC_AUTHORIZATION_FAILED,
-            KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-        }:
+        if code in _FORBIDDEN:
             msg = (
                 f"not allowed to create progress topic {self.name}; create it with 1 partition, "
                 "cleanup.policy=compact, segment.bytes=4194304"
@@ -134,6 +164,8 @@ class ProgressTopic:
                 tail *= 10
         except KafkaException as error:
             msg = f"progress topic {self.name}: {error.args[0].str()}"
+            if error.args[0].code() in _MISSING:
+                msg += "; was it deleted? A relay started anew would publish everything again"
             raise Outage(msg) from error
         try:
             return None if value is None else Progress.decode(value)

@@ -8,9 +8,10 @@ KIP-890, and late produces of an aborted transaction could join the next one (KA
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
-from typing import Literal, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
@@ -18,14 +19,15 @@ from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
 from relay.capture.table import Row
 from relay.errors import Fenced, Outage, RelayError, Unpublishable
+from relay.postgres_time import format_time
 from relay.progress import Progress
-
-Mode = Literal["exactly_once", "at_least_once"]
 
 _log = logging.getLogger("dovecote.relay.kafka")
 
 # One call into librdkafka waits at most so long, so that a stop is noticed.
 _SLICE = 1.0
+# An answer that takes longer is worth a word to the operator.
+_PATIENCE = 2.0
 
 # A transaction that begins while the broker still writes the markers of the one before is turned
 # away, and librdkafka waits 20 ms before it asks again. A pause as long as the markers take is
@@ -33,7 +35,7 @@ _SLICE = 1.0
 _COLLISION = 0.02
 _SHORTEST_REST, _LONGEST_REST = 0.001, 0.016
 
-_POSTGRES_EPOCH = 946_684_800
+Header: TypeAlias = tuple[str, str | bytes | None]
 
 _FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it
 # What the broker can never take, however long one waits.
@@ -58,7 +60,7 @@ class Publisher(Protocol):
     def open(self) -> None:
         """Become the one that publishes; with transactions, fence any older one."""
 
-    def publish(self, rows: Iterable[Row], progress: Progress) -> None:
+    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
         """
         Publish `rows` in their order, then `progress`; return when all is durable.
 
@@ -72,11 +74,15 @@ class Publisher(Protocol):
         """Return the seconds to wait before the next batch is worth beginning."""
 
     def close(self) -> None:
-        """Drop what is in flight; never waits for the broker."""
+        """Drop what is in flight; waits a second for the broker at most."""
 
 
 class _KafkaPublisher:
-    """What both publishers share: the producer, and events on their way into it."""
+    """
+    What both publishers share: the producer, and events on their way into it.
+
+    `slow` is told what the broker is being waited for, when it takes its time.
+    """
 
     def __init__(
         self,
@@ -86,98 +92,150 @@ class _KafkaPublisher:
         timeout: float,
         grace: float,
         stopped: Callable[[], bool],
+        slow: Callable[[str], None],
     ) -> None:
         self._progress_topic, self._timeout = progress_topic, timeout
-        self._grace, self._stopped = grace, stopped
+        self._grace, self._stopped, self._slow = grace, stopped, slow
+        self._rows: Sequence[Row] = ()
         self._failure: tuple[KafkaError, Message] | None = None
+        self._trouble = ""
         try:
-            self._producer = Producer({**properties, "on_delivery": self._reported}, logger=_log)
+            callbacks = {"on_delivery": self._reported, "error_cb": self._noticed}
+            self._producer = Producer({**properties, **callbacks}, logger=_log)
         except KafkaException as error:
             msg = f"[kafka]: {error.args[0].str()}"
             raise BadSettings(msg) from error
 
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
-        self._producer.poll(0)
+        self._serve()
 
-    def _produce(self, rows: Iterable[Row]) -> None:
-        produce = self._producer.produce
+    def _serve(self) -> None:
+        """Let librdkafka report what it has to report."""
+        try:
+            self._producer.poll(0)
+        except (KafkaException, SystemError) as error:
+            # Fatal errors are raised here, and again wherever anything more is asked for.
+            _log.debug("%s", error)
+
+    def _produce(self, rows: Sequence[Row]) -> None:
+        produce, own_topic = self._producer.produce, self._progress_topic
+        self._rows = rows
         for row in rows:
             _, id_, at, topic, key, value, type_, source, subject, media, names, values = row
-            headers = [(ID, id_), (TIME, format_time(at)), *kind_headers(type_, source, media)]
+            headers: list[Header] = [
+                (ID, id_),
+                (TIME, format_time(at)),
+                *kind_headers(type_, source, media),
+            ]
             if subject is not None:
                 headers.append((SUBJECT, subject))
             if names:
                 headers.extend(zip(names, values, strict=True))
+            if topic == own_topic:
+                raise self._unpublishable(row, "it is where this relay keeps its progress")
             try:
                 produce(topic, value, key, headers=headers)
             except BufferError:
-                self._make_room()
-                produce(topic, value, key, headers=headers)
+                self._when_there_is_room(partial(produce, topic, value, key, headers=headers))
             except KafkaException as error:
-                raise self._explain(error.args[0], f"event {id_} for topic {topic!r}") from error
+                if error.args[0].code() in _POISON:
+                    raise self._unpublishable(row, error.args[0].str()) from error
+                raise
 
     def _produce_progress(self, progress: Progress) -> None:
-        self._producer.produce(
-            self._progress_topic,
-            progress.encode(),
-            progress.name.encode(),
-            partition=0,
-        )
+        topic, key, value = self._progress_topic, progress.name.encode(), progress.encode()
+        self._when_there_is_room(partial(self._producer.produce, topic, value, key, partition=0))
 
-    def _make_room(self) -> None:
-        """Wait until the producer's queue takes more."""
-        full = len(self._producer)
-        self._until(lambda left: self._producer.poll(left) or len(self._producer) < full)
+    def _when_there_is_room(self, produce: Callable[[], None]) -> None:
+        """Call `produce` until the producer's queue takes what it brings."""
+
+        def produced(_: float) -> bool:
+            try:
+                produce()
+            except BufferError:
+                self._producer.poll(0.005)  # nothing wakes it: deliveries are not reported
+                return False
+            return True
+
+        self._until(produced)
 
     def _until(self, done: Callable[[float], object]) -> None:
         """Call `done` with a time to wait until it returns something true, or time is up."""
         began = time.monotonic()
         while not done(_SLICE):
             bound = self._grace if self._stopped() else self._timeout
-            if time.monotonic() - began > bound:
-                msg = f"the broker did not answer within {self._timeout:g} s"
-                raise Outage(msg)
+            waited = time.monotonic() - began
+            reason = f"Kafka: a batch is not confirmed after {waited:.0f} s{self._trouble}"
+            if waited > bound:
+                raise Outage(reason)
+            if waited > _PATIENCE:
+                self._slow(reason)
+
+    def _noticed(self, error: KafkaError) -> None:
+        """Remember what librdkafka says of its brokers, for the operator."""
+        self._trouble = f" ({error.str()})"
 
     def _reported(self, error: KafkaError | None, message: Message) -> None:
-        """Keep the first event that could not be delivered (successes are not reported)."""
+        """Keep the first record that could not be delivered (successes are not reported)."""
         if error is not None and self._failure is None:
             self._failure = (error, message)
 
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Turn errors of librdkafka into the relay's."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self._explain(error.args[0], what) from error
+        except SystemError as error:
+            # confluent_kafka keeps a fatal error pending while it calls back, and Python lets no
+            # call succeed with an error pending.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            raise self._explain(error.__cause__.args[0], what) from error
+
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that says what `error` means for the relay."""
-        if self._failure is not None:
-            failed, message = self._failure
-            if failed.code() in _POISON:
-                return Unpublishable(_poison(failed, message))
+        self._serve()
+        if self._failure is not None and self._failure[0].code() in _POISON:
+            cause, message = self._failure
+            lost = (message.topic(), message.key(), message.value())
+            for row in self._rows:
+                if lost == (row[3], row[4], row[5]):
+                    return self._unpublishable(row, cause.str())
+            return Outage(f"Kafka: topic {lost[0]}: {cause.str()}")
         if error.code() in _FENCED:
             return Fenced(f"{what}: another relay has taken over ({error.str()})")
-        if error.code() in _POISON:
-            return Unpublishable(f"{what}: the broker refuses it ({error.str()})")
-        return Outage(f"{what}: {error.name()}: {error.str()}")
+        return Outage(f"Kafka: {what}: {error.name()}: {error.str()}")
+
+    def _unpublishable(self, row: Row, why: str) -> Unpublishable:
+        msg = (
+            f"event {row[1]} for topic {row[3]!r} cannot be published ({why}); create the topic, "
+            "raise its max.message.bytes or grant access. Everything behind the event waits"
+        )
+        return Unpublishable(msg, before=self._rows.index(row))
 
 
 class TransactionalPublisher(_KafkaPublisher):
     """Exactly once: each batch and its progress are one Kafka transaction."""
 
     _rest = _SHORTEST_REST
+    _unfinished = False
 
     def open(self) -> None:
-        try:
+        with self._explained("init_transactions"):
             self._producer.init_transactions(self._timeout)
-        except KafkaException as error:
-            raise self._explain(error.args[0], "init_transactions") from error
 
-    def publish(self, rows: Iterable[Row], progress: Progress) -> None:
+    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
         began = time.monotonic()
-        try:
+        with self._explained("transaction"):
             self._producer.begin_transaction()
+            self._unfinished = True
             self._produce(rows)
             self._produce_progress(progress)
             self._until(self._commit)
-        except KafkaException as error:
-            self._producer.poll(0)
-            raise self._explain(error.args[0], "transaction") from error
+            self._unfinished = False
         collided = time.monotonic() - began > _COLLISION
         self._rest = (
             min(self._rest * 2, _LONGEST_REST)
@@ -187,6 +245,15 @@ class TransactionalPublisher(_KafkaPublisher):
 
     def rest(self) -> float:
         return self._rest
+
+    def close(self) -> None:
+        if self._unfinished:
+            try:
+                # Left open, it would hide what follows it from readers until it times out.
+                self._producer.abort_transaction(_SLICE)
+            except (KafkaException, SystemError) as error:
+                _log.debug("not aborted: %s", error)
+        super().close()
 
     def _commit(self, wait: float) -> bool:
         try:
@@ -200,7 +267,12 @@ class TransactionalPublisher(_KafkaPublisher):
 
 
 class IdempotentPublisher(_KafkaPublisher):
-    """At least once: progress follows its batch, so a crash may repeat the batch in between."""
+    """
+    At least once: progress follows its batch, so a crash may repeat the batch in between.
+
+    An event that the broker refuses may be overtaken by those behind it, if it is the first that
+    this producer sends to its partition.
+    """
 
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""
@@ -208,83 +280,14 @@ class IdempotentPublisher(_KafkaPublisher):
     def rest(self) -> float:
         return 0.0
 
-    def publish(self, rows: Iterable[Row], progress: Progress) -> None:
-        try:
+    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+        with self._explained("produce"):
             self._produce(rows)
             self._flush()
             self._produce_progress(progress)
             self._flush()
-        except KafkaException as error:
-            raise self._explain(error.args[0], "produce") from error
 
     def _flush(self) -> None:
         self._until(lambda wait: self._failure is not None or self._producer.flush(wait) == 0)
         if self._failure is not None:
-            error, message = self._failure
-            raise self._explain(error, f"event for topic {message.topic()!r}")
-
-
-def producer_properties(
-    given: Mapping[str, str], *, mode: Mode, transactional_id: str, transaction_timeout: float
-) -> dict[str, str | bool]:
-    """
-    Return the producer's configuration: our defaults, `given` on top, guarantees above both.
-
-    What a guarantee rests on cannot be set otherwise; `RelaySettings` refuses to.
-    """
-    timeout = str(int(transaction_timeout * 1000))
-    defaults: dict[str, str] = {
-        "compression.type": "lz4",
-        # A commit flushes at once; lingering only spares the broker thread many small requests.
-        "linger.ms": "20",
-        "batch.size": "1000000",
-        # The broker's own default; librdkafka's, 1000000, is below what `outbox.Limits` let in.
-        "message.max.bytes": "1048588",
-        "queue.buffering.max.messages": "1000000",
-        "queue.buffering.max.kbytes": "1048576",
-        "message.timeout.ms": timeout,
-        "retry.backoff.ms": "5",
-        "retry.backoff.max.ms": "500",
-        "reconnect.backoff.ms": "50",
-        "reconnect.backoff.max.ms": "2000",
-        "client.id": "dovecote-relay",
-    }
-    fixed: dict[str, str | bool] = {
-        "acks": "all",
-        "enable.idempotence": "true",
-        # librdkafka's own default differs from Java's, and a key would change its partition.
-        "partitioner": "murmur2_random",
-        "delivery.report.only.error": True,
-    }
-    if mode == "exactly_once":
-        fixed |= {"transactional.id": transactional_id, "transaction.timeout.ms": timeout}
-    return {**defaults, **given, **fixed}
-
-
-FIXED = frozenset(
-    {"acks", "enable.idempotence", "partitioner", "delivery.report.only.error"}
-    | {"transactional.id", "transaction.timeout.ms", "isolation.level", "enable.gapless.guarantee"}
-)
-"""Properties that a guarantee rests on; settings that name one are refused."""
-
-
-def format_time(microseconds: int) -> str:
-    """Return the RFC 3339 text of a time in microseconds since 2000-01-01 UTC."""
-    seconds, rest = divmod(microseconds, 1_000_000)
-    return f"{_second(seconds)}.{rest:06d}Z"
-
-
-@lru_cache(maxsize=4096)
-def _second(seconds: int) -> str:
-    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds + _POSTGRES_EPOCH))
-
-
-def _poison(error: KafkaError, message: Message) -> str:
-    headers = dict(message.headers() or ())
-    id_ = headers.get(ID, b"?")
-    text = id_.decode() if isinstance(id_, bytes) else id_
-    return (
-        f"event {text} for topic {message.topic()!r} cannot be published "
-        f"({error.name()}: {error.str()}); create the topic, raise its max.message.bytes or "
-        "grant access. Everything behind the event waits, nothing is lost"
-    )
+            raise self._explain(self._failure[0], "produce")

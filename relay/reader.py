@@ -10,6 +10,7 @@ import psycopg
 
 from relay.capture.table import Batch, TableCapture
 from relay.errors import Outage
+from relay.postgres import first_line
 from relay.progress import Cursor
 
 # Batches read ahead; each is bounded in rows and bytes.
@@ -125,8 +126,3 @@ class Reader:
             except queue.Full:
                 continue
             return
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, which names the fault."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import Field, field_validator, model_validator
 
 from outbox.settings import Dsn, Duration, KafkaProperties, Settings
-from relay.publisher import FIXED, Mode
+from relay.properties import FIXED, Mode, producer_properties
 
 PREFIX = "DOVECOTE_RELAY"
 
@@ -122,3 +122,12 @@ class RelaySettings(Settings):
             msg = f"poll_min {self.poll_min} is longer than poll_max {self.poll_max}"
             raise ValueError(msg)
         return self
+
+    def producer_properties(self) -> dict[str, str | bool]:
+        """Return the configuration of the Kafka producer."""
+        return producer_properties(
+            self.kafka,
+            mode=self.mode,
+            transactional_id=self.name,
+            transaction_timeout=self.transaction_timeout.total_seconds(),
+        )

@@ -7,9 +7,9 @@ import psycopg
 from relay.capture.table import waiting
 from relay.errors import Outage
 from relay.lease import lock_key
+from relay.postgres import connect, first_line
 from relay.progress import Cursor
 from relay.progress_topic import ProgressTopic
-from relay.reader import first_line
 from relay.settings import RelaySettings
 
 
@@ -37,7 +37,7 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
     progress = topic.peek(settings.name) if topic.exists() else None
     cursor = progress.cursor if progress else Cursor()
     try:
-        with psycopg.connect(settings.dsn, autocommit=True) as conn:
+        with connect(settings.dsn, purpose="status") as conn:
             rows, seconds = waiting(conn, settings.schema_name, cursor)
             active = _active(conn, lock_key(settings.schema_name, settings.name))
     except psycopg.OperationalError as error:

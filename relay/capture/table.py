@@ -11,19 +11,22 @@ forgets the ids of transactions whose end was not yet on disk (those that rolled
 and gives them out again: past a cursor that had seen them, their next bearers would be lost.
 """
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import psycopg
 from psycopg import sql
-from psycopg.rows import tuple_row
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
 from relay.errors import Refused
+from relay.postgres import connect, first_line
 from relay.progress import Cursor, Origin
 from relay.snapshot import Snapshot
+
+_log = logging.getLogger("dovecote.relay")
 
 Row: TypeAlias = tuple[Any, ...]
 """
@@ -71,9 +74,7 @@ class TableCapture:
             SchemaMissing: the outbox is not installed.
         """
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
-        self._conn = psycopg.connect(
-            dsn, autocommit=True, row_factory=tuple_row, application_name="dovecote relay (read)"
-        )
+        self._conn = connect(dsn, purpose="read")
         try:
             outbox_schema.require(self._conn, schema)
             self._prepare(schema)
@@ -166,8 +167,11 @@ class TableCapture:
         self._conn.close()
 
     def interrupt(self) -> None:
-        """End the statement under way, from another thread."""
-        self._conn.cancel_safe(timeout=1)
+        """End the statement under way, from another thread, if the server is there to do it."""
+        try:
+            self._conn.cancel_safe(timeout=1)
+        except psycopg.Error as error:
+            _log.debug("not interrupted: %s", first_line(error))
 
     def _one(self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}) -> Row:
         row = self._conn.execute(query, params).fetchone()

@@ -1,0 +1,29 @@
+"""Connect to Postgres so that a server that is gone is noticed soon."""
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.rows import TupleRow, tuple_row
+
+# Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
+_NOTICE: dict[str, int] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+
+
+def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
+    """Return an autocommit connection; what `dsn` says of timeouts holds."""
+    given = conninfo_to_dict(dsn)
+    notice = {name: value for name, value in _NOTICE.items() if name not in given}
+    name = f"dovecote relay ({purpose})"
+    return psycopg.connect(
+        make_conninfo(dsn, application_name=name, **notice), autocommit=True, row_factory=tuple_row
+    )
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's text, which names the fault."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
