@@ -56,7 +56,7 @@ max_attempts = 5
 base = "1s"
 
 [spark]
-query = {query}           # one query, one name: its markers and transactions carry it
+query = {query}       #  one query, one name: its markers and transactions carry it
 checkpoint = {checkpoint}
 shuffle_partitions = 2
 trigger = "3s"

@@ -39,9 +39,9 @@ class Options:
     directory: Path
     """For configuration files, checkpoint and logs."""
 
-    flights: int = 25_000
-    writers: int = 4
-    kills: int = 2
+    flights: int
+    writers: int
+    kills: int
     """How often the relay is killed."""
 
 

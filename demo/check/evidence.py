@@ -73,11 +73,28 @@ def records(where: Where, topic: str) -> list[Record]:
 
 
 def spark(where: Where) -> Spark:
-    """Return what the checkpoint and the markers say of the job's batches."""
+    """
+    Return what the checkpoint and the markers say of the job's batches.
+
+    Raises:
+        EvidenceMissing: the checkpoint cannot be read.
+    """
+    query, batches, uncommitted = spark_batches(where)
+    markers = _markers(records(where, where.markers), where.topic)
+    return Spark(query, batches, uncommitted, markers)
+
+
+def spark_batches(where: Where) -> tuple[str, list[Batch], list[int]]:
+    """
+    Return what the checkpoint says: the query's id, its finished batches, and those it only began.
+
+    Raises:
+        EvidenceMissing: the checkpoint cannot be read.
+    """
     try:
         query = json.loads((where.checkpoint / "metadata").read_text())["id"]
         planned = {number: _ends(where, number) for number in _numbers(where, "offsets")}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, LookupError) as error:
         msg = f"the checkpoint {where.checkpoint} cannot be read: {error}"
         raise EvidenceMissing(msg) from error
     done = _numbers(where, "commits")
@@ -85,11 +102,10 @@ def spark(where: Where) -> Spark:
     for number, end in sorted(planned.items()):
         batches.append(Batch(number, start, end))
         start = end
-    return Spark(
-        query=query,
-        batches=[batch for batch in batches if batch.number in done],
-        uncommitted=[batch.number for batch in batches if batch.number not in done],
-        markers=_markers(records(where, where.markers), where.topic),
+    return (
+        query,
+        [batch for batch in batches if batch.number in done],
+        [batch.number for batch in batches if batch.number not in done],
     )
 
 
