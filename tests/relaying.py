@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 from urllib.error import HTTPError
 from urllib.request import urlopen
+from uuid import uuid4
 
 import psycopg
 from confluent_kafka import Message
@@ -65,7 +66,11 @@ class RelayProcess:
             assert not ended, f"the relay ended with {self._process.returncode}:\n{self.log}"
             return False
 
-        until(found, within=within, what=f"{text!r} in the log")
+        try:
+            until(found, within=within, what=f"{text!r} in the log")
+        except AssertionError as error:
+            msg = f"{error}\n{self.log}"
+            raise AssertionError(msg) from None
 
     def get(self, path: str) -> Answer:
         """Return what its HTTP server (`http.port = 0`) answers."""
@@ -135,6 +140,7 @@ class Relays:
 
     def __init__(self, folder: Path, dsn: str, bootstrap: str) -> None:
         self.folder, self.dsn, self.bootstrap = folder, dsn, bootstrap
+        self.name = f"shop-{uuid4().hex[:12]}"
         self.started: list[RelayProcess] = []
 
     def start(
@@ -148,7 +154,7 @@ class Relays:
         """Start one; it need not be active yet."""
         process = RelayProcess(
             self.folder / f"relay-{len(self.started)}",
-            settings(self.bootstrap, kafka=kafka, **fields),
+            settings(self.bootstrap, kafka=kafka, **{"name": self.name, **fields}),
             {DSN: dsn or self.dsn, **(environ or {})},
         )
         self.started.append(process)

@@ -643,7 +643,7 @@ def test_concurrent_writers_are_read_once_and_each_key_in_the_order_of_its_lock(
         conn.execute("INSERT INTO counters SELECT unnest(%s::text[]), 0", [KEYS])
     enough = threading.Event()
     # Seeded, to be repeated; no secret hangs on it.
-    writers = [Writer(dsn, random.Random(seed + n), enough) for n in range(4)]  # noqa: S311
+    writers = [Writer(dsn, random.Random(seed + n), enough) for n in range(4)]
     found: list[tuple[str, str, int]] = []
 
     def take(capture: TableCapture, cursor: Cursor) -> Cursor:
