@@ -130,6 +130,7 @@ class Writer:
                 partition=self._partition,
                 on_delivery=self._reported,
             )
+            self._deliver()
         except KafkaException as error:
             raise self._explained(error.args[0], "write") from error
         self._call(self._producer.commit_transaction, "commit")
@@ -166,6 +167,21 @@ class Writer:
                 return
             else:
                 return
+
+    def _deliver(self) -> None:
+        """
+        Wait until the broker has every record, or refuses one.
+
+        The commit would wait for all: behind a refused record the numbers of the next are wrong,
+        and librdkafka tries them until they time out.
+        """
+        deadline = time.monotonic() + self._timeout
+        while self._producer.flush(_POLL_SECONDS):
+            if self._failure is not None:
+                raise self._explained(self._failure, "write")
+            if time.monotonic() > deadline:
+                msg = f"write: the broker did not take all within {self._timeout:g} s"
+                raise NotCommitted(msg)
 
     def _ended(self, error: KafkaError) -> None:
         # What is not fatal, librdkafka gets over; what is, the next call only calls "fatal".
