@@ -2,9 +2,12 @@
 
 import json
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from outbox.errors import BadSettings
 
 if TYPE_CHECKING:
     from devstack.detached import State
@@ -26,6 +29,16 @@ Directory = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="one JSON line")]
 
 
+def _detached() -> ModuleType:
+    """Return what runs servers without a parent; it needs the extra `stack`."""
+    try:
+        from devstack import detached
+    except ModuleNotFoundError as error:
+        msg = f"the stack needs {error.name}: pip install 'dovecote[stack]'"
+        raise BadSettings(msg) from error
+    return detached
+
+
 @stack.command()
 def up(directory: Directory = None, as_json: AsJson = False) -> None:
     """
@@ -33,8 +46,7 @@ def up(directory: Directory = None, as_json: AsJson = False) -> None:
 
     Example: dovecote stack up --directory /var/tmp/dovecote --json
     """
-    from devstack import detached
-
+    detached = _detached()
     state, was_up = detached.up(directory)
     if as_json:
         typer.echo(json.dumps(_told(state)))
@@ -50,8 +62,7 @@ def down(directory: Directory = None) -> None:
 
     Example: dovecote stack down
     """
-    from devstack import detached
-
+    detached = _detached()
     stopped = detached.down(directory)
     typer.echo("Postgres and Kafka are down" if stopped else "nothing was running")
 
@@ -63,8 +74,7 @@ def status(directory: Directory = None, as_json: AsJson = False) -> None:
 
     Example: dovecote stack status --json
     """
-    from devstack import detached
-
+    detached = _detached()
     state = detached.status(directory)
     if as_json:
         typer.echo(json.dumps(_told(state)))

@@ -244,10 +244,14 @@ def _literal(text: str) -> object:
     return text
 
 
+_PLAINLY = {"extra_forbidden": "there is no such setting", "missing": "is missing"}
+"""What pydantic says in its own words."""
+
+
 def _explain(origin: str, error: ValidationError) -> str:
     lines = [
         f"{'.'.join(str(part) for part in e['loc']) or 'settings'}: "
-        f"{e['msg'].removeprefix('Value error, ')}"
+        f"{_PLAINLY.get(e['type'], e['msg'].removeprefix('Value error, '))}"
         for e in error.errors(include_url=False, include_input=False)
     ]
     return f"bad settings ({origin}):\n  " + "\n  ".join(lines)

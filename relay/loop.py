@@ -86,7 +86,7 @@ class Relay:
         stop.wait(settings.standby_poll.total_seconds())
 
     def _be_active(self, lease: Lease, stop: threading.Event) -> None:
-        _log.info("active: this relay publishes outbox %r", self._settings.name)
+        _log.info("active: this relay has the lock of outbox %r", self._settings.name)
         self._metrics.active.set(1)
         done = threading.Event()
         keeper = threading.Thread(target=lease.keep, args=(done, self._beat), name="lease")
@@ -121,6 +121,7 @@ class Relay:
                 progress.cursor,
                 poll_min=settings.poll_min.total_seconds(),
                 poll_max=settings.poll_max.total_seconds(),
+                slow=self._slow,
             )
             with reader:
                 for batch in reader.batches(self._most_rows, settings.batch_bytes, stop):

@@ -22,6 +22,12 @@ class Cursor:
     until: Snapshot | None = None
     position: int = 0
 
+    def __str__(self) -> str:
+        """Return it as a log tells it."""
+        if self.until is not None:
+            return f"position {self.position} on the way from {self.since} to {self.until}"
+        return "the beginning" if self.since == BEGINNING else f"snapshot {self.since}"
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:

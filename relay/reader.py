@@ -2,7 +2,8 @@
 
 import queue
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,8 @@ from relay.progress import Cursor
 
 # Batches read ahead; each is bounded in rows and bytes.
 _AHEAD = 4
+# An answer that takes longer is worth a word to the operator.
+_PATIENCE = 2.0
 
 
 class Reader:
@@ -22,13 +25,20 @@ class Reader:
     Batches from a capture, in order, until closed.
 
     Polls adaptively: soon again while events flow, with doubling pauses while there are none.
-    An empty batch says that everything before it was all there was.
+    An empty batch says that everything before it was all there was. `slow` is told when Postgres
+    takes its time.
     """
 
     def __init__(
-        self, capture: TableCapture, cursor: Cursor, *, poll_min: float, poll_max: float
+        self,
+        capture: TableCapture,
+        cursor: Cursor,
+        *,
+        poll_min: float,
+        poll_max: float,
+        slow: Callable[[str], None],
     ) -> None:
-        self._capture, self._cursor = capture, cursor
+        self._capture, self._cursor, self._slow = capture, cursor, slow
         self._poll_min, self._poll_max = poll_min, poll_max
         self._queue: queue.Queue[Batch | Exception] = queue.Queue(_AHEAD)
         self._stop = threading.Event()
@@ -72,11 +82,15 @@ class Reader:
             yield Batch(rows, batch.cursor, size)
 
     def _next(self, stop: threading.Event) -> Batch | None:
+        began = time.monotonic()
         while not stop.is_set():
             try:
                 return self._unwrap(self._queue.get(timeout=0.1))
             except queue.Empty:
-                continue
+                # Even where there is nothing to publish, an empty batch comes with every poll.
+                waited = time.monotonic() - began
+                if waited > self._poll_max + _PATIENCE:
+                    self._slow(f"Postgres: no answer for {waited:.0f} s")
         return None
 
     def _next_now(self) -> Batch | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import psycopg
 
+from outbox import schema as outbox_schema
 from relay.capture.table import waiting
 from relay.errors import Outage
 from relay.lease import lock_key
@@ -32,12 +33,14 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
 
     Raises:
         Outage: Kafka or Postgres does not answer.
+        SchemaMissing: the outbox is not installed.
     """
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     progress = topic.peek(settings.name) if topic.exists() else None
     cursor = progress.cursor if progress else Cursor()
     try:
         with connect(settings.dsn, purpose="status") as conn:
+            outbox_schema.require(conn, settings.schema_name)
             rows, seconds = waiting(conn, settings.schema_name, cursor)
             active = _active(conn, lock_key(settings.schema_name, settings.name))
     except psycopg.OperationalError as error:
