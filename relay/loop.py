@@ -86,7 +86,7 @@ class Relay:
         stop.wait(settings.standby_poll.total_seconds())
 
     def _be_active(self, lease: Lease, stop: threading.Event) -> None:
-        _log.info("active: this relay has the lock of outbox %r", self._settings.name)
+        _log.info("active: this relay publishes outbox %r", self._settings.name)
         self._metrics.active.set(1)
         done = threading.Event()
         keeper = threading.Thread(target=lease.keep, args=(done, self._beat), name="lease")
