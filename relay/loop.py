@@ -18,7 +18,7 @@ from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
 from relay.health import Health
 from relay.lease import Lease, lock_key, try_acquire
 from relay.metrics import Metrics
-from relay.postgres import first_line
+from relay.postgres import first_line, not_allowed
 from relay.progress import Origin, Progress, at, refusal, start
 from relay.progress_topic import ProgressTopic
 from relay.publisher import (
@@ -190,6 +190,8 @@ class Relay:
         except psycopg.OperationalError as error:
             msg = f"Postgres: {first_line(error)}"
             raise Outage(msg) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise not_allowed(error, settings.schema_name) from error
 
     def _publisher(self, stop: threading.Event) -> Publisher:
         settings = self._settings

@@ -1,8 +1,11 @@
 """Connect to Postgres so that a server that is gone is noticed soon."""
 
 import psycopg
+from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
+
+from relay.errors import Refused
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
 _NOTICE: dict[str, int] = {
@@ -27,3 +30,12 @@ def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, which names the fault."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def not_allowed(error: errors.InsufficientPrivilege, schema: str) -> Refused:
+    """Return what says which rights the role lacks that `error` was told."""
+    msg = (
+        f"{first_line(error)}; the role needs USAGE on schema {schema!r} and SELECT on its "
+        "tables events and migrations"
+    )
+    return Refused(msg)

@@ -8,7 +8,7 @@ from outbox import schema as outbox_schema
 from relay.capture.table import waiting
 from relay.errors import Outage
 from relay.lease import lock_key
-from relay.postgres import connect, first_line
+from relay.postgres import connect, first_line, not_allowed
 from relay.progress import Cursor
 from relay.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
@@ -46,6 +46,8 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
     except psycopg.OperationalError as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise not_allowed(error, settings.schema_name) from error
     return Status(settings.name, active, str(cursor.since), rows, round(seconds, 3))
 
 

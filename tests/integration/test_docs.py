@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -16,14 +17,20 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
-from psycopg.conninfo import make_conninfo
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from devstack import Stack
 from outbox import Event, Limits, schema
 from outbox.envelope import encode
 from relay.capture.table import TableCapture
+from relay.errors import Refused
+from relay.health import Health
+from relay.loop import Relay
+from relay.metrics import Metrics
 from relay.progress import Cursor
 from relay.properties import producer_properties
+from relay.settings import RelaySettings
+from relay.status import status
 from tests.documents import ROOT, Command, blocks, code_spans, commands, table
 from tests.fix_stack import MakeTopic
 
@@ -207,6 +214,28 @@ def require_rights(conn: psycopg.Connection, roles: str) -> None:
         assert sum(len(batch.rows) for batch in capture.batches(Cursor())) == 1
     finally:
         capture.close()
+
+
+def test_a_role_without_the_rights_is_told_which_it_needs(
+    stack: Stack, shop: str, roles: str
+) -> None:
+    with psycopg.connect(shop) as conn:
+        conn.execute(f"CREATE ROLE \"{roles}relay\" LOGIN PASSWORD 'x'".encode())
+    with pytest.MonkeyPatch.context() as environ:
+        environ.setenv("PGPASSWORD", "x")
+        parameters = conninfo_to_dict(shop) | {"user": f"{roles}relay"}
+        del parameters["password"]
+        settings = RelaySettings.model_validate(
+            {
+                "name": f"docs-{uuid4().hex}",
+                "dsn": make_conninfo("", **parameters),
+                "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
+            }
+        )
+        relay = Relay(settings, health=Health(), metrics=Metrics(settings.name))
+        for asked in (lambda: relay.run(threading.Event()), lambda: status(settings)):
+            with pytest.raises(Refused, match=r"needs USAGE on schema 'outbox' and SELECT on"):
+                asked()
 
 
 def test_anybody_who_may_create_a_schema_may_install_it(database: str, roles: str) -> None:

@@ -237,11 +237,12 @@ def refusals(module: Path) -> list[str]:
 
 
 def is_refusal(node: ast.stmt) -> bool:
+    made = getattr(node, "exc" if isinstance(node, ast.Raise) else "value", None)
     return (
-        isinstance(node, ast.Raise)
-        and isinstance(node.exc, ast.Call)
-        and isinstance(node.exc.func, ast.Name)
-        and node.exc.func.id == "Refused"
+        isinstance(node, ast.Raise | ast.Return)
+        and isinstance(made, ast.Call)
+        and isinstance(made.func, ast.Name)
+        and made.func.id == "Refused"
     )
 
 
