@@ -132,7 +132,7 @@ class ProgressTopic:
                 "cleanup.policy=compact, segment.bytes=4194304"
             )
             raise Refused(msg) from error
-        msg = f"progress topic {self.name}: {error.args[0].str()}"
+        msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
         raise Outage(msg) from error
 
     def peek(self, name: str) -> Progress | None:
@@ -163,7 +163,7 @@ class ProgressTopic:
                     break
                 tail *= 10
         except KafkaException as error:
-            msg = f"progress topic {self.name}: {error.args[0].str()}"
+            msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
             if error.args[0].code() in _MISSING:
                 msg += "; was it deleted? A relay started anew would publish everything again"
             raise Outage(msg) from error
@@ -212,7 +212,7 @@ class ProgressTopic:
                     position = max(position, now if now != OFFSET_INVALID else position)
                 if position < end and time.monotonic() > deadline:
                     msg = (
-                        f"progress topic {self.name}: offset {position} of {end} after "
+                        f"Kafka: progress topic {self.name}: offset {position} of {end} after "
                         f"{self._timeout:g} s; another transaction is open in it"
                     )
                     raise Outage(msg)
