@@ -17,11 +17,11 @@ from urllib.request import urlopen
 from uuid import uuid4
 
 import psycopg
-from confluent_kafka import Message
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from outbox import Event, schema, write
 from outbox.envelope import Pair, Record, event_id
-from tests.waiting import until
+from tests.waiting import consume, until
 
 COMMAND = str(Path(sys.executable).with_name("dovecote"))
 DSN = "DOVECOTE_RELAY_DSN"
@@ -260,3 +260,50 @@ def difference(wanted: Iterable[str], messages: Iterable[Message]) -> Difference
     ]
     known = set(wanted)
     return Difference(set(lost), set(surplus) - known, set(surplus) & known, disorder)
+
+
+def drained(fleet: Relays, topic: str, *, within: float = 60.0) -> list[Message]:
+    """Wait until every committed event has arrived, and return all records."""
+    wanted = set(committed(fleet.dsn, topic))
+
+    def arrived() -> list[Message]:
+        found = consume(fleet.bootstrap, topic)
+        return found if wanted <= set(ids(found)) else []
+
+    return until(arrived, within=within, what=f"{len(wanted)} events") if wanted else []
+
+
+class Watch:
+    """How many records a topic holds, whether a reader of committed ones sees them or not."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self._consumers = {
+            isolation: Consumer(
+                {
+                    "bootstrap.servers": bootstrap,
+                    "group.id": "tests",
+                    "isolation.level": isolation,
+                }
+            )
+            for isolation in ("read_uncommitted", "read_committed")
+        }
+        self._topic = topic
+
+    def records(self, isolation: str = "read_uncommitted") -> int:
+        """Return the sum of the ends of all partitions."""
+        consumer = self._consumers[isolation]
+        partitions = consumer.list_topics(self._topic, timeout=10).topics[self._topic].partitions
+        ends = (
+            consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=10)
+            for number in partitions
+        )
+        return sum(high for _, high in ends)
+
+    def in_flight(self) -> int:
+        """Return how many records belong to a transaction that has not ended."""
+        visible = self.records("read_committed")
+        return max(0, self.records() - visible)
+
+    def close(self) -> None:
+        for consumer in self._consumers.values():
+            consumer.close()

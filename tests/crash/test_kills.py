@@ -2,72 +2,15 @@
 
 import random
 import threading
-from collections.abc import Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Message, TopicPartition
 
-from devstack import Stack
-from tests.fix_stack import new_database, new_topics
 from tests.load import load
-from tests.relaying import (
-    AGREE,
-    RelayProcess,
-    Relays,
-    committed,
-    difference,
-    ids,
-    installed,
-    relays,
-)
+from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
 from tests.waiting import consume, until
 
 KILLS = 50
-PARTITIONS = 3
-
-
-class Watch:
-    """How many records a topic holds, committed or not."""
-
-    def __init__(self, bootstrap: str, topic: str) -> None:
-        self._consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "tests"})
-        self._places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-
-    def records(self) -> int:
-        ends = (self._consumer.get_watermark_offsets(place, timeout=10) for place in self._places)
-        return sum(high for _, high in ends)
-
-    def close(self) -> None:
-        self._consumer.close()
-
-
-@pytest.fixture
-def fleet(module_stack: Stack, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, on servers that this module has for itself."""
-    with (
-        new_database(module_stack) as database,
-        relays(tmp_path, installed(database), module_stack.kafka.bootstrap) as started,
-    ):
-        yield started
-
-
-@pytest.fixture
-def name(module_stack: Stack) -> Iterator[str]:
-    with new_topics(module_stack) as make:
-        yield make(PARTITIONS)
-
-
-def drained(fleet: Relays, name: str) -> list[Message]:
-    """Wait until everything committed has arrived, and return all records."""
-    wanted = set(committed(fleet.dsn, name))
-
-    def arrived() -> list[Message]:
-        found = consume(fleet.bootstrap, name)
-        return found if wanted <= set(ids(found)) else []
-
-    return until(arrived, within=60, what=f"{len(wanted)} events")
 
 
 def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, mode: str) -> None:

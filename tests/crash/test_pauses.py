@@ -1,0 +1,93 @@
+"""A relay that stood still while another took over publishes nothing when it goes on."""
+
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from tests.load import load
+from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
+from tests.waiting import consume, until
+
+LEASE = 2.0
+
+
+def pause_in_flight(relay: RelayProcess, watch: Watch) -> None:
+    """Stop a busy relay at a moment when a transaction of its is open."""
+
+    def stopped_in_flight() -> bool:
+        before = watch.records()
+        until(lambda: watch.records() > before, within=20, what="more records")
+        relay.pause()
+        if watch.in_flight():
+            return True
+        relay.resume()
+        return False
+
+    until(stopped_in_flight, within=30, what="a transaction in flight")
+
+
+def is_standby(relay: RelayProcess) -> bool:
+    return '"role": "standby"' in relay.get("/readyz").body
+
+
+def start_pair(fleet: Relays, **settings: str | int) -> tuple[RelayProcess, RelayProcess]:
+    first = fleet.active(dsn=None, kafka=None, environ=None, lease=f"{LEASE:g}s", **settings)
+    second = fleet.start(dsn=None, kafka=None, environ=None, lease=f"{LEASE:g}s", **settings)
+    until(lambda: "serving" in second.log and is_standby(second), within=20, what="a standby")
+    return first, second
+
+
+def backlog(fleet: Relays, name: str, count: int) -> None:
+    with psycopg.connect(fleet.dsn) as conn:
+        conn.execute(
+            "SELECT outbox.append(%s, ('k' || n %% 7)::bytea, n::text::bytea, 'Counted')"
+            " FROM generate_series(1, %s) AS n",
+            [name, count],
+        )
+
+
+def test_a_paused_relay_loses_its_lease_and_is_fenced_with_its_work_in_flight(
+    fleet: Relays, name: str
+) -> None:
+    old, new = start_pair(fleet, batch_rows=2_000)
+    with closing(Watch(fleet.bootstrap, name)) as watch:
+        backlog(fleet, name, 60_000)
+        pause_in_flight(old, watch)
+        assert len(consume(fleet.bootstrap, name)) < 60_000
+        # The server hears nothing of it for as long as the lease, and the other one asks often.
+        new.until_logged("publishing from", within=LEASE + 10)
+        found = drained(fleet, name)
+        assert difference(committed(fleet.dsn, name), found) == AGREE
+        ended = watch.records()
+        old.resume()
+        until(lambda: is_standby(old), within=20, what="the old relay stands by")
+        assert "no longer active" in old.log
+        assert watch.in_flight() == 0
+        assert watch.records() == ended, "the old relay wrote something"
+        assert difference(committed(fleet.dsn, name), consume(fleet.bootstrap, name)) == AGREE
+        assert new.log.count("publishing from") == 1, "the old relay fenced the new one"
+        new.kill()
+        backlog(fleet, name, 100)
+        assert len(drained(fleet, name)) == 60_100
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+def test_pauses_and_takeovers_under_load_lose_nothing(fleet: Relays, name: str, mode: str) -> None:
+    active, standby = start_pair(fleet, mode=mode)
+    with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name, pace=0.02):
+        for takeover in range(1, 4):
+            goal = watch.records() + 50
+            until(lambda goal=goal: watch.records() > goal, within=20, what="50 records")  # type: ignore[misc]  # bound early
+            active.pause()
+            taken_over = standby.log.count("publishing from") + 1
+            standby.until_logged("publishing from", times=taken_over, within=LEASE + 10)
+            active.resume()
+            until(lambda relay=active: is_standby(relay), within=20, what=f"takeover {takeover}")  # type: ignore[misc]  # bound early
+            active, standby = standby, active
+    found = drained(fleet, name)
+    what = difference(committed(fleet.dsn, name), found)
+    if mode == "exactly_once":
+        assert what == AGREE
+    else:
+        assert (what.lost, what.invented, what.out_of_order) == (set(), set(), [])
