@@ -66,6 +66,8 @@ class Pipeline:
         self._relay: Child | None = None
         self._spark: Child | None = None
         self.kills = 0
+        self.last_committed = 0
+        """What `committed` returned last: to ask is to count."""
 
     def __enter__(self) -> Self:
         return self
@@ -166,7 +168,8 @@ class Pipeline:
     def committed(self) -> int:
         """Return how many events the service has committed."""
         row = self._conn.execute("SELECT count(*) FROM flight_ops.event_log").fetchone()
-        return int(row[0]) if row else 0
+        self.last_committed = int(row[0]) if row else 0
+        return self.last_committed
 
     def published(self) -> int:
         """Return how many records of the service are visible."""

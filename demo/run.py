@@ -113,7 +113,7 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
 
 def _has_committed(plan: Plan, number: int, kills: int) -> Callable[[Pipeline], bool]:
     threshold = plan.committed * number // (kills + 1)
-    return lambda pipeline: pipeline.committed() >= threshold
+    return lambda pipeline: pipeline.last_committed >= threshold
 
 
 def _drive_until(
@@ -125,7 +125,7 @@ def _drive_until(
 ) -> None:
     """Watch the pipeline until `done`, which is asked after each `pause`."""
     last, moved, looked = None, time.monotonic(), 0.0
-    while not done(pipeline):
+    while True:
         now = time.monotonic()
         if now - looked >= _LOOK_SECONDS:
             pipeline.require_health()
@@ -133,6 +133,8 @@ def _drive_until(
             view.update(snapshot)
             moved = moved if snapshot == last else now
             last, looked = snapshot, now
+        if done(pipeline):
+            return
         if now - moved > _STUCK_SECONDS:
             msg = (
                 f"nothing has moved for {_STUCK_SECONDS:g} s; "

@@ -65,6 +65,9 @@ class Arrivals:
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
+                # Who looks on must not cost the broker much: few fetches, large ones.
+                "fetch.min.bytes": 1_000_000,
+                "fetch.wait.max.ms": 200,
             }
         )
         consumer.assign(
