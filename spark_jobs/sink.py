@@ -22,7 +22,17 @@ from tenacity import (
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused, Unwritable
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.marker_topic import MarkerTopic
-from spark_jobs.markers import Committed, Counts, Marker, Ranges, Refused, Turn, decide
+from spark_jobs.markers import (
+    Committed,
+    Counts,
+    Decision,
+    Marker,
+    Ranges,
+    Refused,
+    Turn,
+    Write,
+    decide,
+)
 from spark_jobs.outgoing import Outgoing
 from spark_jobs.writer import Fenced, NotCommitted, Poisoned, Writer
 
@@ -137,7 +147,7 @@ class _Attempt:
 
     def _once(self, evaluate: Evaluate) -> Settled:
         key = f"{self._config.transactional_id}.{self._turn.partition}"
-        writer = _writers.pop(key, None) or self._opened(key)
+        writer = self._kept(key) or self._opened(key)
         try:
             settled = self._with(writer, evaluate)
         except BaseException:
@@ -149,8 +159,24 @@ class _Attempt:
             _keep(key, writer)
         return settled
 
+    def _kept(self, key: str) -> Writer | None:
+        """
+        Return this worker's writer, if by what it knows the turn is to be written.
+
+        Then the fence will tell if that is still so. That a turn is not to be written needs a
+        look at the marker itself: an operator may have had the query adopt it since.
+        """
+        writer = _writers.pop(key, None)
+        if writer is None or isinstance(self._decision(writer), Write):
+            return writer
+        writer.close()
+        return None
+
+    def _decision(self, writer: Writer) -> Decision:
+        return decide(writer.marker, self._turn, digest=self._rows.digest, adopt=self._adopt)
+
     def _with(self, writer: Writer, evaluate: Evaluate) -> Settled:
-        decision = decide(writer.marker, self._turn, digest=self._rows.digest, adopt=self._adopt)
+        decision = self._decision(writer)
         if isinstance(decision, Refused):
             raise MarkerRefused(decision.reason)
         if isinstance(decision, Committed):
