@@ -7,8 +7,8 @@ import signal
 import subprocess
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -262,15 +262,41 @@ def difference(wanted: Iterable[str], messages: Iterable[Message]) -> Difference
     return Difference(set(lost), set(surplus) - known, set(surplus) & known, disorder)
 
 
+def published(fleet: Relays, topic: str, count: int, *, within: float = 30.0) -> list[Message]:
+    """Wait until a reader of committed records sees `count` of them, and return all it sees."""
+    return seen(fleet, topic, lambda found: len(found) >= count, within, f"{count} records")
+
+
 def drained(fleet: Relays, topic: str, *, within: float = 60.0) -> list[Message]:
     """Wait until every committed event has arrived, and return all records."""
     wanted = set(committed(fleet.dsn, topic))
+    return seen(
+        fleet, topic, lambda found: wanted <= set(ids(found)), within, f"{len(wanted)} events"
+    )
 
-    def arrived() -> list[Message]:
-        found = consume(fleet.bootstrap, topic)
-        return found if wanted <= set(ids(found)) else []
 
-    return until(arrived, within=within, what=f"{len(wanted)} events") if wanted else []
+def seen(
+    fleet: Relays,
+    topic: str,
+    enough: Callable[[list[Message]], bool],
+    within: float,
+    what: str,
+) -> list[Message]:
+    """Return the committed records of `topic` once they are `enough`."""
+    end = -1
+    with closing(Watch(fleet.bootstrap, topic)) as watch:
+
+        def looked() -> tuple[list[Message]] | None:
+            nonlocal end
+            before, end = end, watch.records("read_committed")
+            # Reading them all takes long: only when there are new ones.
+            if before == end:
+                return None
+            found = consume(fleet.bootstrap, topic)
+            return (found,) if enough(found) else None
+
+        (found,) = until(looked, within=within, what=what) or ([],)
+        return found
 
 
 class Watch:

@@ -1,0 +1,486 @@
+"""The relay as operators run it: a process, its log, its exit status and its HTTP answers."""
+
+import json
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
+from confluent_kafka.cimpl import NewTopic
+from psycopg.conninfo import conninfo_to_dict
+
+from devstack import Stack
+from outbox import Event
+from outbox.envelope import decode, encode
+from tests.fix_stack import MakeTopic, new_database
+from tests.relaying import (
+    AGREE,
+    COMMAND,
+    DSN,
+    RelayProcess,
+    Relays,
+    commit,
+    committed,
+    difference,
+    event,
+    ids,
+    installed,
+    published,
+    record_of,
+    relays,
+    settings,
+)
+from tests.waiting import consume, until
+
+BATCHES = "dovecote_relay_batches_total"
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    """Starts relays of one outbox, in a database of its own."""
+    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
+        yield started
+
+
+def fill(dsn: str, topic: str, count: int, *, first: int = 0, keys: int = 7) -> None:
+    """Commit many events, fast: numbered in order within their keys."""
+    with psycopg.connect(dsn) as conn:
+        conn.execute(
+            "SELECT outbox.append(%s, ('k' || n %% %s)::bytea, n::text::bytea, 'Counted')"
+            " FROM generate_series(%s::int, %s::int) AS n",
+            [topic, keys, first, first + count - 1],
+        )
+
+
+def agrees(fleet: Relays, topic: str) -> None:
+    wanted = committed(fleet.dsn, topic)
+    assert difference(wanted, published(fleet, topic, len(wanted))) == AGREE
+
+
+def test_what_was_committed_is_published_as_the_envelope_says(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    trace = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
+    before = event(name, 1, key="a", subject="s", headers=[("h", None), ("h", "x")])
+    after = [
+        event(name, 2, key="a", traceparent=trace),
+        Event(topic=name, type="Gone", key="b"),
+        Event(topic=name, type="Unkeyed", value={"a": "ü"}, content_type="application/x"),
+    ]
+    commit(fleet.dsn, before)
+    fleet.active()
+    published(fleet, name, 1)
+    commit(fleet.dsn, *after)
+    found = {decode(record).id: record for record in map(record_of, published(fleet, name, 4))}
+    assert set(found) == {made.id for made in [before, *after]}
+    for made in [before, *after]:
+        record = found[made.id]
+        assert (record.key, record.value, list(record.headers)) == encode(made)
+    assert found[before.id].partition == found[after[0].id].partition
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+def test_a_backlog_is_published_in_order(fleet: Relays, topic: MakeTopic, mode: str) -> None:
+    name = topic(4)
+    fill(fleet.dsn, name, 3_000)
+    fleet.active(mode=mode, batch_rows=400)
+    published(fleet, name, 3_000)
+    agrees(fleet, name)
+
+
+def test_a_terminated_relay_ends_well_and_the_next_goes_on(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(2)
+    fill(fleet.dsn, name, 8_000)
+    first = fleet.active(batch_rows=20)
+    until(lambda: metric(first, BATCHES) >= 20, within=30, what="20 batches")
+    assert first.terminate(within=10) == 0
+    assert "stopped" in first.log.splitlines()[-1]
+    assert "Traceback" not in first.log
+    stopped_at = len(consume(fleet.bootstrap, name))
+    fill(fleet.dsn, name, 100, first=8_000)
+    second = fleet.active()
+    published(fleet, name, 8_100)
+    agrees(fleet, name)
+    assert stopped_at < 8_000, "it was done before it was told to stop"
+    assert second.terminate(within=10) == 0
+
+
+def test_an_idle_relay_ends_at_once(fleet: Relays) -> None:
+    relay = fleet.active()
+    assert relay.terminate(within=5) == 0
+
+
+def test_of_many_relays_one_is_active_and_the_next_takes_over(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    crew = [fleet.start() for _ in range(3)]
+    until(lambda: sum(is_active(relay) for relay in crew) == 1, within=30, what="one is active")
+    for number in range(3):
+        commit(fleet.dsn, event(name, number))
+        published(fleet, name, number + 1)
+        active = [relay for relay in crew if is_active(relay)]
+        assert len(active) == 1
+        for relay in crew:
+            state = relay.get("/readyz")
+            assert state.status == 200
+            assert json.loads(state.body)["role"] in {"active", "standby"}
+        if len(crew) > 1:
+            # A crash: its sessions end with its sockets, and the next one asks every 50 ms.
+            active[0].kill()
+            crew.remove(active[0])
+            until(lambda: any(is_active(relay) for relay in crew), within=10, what="a takeover")
+    agrees(fleet, name)
+
+
+def is_active(relay: RelayProcess) -> bool:
+    return '"role": "active"' in relay.get("/readyz").body if "serving" in relay.log else False
+
+
+def test_a_relay_that_lost_its_session_begins_again(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    relay = fleet.active()
+    for number in range(3):
+        commit(fleet.dsn, event(name, number))
+        published(fleet, name, number + 1)
+        with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+            conn.execute(
+                "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+        relay.until_logged("publishing from", times=number + 2)
+    commit(fleet.dsn, event(name, 3))
+    published(fleet, name, 4)
+    agrees(fleet, name)
+    assert relay.terminate() == 0
+
+
+def test_an_event_for_a_topic_that_is_missing_waits_for_it(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name, missing = topic(1), f"{fleet.name}-missing"
+    commit(fleet.dsn, event(name, 1, key="a"))
+    relay = fleet.active(kafka={"topic.metadata.propagation.max.ms": "500"})
+    published(fleet, name, 1)
+    late = event(missing, 1)
+    commit(fleet.dsn, late)
+    relay.until_logged("unpublishable")
+    commit(fleet.dsn, event(name, 2, key="a"))
+    until(lambda: relay.get("/readyz").status == 503, within=10, what="not ready")
+    for text in (relay.get("/readyz").body, relay.log):
+        assert late.id in text
+        assert missing in text
+        assert "create the topic" in text
+    assert relay.get("/healthz").status == 200
+    assert len(consume(fleet.bootstrap, name)) == 1
+    make_topic(fleet.bootstrap, missing)
+    published(fleet, missing, 1)
+    published(fleet, name, 2)
+    until(lambda: relay.get("/readyz").status == 200, within=10, what="ready again")
+    for each in (name, missing):
+        agrees(fleet, each)
+
+
+def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = NewTopic(
+        name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
+    )
+    admin.create_topics([wanted])[name].result(30)
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+def test_nothing_passes_an_event_that_the_broker_refuses(
+    fleet: Relays, topic: MakeTopic, mode: str
+) -> None:
+    name = topic(1, max_message_bytes="3000")
+    commit(fleet.dsn, *[event(name, number) for number in range(3)])
+    large = Event(topic=name, type="Large", key="key", value=" " * 4999 + "9")
+    commit(fleet.dsn, large)
+    commit(fleet.dsn, *[event(name, number) for number in range(3, 6)])
+    relay = fleet.active(
+        mode=mode, kafka={"compression.type": "none", "batch.size": "1000", "linger.ms": "0"}
+    )
+    relay.until_logged("unpublishable", times=4)
+    assert large.id in relay.log
+    found = ids(consume(fleet.bootstrap, name))
+    assert list(dict.fromkeys(found)) == committed(fleet.dsn, name)[:3]
+    # What came before it in its batch went out with the first try, and once more on its own.
+    assert len(found) <= (3 if mode == "exactly_once" else 6)
+    alter_topic(fleet.bootstrap, name, max_message_bytes="10000")
+    published(fleet, name, len(found) + 4)
+    assert list(dict.fromkeys(ids(consume(fleet.bootstrap, name)))) == committed(fleet.dsn, name)
+
+
+def alter_topic(bootstrap: str, name: str, **config: str) -> None:
+    entries = [
+        ConfigEntry(k.replace("_", "."), v, incremental_operation=AlterConfigOpType.SET)
+        for k, v in config.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
+
+
+def test_an_event_as_large_as_the_outbox_takes_is_published(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    noise = bytes((n * n + n // 7) % 256 for n in range(1_000_000))
+    commit(
+        fleet.dsn,
+        Event(
+            topic=name,
+            type="Large",
+            key=noise[:16_384],
+            value=noise,
+            headers=[("h", noise[:16_000])],
+        ),
+    )
+    fleet.active(kafka={"compression.type": "none"})
+    (found,) = published(fleet, name, 1)
+    assert found.value() == noise
+
+
+def test_a_queue_smaller_than_a_batch_is_no_obstacle(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(2)
+    fill(fleet.dsn, name, 1_000)
+    fleet.active(kafka={"queue.buffering.max.messages": "50"})
+    published(fleet, name, 1_000)
+    agrees(fleet, name)
+
+
+def test_a_transaction_holds_no_more_than_batch_rows(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    fill(fleet.dsn, name, 95)
+    relay = fleet.active(batch_rows=10)
+    published(fleet, name, 95)
+    until(
+        lambda: metric(relay, "dovecote_relay_batches_total") >= 10, within=10, what="10 batches"
+    )
+    agrees(fleet, name)
+
+
+def test_a_huge_transaction_is_published_whole(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(4)
+    fill(fleet.dsn, name, 30_000)
+    fleet.active()
+    published(fleet, name, 30_000, within=60)
+    agrees(fleet, name)
+
+
+def metric(relay: RelayProcess, name: str, labels: str = "") -> float:
+    """Return one number of /metrics; 0 where it is not there yet."""
+    pattern = rf"^{name}{{[^}}]*{re.escape(labels)}[^}}]*}} (\S+)$"
+    found = re.search(pattern, relay.get("/metrics").body, re.MULTILINE)
+    return float(found[1]) if found else 0.0
+
+
+def test_the_metrics_tell_what_happened(fleet: Relays, topic: MakeTopic) -> None:
+    one, two = topic(1), topic(1)
+    relay = fleet.active(lease="1s")
+    fill(fleet.dsn, one, 30)
+    fill(fleet.dsn, two, 12)
+    published(fleet, one, 30)
+    published(fleet, two, 12)
+    total = "dovecote_relay_events_published_total"
+    until(lambda: metric(relay, total, f'topic="{two}"') == 12, within=10, what="12 counted")
+    assert metric(relay, total, f'topic="{one}"') == 30
+    assert metric(relay, "dovecote_relay_active") == 1
+    assert metric(relay, BATCHES) >= 1
+    assert metric(relay, "dovecote_relay_publish_seconds_count") >= 1
+    assert metric(relay, "dovecote_relay_last_progress_timestamp_seconds") > 1.7e9
+    commit(fleet.dsn, event(f"{fleet.name}-missing", 1))
+    fill(fleet.dsn, one, 5, first=30)
+    lag = "dovecote_relay_lag_rows"
+    until(lambda: metric(relay, lag) == 6, within=20, what="a lag of 6")
+    assert metric(relay, "dovecote_relay_lag_seconds") > 0
+    body = relay.get("/metrics").body
+    for line in body.splitlines():
+        assert line.startswith("#") or f'outbox="{fleet.name}"' in line
+    assert relay.get("/nowhere").status == 404
+    assert relay.get("/healthz?verbose").status == 200
+
+
+def test_secrets_are_printed_nowhere(fleet: Relays, topic: MakeTopic) -> None:
+    password = str(conninfo_to_dict(fleet.dsn)["password"])
+    secrets = {"SASL": "sasl-tops3cret", "KEY": "key-tops3cret"}
+    name = topic(1)
+    relay = fleet.active(
+        kafka={"sasl.username": "u", "debug": "all", "log_level": "7"},
+        environ={
+            "DOVECOTE_RELAY_KAFKA__SASL_PASSWORD": secrets["SASL"],
+            "DOVECOTE_RELAY_KAFKA__SSL_KEY_PASSWORD": secrets["KEY"],
+        },
+    )
+    commit(fleet.dsn, event(name, 1), event(f"{fleet.name}-missing", 1))
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+    relay.until_logged("publishing from", times=2)
+    shown = [relay.get(path).body for path in ("/metrics", "/readyz", "/healthz")]
+    relay.terminate()
+    for secret in (*secrets.values(), password):
+        assert secret not in relay.log
+        assert all(secret not in text for text in shown)
+
+
+def test_another_database_of_the_same_name_is_refused_before_it_fences(
+    fleet: Relays, stack: Stack, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    production = fleet.active()
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 1)
+    with new_database(stack) as staging:
+        commit(installed(staging), event(name, 666))
+        clone = fleet.start(dsn=staging)
+        assert clone.wait(within=20) == 1
+    assert "another database or schema" in clone.log
+    assert "a `name` of its own" in clone.log.replace("give this relay a", "a")
+    assert "Traceback" not in clone.log
+    commit(fleet.dsn, event(name, 2))
+    published(fleet, name, 2)
+    agrees(fleet, name)
+    assert production.log.count("publishing from") == 1, "it was fenced"
+
+
+def test_progress_that_vanishes_while_it_runs_is_never_taken_for_a_beginning(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    relay = fleet.active(
+        transaction_timeout="4s", kafka={"topic.metadata.propagation.max.ms": "500"}
+    )
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 1)
+    progress = f"dovecote.progress.{fleet.name}"
+    admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+    admin.delete_topics([progress])[progress].result(30)
+    commit(fleet.dsn, event(name, 2))
+    relay.until_logged("A relay started anew would publish everything again")
+    assert progress in relay.get("/readyz").body
+    assert relay.get("/readyz").status == 503
+    # Somebody makes it again, empty.
+    make_topic(fleet.bootstrap, progress, cleanup_policy="compact")
+    assert relay.wait(within=30) == 1
+    assert f"{progress} lost the progress of outbox" in relay.log
+    found = ids(consume(fleet.bootstrap, name))
+    assert found == committed(fleet.dsn, name)[: len(found)]
+
+
+def test_a_progress_topic_of_many_partitions_is_refused(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(3)
+    relay = fleet.start(progress_topic=name)
+    assert relay.wait(within=20) == 1
+    assert "has 3 partitions instead of 1; set `progress_topic`" in relay.log
+
+
+def test_a_progress_topic_that_forgets_is_refused(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1, cleanup_policy="delete")
+    relay = fleet.start(progress_topic=name)
+    assert relay.wait(within=20) == 1
+    assert "cleanup.policy" in relay.log
+
+
+def test_no_writer_can_forge_progress_wherever_it_is_kept(fleet: Relays, topic: MakeTopic) -> None:
+    name, progress = topic(1), topic(1, cleanup_policy="compact")
+    relay = fleet.active(progress_topic=progress)
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 1)
+    forged = Event(topic=progress, type="T", key=fleet.name, value={"format": 1})
+    commit(fleet.dsn, forged)
+    relay.until_logged("unpublishable")
+    assert forged.id in relay.log
+    assert all(
+        message.value() != b'{"format":1}' for message in consume(fleet.bootstrap, progress)
+    )
+
+
+def test_a_database_without_an_outbox_is_a_clear_end(
+    stack: Stack, tmp_path: Path, database: str
+) -> None:
+    with relays(tmp_path, database, stack.kafka.bootstrap) as fleet:
+        relay = fleet.start()
+        assert relay.wait() == 1
+    assert "is not installed; run `dovecote init`" in relay.log
+    assert "Traceback" not in relay.log
+
+
+def test_an_outbox_that_vanishes_under_a_relay_ends_it(fleet: Relays) -> None:
+    relay = fleet.active()
+    with psycopg.connect(fleet.dsn) as conn:
+        conn.execute("DROP SCHEMA outbox CASCADE")
+    assert relay.wait(within=20) == 1
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ("speed = 1", "speed: there is no such setting"),
+        ('batch_rows = "many"', "batch_rows: Input should be a valid integer"),
+        ('lease = "10ms"', "lease: must be at least 1s"),
+        ('name = "two words"', "progress_topic: .* is not a Kafka topic name"),
+    ],
+)
+def test_bad_settings_end_it_before_anything_happens(
+    tmp_path: Path, extra: str, says: str
+) -> None:
+    config = tmp_path / "relay.toml"
+    config.write_text(f'{extra}\n[kafka]\n"bootstrap.servers" = "h"', encoding="utf-8")
+    done = run("relay", "--config", str(config), "--check")
+    assert done.returncode == 2
+    assert re.search(says, done.stderr), done.stderr
+
+
+def test_a_property_that_librdkafka_does_not_know_is_found_by_check(tmp_path: Path) -> None:
+    config = tmp_path / "relay.toml"
+    config.write_text(settings("127.0.0.1:1", kafka={"lingre.ms": "1"}), encoding="utf-8")
+    done = run("relay", "--config", str(config), "--check")
+    assert (done.returncode, "lingre.ms" in done.stderr) == (2, True), done.stderr
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", DSN: "host=127.0.0.1 port=1"},
+    )
+
+
+def test_sigterm_ends_it_while_both_servers_are_away(tmp_path: Path) -> None:
+    with relays(tmp_path, "host=127.0.0.1 port=1", "127.0.0.1:1") as fleet:
+        relay = fleet.start()
+        relay.until_logged("outage: Postgres")
+        assert relay.terminate(within=10) == 0
+
+
+def test_sigterm_ends_it_while_kafka_is_away(database: str, tmp_path: Path) -> None:
+    with relays(tmp_path, installed(database), "127.0.0.1:1") as fleet:
+        relay = fleet.start()
+        relay.until_logged("active: this relay publishes")
+        assert relay.terminate(within=10) == 0
+
+
+def test_sigint_ends_it_too(fleet: Relays) -> None:
+    relay = fleet.active()
+    relay.signal(signal.SIGINT)
+    assert relay.wait(within=10) == 0
