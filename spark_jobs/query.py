@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import (
@@ -32,6 +33,10 @@ _POLL_SECONDS = 0.2
 # Writing down that a batch is done takes Spark milliseconds.
 _COMMIT_SECONDS = 10.0
 _MESSAGE_CHARACTERS = 1_000
+_INTERRUPTED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
+    "java.lang.InterruptedException"
+)
 
 Show = Callable[[BatchLine], None]
 
@@ -51,7 +56,7 @@ class Query:
         self._spark, self._name, self._config = spark, name, config
         self._show, self._adopt = show, adopt
         self._running = threading.Lock()
-        self._stopping = threading.Event()
+        self._asked_to_stop = threading.Event()
         self._admitted = False
         self._failure: JobError | None = None
         self._done: dict[int, Summary] = {}
@@ -67,6 +72,7 @@ class Query:
         Raises:
             JobError: a batch could not be written, or Spark gave up.
         """
+        self._asked_to_stop = stop
         listener = _Listener(self._name, self._finished)
         self._spark.streams.addListener(listener)
         try:
@@ -83,7 +89,6 @@ class Query:
 
     def _stop(self, query: StreamingQuery) -> None:
         """Stop between two batches."""
-        self._stopping.set()
         with self._running:
             pass  # the batch under way is done
         self._await_spark()
@@ -98,12 +103,25 @@ class Query:
 
     def _batch(self, rows: DataFrame, number: int) -> None:
         with self._running:
-            if not self._stopping.is_set():
+            if not self._asked_to_stop.is_set():
                 self._handle(rows, number)
                 return
-        # This batch must neither begin nor look as if it was done. Asleep in the JVM, Spark's own
-        # thread can be interrupted, and stopping the query does that.
-        self._spark.sparkContext._jvm.java.lang.Thread.sleep(2**40)  # type: ignore[union-attr]  # noqa: SLF001  # see above
+        self._wait_to_be_stopped()
+
+    def _wait_to_be_stopped(self) -> None:
+        """
+        Hold a batch that must neither begin nor look as if it was done.
+
+        Asleep in the JVM, Spark's own thread can be interrupted; stopping the query does that, and
+        Spark takes an exception that says so for no failure.
+        """
+        jvm = self._spark.sparkContext._jvm  # noqa: SLF001  # no public way to this thread
+        try:
+            jvm.java.lang.Thread.sleep(2**40)  # type: ignore[union-attr]  # it is there
+        except Py4JError:
+            # In few words: Spark looks for them with a regular expression that a long stack trace
+            # drives into a stack overflow.
+            raise RuntimeError(_INTERRUPTED) from None
 
     def _handle(self, rows: DataFrame, number: int) -> None:
         try:

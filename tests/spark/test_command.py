@@ -103,9 +103,10 @@ def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_p
         assert (first["batch"], first["rows"], first["query"]) == (0, 1, job.settings.spark.query)
         started = psutil.Process(process.pid).children(recursive=True)
         job.send(("b", json.dumps({"wait_for": str(gate)}).encode(), []))
-        planned = job.checkpoint / "offsets" / "1"
-        until(planned.exists, within=60, what="batch 1 is planned")
+        under_way = Path(f"{gate}-waited-for")
+        until(under_way.exists, within=60, what="batch 1 is being handled")
 
+        job.send(("c", b"{}", []))  # for a batch that must not begin any more
         process.send_signal(signal.SIGTERM)
         gate.touch()
 

@@ -35,9 +35,11 @@ def by_value(event: Event) -> Result | None:
 
 
 def waits(event: Event) -> None:
-    """Wait for the file that the event's value names, if it names one."""
+    """Wait for the file that the event's value names, if it names one; tell with another."""
     value: Any = event.value
     file = value.get("wait_for")
+    if file is not None:
+        Path(f"{file}-waited-for").touch()
     pause, deadline = threading.Event(), time.monotonic() + 120
     while file is not None and not Path(file).exists():
         pause.wait(0.05)
