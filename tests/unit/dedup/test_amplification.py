@@ -25,7 +25,7 @@ seeds = given(st.integers(0, 2**32))
 
 def amplification(stage: Stage, seed: int) -> list[float]:
     """Return, round by round, how many records go round per event that does."""
-    chance = random.Random(seed)  # noqa: S311  # a network, not a secret
+    chance = random.Random(seed)  # a network, not a secret
     topic = sent([(event, 0) for event in EVENTS], chance)
     per_round = []
     for _ in range(ROUNDS):
