@@ -77,11 +77,16 @@ class Progress:
         Raises:
             ValueError: it holds none that this version understands.
         """
+        msg = f"not a progress record: {value[:200]!r}"
         try:
             fields = json.loads(value)
-            if fields.pop("format") != _FORMAT:
-                msg = f"progress record of another format: {value[:200]!r}"
-                raise ValueError(msg)
+            form = fields.pop("format")
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(msg) from error
+        if form != _FORMAT:
+            msg = f"progress record of another format: {value[:200]!r}"
+            raise ValueError(msg)
+        try:
             cursor = fields.pop("cursor")
             until = cursor["until"]
             place = Cursor(
@@ -90,8 +95,7 @@ class Progress:
                 int(cursor["position"]),
             )
             return cls(cursor=place, **fields)
-        except (KeyError, TypeError, AttributeError, json.JSONDecodeError) as error:
-            msg = f"not a progress record: {value[:200]!r}"
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(msg) from error
 
 

@@ -1,0 +1,76 @@
+"""What a supervisor and Prometheus see."""
+
+import json
+from urllib.error import HTTPError
+from urllib.request import urlopen
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from relay.capture.table import Row
+from relay.health import Health
+from relay.http import serve
+from relay.metrics import Metrics
+
+
+def row(topic: str) -> Row:
+    return (1, "id", 0, topic, b"k", b"v", "T", "s", None, None, None, None)
+
+
+def get(port: int, path: str) -> tuple[int, str, str]:
+    try:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.headers["Content-Type"], answer.read().decode()
+    except HTTPError as error:
+        with error:
+            return error.code, error.headers["Content-Type"], error.read().decode()
+
+
+def test_ready_follows_health_and_alive_does_not() -> None:
+    health = Health()
+    with serve("127.0.0.1", 0, health, Metrics("shop")) as port:
+        health.progressed("active")
+        status, kind, body = get(port, "/readyz")
+        assert (status, kind) == (200, "application/json")
+        assert json.loads(body) == {"ok": True, "role": "active", "reason": "progressing"}
+        health.failing('outage: "Kafka"')
+        status, _, body = get(port, "/readyz?verbose")
+        assert status == 503
+        assert json.loads(body)["reason"] == 'outage: "Kafka"'
+        assert get(port, "/healthz")[0] == 200
+        assert get(port, "/")[0] == 404
+
+
+def test_the_metrics_are_prometheus_text() -> None:
+    metrics = Metrics('sh"op')
+    metrics.published([row("a"), row("a"), row("b"), row("a")])
+    metrics.failed("outage")
+    metrics.batches.inc()
+    with serve("127.0.0.1", 0, Health(), metrics) as port:
+        _, kind, body = get(port, "/metrics")
+    assert kind.startswith("text/plain")
+    families = {family.name: family for family in text_string_to_metric_families(body)}
+    published = {
+        sample.labels["topic"]: sample.value
+        for sample in families["dovecote_relay_events_published"].samples
+        if sample.name.endswith("_total")
+    }
+    assert published == {"a": 3, "b": 1}
+    assert {
+        sample.labels["outbox"] for family in families.values() for sample in family.samples
+    } == {'sh"op'}
+
+
+def test_two_relays_in_one_process_count_apart() -> None:
+    one, two = Metrics("shop"), Metrics("shop")
+    one.batches.inc()
+    assert two.registry.get_sample_value("dovecote_relay_batches_total", {"outbox": "shop"}) == 0
+
+
+def test_a_port_in_use_is_an_error_at_once() -> None:
+    with (
+        serve("127.0.0.1", 0, Health(), Metrics("a")) as port,
+        pytest.raises(OSError, match="in use"),
+        serve("127.0.0.1", port, Health(), Metrics("b")),
+    ):
+        pass

@@ -1,0 +1,54 @@
+"""The active role: the same lock in every process, and given up as soon as it is in doubt."""
+
+import threading
+from typing import Any
+from unittest.mock import Mock
+
+import psycopg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.errors import LeaseLost
+from relay.lease import Lease, lock_key
+
+
+def test_the_lock_is_the_same_in_every_version() -> None:
+    # Another number would let two versions be active at once.
+    assert lock_key("outbox", "outbox") == -3985264590006470717
+
+
+@given(st.text(), st.text())
+def test_the_lock_fits_postgres_bigint(schema: str, name: str) -> None:
+    assert -(2**63) <= lock_key(schema, name) < 2**63
+
+
+def test_a_lease_holds_while_it_is_heard() -> None:
+    lease = Lease(Mock(), timeout=60)
+    beats = 0
+    done = threading.Event()
+
+    def beat(_: Any) -> None:
+        nonlocal beats
+        beats += 1
+        done.set()
+
+    Lease(Mock(), timeout=0.001).keep(done, beat)
+    assert beats == 1
+    lease.require()
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.OperationalError("gone\nfor good"), psycopg.errors.UndefinedTable("gone")]
+)
+def test_a_lease_is_lost_with_its_session(error: psycopg.Error) -> None:
+    lease = Lease(Mock(), timeout=0.001)
+    lease.keep(threading.Event(), Mock(side_effect=error))
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLost):
+        lease.require()
+
+
+def test_a_lease_that_was_not_heard_for_its_time_is_in_doubt() -> None:
+    with pytest.raises(LeaseLost):
+        Lease(Mock(), timeout=-1).require()

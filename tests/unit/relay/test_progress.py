@@ -1,0 +1,82 @@
+"""Progress is read back as it was written, and believed only where it was made."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.progress import Cursor, Origin, Progress, at, refusal, start
+from relay.snapshot import BEGINNING, Snapshot
+
+HERE = Origin("7000000000000000001", 16384, 16385, 1, "0/1A2B3C", Snapshot(90, 100, (90, 95)))
+
+snapshots = st.integers(1, 10**12).flatmap(
+    lambda xmax: st.sets(st.integers(max(1, xmax - 50), xmax), max_size=5).map(
+        lambda xip: Snapshot(min(xip - {xmax}, default=xmax), xmax, tuple(sorted(xip - {xmax})))
+    )
+)
+cursors = st.builds(Cursor, snapshots, st.none() | snapshots, st.integers(0, 2**62))
+
+
+@given(cursors, st.text(min_size=1))
+def test_what_was_encoded_decodes_to_the_same(cursor: Cursor, name: str) -> None:
+    progress = at(name, HERE, cursor)
+    assert Progress.decode(progress.encode()) == progress
+
+
+@given(st.binary() | st.text().map(str.encode))
+def test_anything_else_is_a_value_error(value: bytes) -> None:
+    with pytest.raises(ValueError, match=r"progress record"):
+        Progress.decode(value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ('"format":1', '"format":2'),
+        ('"since":"90:100:90,95"', '"since":"100:90:"'),
+        ('"since":"90:100:90,95"', '"since":7'),
+        ('"position":5', '"position":"five"'),
+        ('"name":"shop"', '"nom":"shop"'),
+        ('"cursor":{', '"cursor":[],"was":{'),
+        ('"lsn"', '"extra":1,"lsn"'),
+    ],
+)
+def test_a_damaged_record_is_a_value_error(old: str, new: str) -> None:
+    value = at("shop", HERE, Cursor(HERE.snapshot, None, 5)).encode().decode()
+    assert old in value
+    with pytest.raises(ValueError, match=r".+"):
+        Progress.decode(value.replace(old, new).encode())
+
+
+def test_a_new_outbox_starts_at_the_beginning() -> None:
+    assert start("shop", HERE).cursor == Cursor(BEGINNING, None, 0)
+
+
+@pytest.mark.parametrize("cursor", [Cursor(), Cursor(HERE.snapshot), Cursor(until=HERE.snapshot)])
+def test_progress_made_here_is_believed(cursor: Cursor) -> None:
+    assert refusal(at("shop", HERE, cursor), HERE) is None
+
+
+@pytest.mark.parametrize(
+    ("elsewhere", "says"),
+    [
+        (replace(HERE, system_identifier="9"), "made by another database server"),
+        (replace(HERE, database=2), "another database or schema"),
+        (replace(HERE, schema=3), "another database or schema"),
+        (replace(HERE, snapshot=Snapshot(99, 99)), "lies ahead of this server"),
+        (replace(HERE, snapshot=Snapshot(5, 5)), "lies ahead of this server"),
+    ],
+)
+@pytest.mark.parametrize(
+    "cursor", [Cursor(HERE.snapshot), Cursor(Snapshot(1, 2), HERE.snapshot, 7)]
+)
+def test_progress_made_elsewhere_is_refused_with_a_way_out(
+    elsewhere: Origin, says: str, cursor: Cursor
+) -> None:
+    reason = refusal(at("shop", HERE, cursor), elsewhere)
+    assert reason is not None
+    assert says in reason
+    assert "'shop'" in reason
+    assert "`name` of its own" in reason

@@ -1,0 +1,147 @@
+"""Reading ahead keeps the order, bounds what is held, and brings errors to who waits."""
+
+import threading
+from collections.abc import Iterator
+from typing import Any, cast
+
+import psycopg
+import pytest
+
+from relay.capture.table import Batch, TableCapture
+from relay.errors import Outage
+from relay.progress import Cursor
+from relay.reader import Reader
+from relay.snapshot import Snapshot
+from tests.waiting import until
+
+
+def batch(*numbers: int) -> Batch:
+    """Return a batch whose cursor tells its last number."""
+    last = max(numbers, default=0)
+    return Batch(
+        [(number,) for number in numbers], Cursor(Snapshot(1, 1), None, last), len(numbers)
+    )
+
+
+class FakeCapture:
+    """Yields what it was given, once; then empty batches, or an error."""
+
+    def __init__(self, *batches: Batch | BaseException) -> None:
+        self.left = list(batches)
+        self.asked: list[Cursor] = []
+        self.interrupted = threading.Event()
+
+    def batches(self, cursor: Cursor) -> Iterator[Batch]:
+        self.asked.append(cursor)
+        while self.left:
+            following = self.left.pop(0)
+            if isinstance(following, BaseException):
+                raise following
+            cursor = following.cursor
+            yield following
+        yield Batch([], cursor, 0)
+
+    def interrupt(self) -> None:
+        self.interrupted.set()
+
+
+def reading(capture: Any, told: list[str] | None = None) -> Reader:
+    return Reader(
+        cast(TableCapture, capture),
+        Cursor(),
+        poll_min=0.001,
+        poll_max=0.01,
+        slow=(told if told is not None else []).append,
+    )
+
+
+def taken(reader: Reader, count: int, *, rows: int = 100, size: int = 100) -> list[Batch]:
+    """Return batches until they hold `count` rows."""
+    found: list[Batch] = []
+    stop = threading.Event()
+    for each in reader.batches(rows, size, stop):
+        if each.rows:
+            found.append(each)
+        if sum(len(one.rows) for one in found) >= count:
+            stop.set()
+    return found
+
+
+def numbers(batches: list[Batch]) -> list[int]:
+    return [row[0] for each in batches for row in each.rows]
+
+
+def test_what_is_read_comes_in_order_with_the_cursor_of_its_end() -> None:
+    capture = FakeCapture(*[batch(n, n + 1) for n in range(1, 40, 2)])
+    with reading(capture) as reader:
+        found = taken(reader, 40)
+    assert numbers(found) == list(range(1, 41))
+    for each in found:
+        assert each.cursor.position == each.rows[-1][0]
+        assert each.size == len(each.rows)
+
+
+def test_batches_are_joined_up_to_the_bound_and_never_beyond() -> None:
+    capture = FakeCapture(*[batch(*range(n, n + 3)) for n in range(0, 60, 3)])
+    with reading(capture) as reader:
+        until(reader._queue.full, within=5, what="batches read ahead")
+        found = taken(reader, 60, rows=7)
+    assert numbers(found) == list(range(60))
+    assert max(len(each.rows) for each in found) == 6
+
+
+def test_the_next_poll_asks_from_where_the_last_one_ended() -> None:
+    capture = FakeCapture(batch(1, 2), batch(3))
+    with reading(capture) as reader:
+        taken(reader, 3)
+        until(lambda: len(capture.asked) >= 3, within=5, what="more polls")
+    assert capture.asked[0] == Cursor()
+    assert capture.asked[-1].position == 3
+
+
+def test_an_error_comes_to_who_waits_behind_what_was_read() -> None:
+    capture = FakeCapture(batch(1), psycopg.errors.UndefinedTable("outbox.events is gone"))
+    with (
+        reading(capture) as reader,
+        pytest.raises(psycopg.errors.UndefinedTable),
+    ):
+        taken(reader, 99)
+
+
+def test_a_lost_connection_is_an_outage_of_postgres() -> None:
+    capture = FakeCapture(psycopg.OperationalError("server closed\nunexpectedly"))
+    with reading(capture) as reader, pytest.raises(Outage, match=r"^Postgres: server closed$"):
+        taken(reader, 1)
+
+
+def test_it_ends_although_nobody_takes_what_was_read() -> None:
+    capture = FakeCapture(*[batch(n) for n in range(100)])
+    reader = reading(capture)
+    with reader:
+        until(reader._queue.full, within=5, what="batches read ahead")
+    assert not reader._thread.is_alive()
+    assert capture.interrupted.is_set()
+    assert len(capture.left) > 50, "it read further ahead than it may"
+
+
+class HangingCapture(FakeCapture):
+    """A server that does not answer until it is interrupted."""
+
+    def batches(self, cursor: Cursor) -> Iterator[Batch]:
+        self.asked.append(cursor)
+        self.interrupted.wait(20)
+        yield batch()
+
+
+def test_a_server_that_does_not_answer_is_named_and_interrupted() -> None:
+    told: list[str] = []
+    capture = HangingCapture()
+    stop = threading.Event()
+    with reading(capture, told) as reader:
+        waiting = threading.Thread(target=lambda: list(reader.batches(1, 1, stop)))
+        waiting.start()
+        until(lambda: told, within=10, what="a word about Postgres")
+        stop.set()
+        waiting.join(5)
+    assert told[0].startswith("Postgres: no answer for")
+    assert not reader._thread.is_alive()

@@ -1,0 +1,130 @@
+"""Settings of a relay: defaults that hold together, and nothing that would break a guarantee."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outbox import BadSettings
+from outbox.settings import load
+from relay.properties import FIXED, check_properties, producer_properties
+from relay.settings import PREFIX, RelaySettings
+
+
+def relay_settings(
+    tmp_path: Path, toml: str = "", kafka: str = "", **environ: str
+) -> RelaySettings:
+    file = tmp_path / "relay.toml"
+    file.write_text(
+        f'dsn = "host=h"\n{toml}\n[kafka]\n"bootstrap.servers" = "b:9092"\n{kafka}\n',
+        encoding="utf-8",
+    )
+    return load(RelaySettings, file, prefix=PREFIX, environ=environ)
+
+
+def test_little_needs_to_be_said(tmp_path: Path) -> None:
+    found = relay_settings(tmp_path)
+    assert (found.schema_name, found.name, found.mode) == ("outbox", "outbox", "exactly_once")
+    assert found.progress_topic == "dovecote.progress.outbox"
+    assert found.http.port is None
+
+
+def test_a_name_follows_the_schema_and_progress_the_name(tmp_path: Path) -> None:
+    assert relay_settings(tmp_path, 'schema = "shop"').name == "shop"
+    found = relay_settings(tmp_path, 'schema = "shop"\nname = "tills"')
+    assert (found.name, found.progress_topic) == ("tills", "dovecote.progress.tills")
+    found = relay_settings(tmp_path, DOVECOTE_RELAY_SCHEMA="env")
+    assert (found.schema_name, found.progress_topic) == ("env", "dovecote.progress.env")
+
+
+def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
+    found = relay_settings(
+        tmp_path,
+        DOVECOTE_RELAY_MODE="at_least_once",
+        DOVECOTE_RELAY_BATCH_ROWS="7",
+        DOVECOTE_RELAY_LEASE="3s",
+        DOVECOTE_RELAY_HTTP__PORT="0",
+        DOVECOTE_RELAY_KAFKA__CLIENT_ID="me",
+    )
+    assert (found.mode, found.batch_rows, found.http.port) == ("at_least_once", 7, 0)
+    assert found.lease == timedelta(seconds=3)
+    assert found.kafka["client.id"] == "me"
+
+
+@pytest.mark.parametrize(
+    ("toml", "says"),
+    [
+        ('mode = "twice"', "mode: Input should be 'exactly_once' or 'at_least_once'"),
+        ("batch_rows = 0", "batch_rows: Input should be greater than or equal to 1"),
+        ('poll_min = "0s"', "poll_min: must be longer than 0"),
+        ('poll_min = "1s"\npoll_max = "10ms"', "is longer than poll_max"),
+        ('lease = "999ms"', "lease: must be at least 1s"),
+        ('name = "two words"', "progress_topic: 'dovecote.progress.two words' is not a Kafka"),
+        ('progress_topic = "a/b"', "progress_topic: 'a/b' is not a Kafka topic name"),
+        ("[http]\nport = 70000", r"http\.port: Input should be less than"),
+    ],
+)
+def test_what_cannot_work_is_refused_by_its_path(tmp_path: Path, toml: str, says: str) -> None:
+    with pytest.raises(BadSettings, match=says):
+        relay_settings(tmp_path, toml)
+
+
+def test_a_broker_must_be_named(tmp_path: Path) -> None:
+    file = tmp_path / "relay.toml"
+    file.write_text('dsn = "host=h"\n[kafka]\n', encoding="utf-8")
+    with pytest.raises(BadSettings, match=r'kafka: "bootstrap\.servers" is missing'):
+        load(RelaySettings, file, prefix=PREFIX, environ={})
+
+
+@pytest.mark.parametrize("name", sorted(FIXED))
+def test_what_a_guarantee_rests_on_cannot_be_set(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadSettings, match=f"kafka: {name} cannot be set: a guarantee rests on it"):
+        relay_settings(tmp_path, kafka=f'"{name}" = "1"')
+    with pytest.raises(BadSettings, match="a guarantee rests on it"):
+        relay_settings(
+            tmp_path, **{f"DOVECOTE_RELAY_KAFKA__{name.replace('.', '_').upper()}": "1"}
+        )
+
+
+def properties(mode: Any = "exactly_once", **given: str) -> dict[str, str | bool]:
+    return producer_properties(
+        {name.replace("_", "."): value for name, value in given.items()},
+        mode=mode,
+        transactional_id="shop",
+        transaction_timeout=60,
+    )
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+def test_librdkafka_takes_what_we_ask_of_it(mode: str) -> None:
+    check_properties(properties(mode))
+
+
+def test_defaults_can_be_set_and_guarantees_hold() -> None:
+    found = properties(linger_ms="1", acks="0", partitioner="consistent")
+    assert (found["linger.ms"], found["acks"], found["partitioner"]) == (
+        "1", "all", "murmur2_random",
+    )  # fmt: skip
+    assert found["transactional.id"] == "shop"
+
+
+def test_without_transactions_nothing_overtakes_a_record_that_failed() -> None:
+    found = properties("at_least_once", message_timeout_ms="5")
+    assert "transactional.id" not in found
+    assert found["enable.idempotence"] == "true"
+    assert found["enable.gapless.guarantee"] == "true"
+    assert found["message.timeout.ms"] == "0"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"lingre_ms": "1"}, r"lingre\.ms"),
+        ({"linger_ms": "soon"}, r"(linger|queue\.buffering\.max)\.ms"),
+        ({"compression_type": "rar"}, r"compression\.(type|codec)"),
+    ],
+)
+def test_a_property_that_librdkafka_refuses_is_named(given: dict[str, str], says: str) -> None:
+    with pytest.raises(BadSettings, match=says):
+        check_properties(properties(**given))
