@@ -1,0 +1,82 @@
+"""`dovecote status` tells the same as the servers do."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from devstack import Stack
+from tests.fix_stack import MakeTopic
+from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
+from tests.relaying import settings as relay_settings
+from tests.waiting import until
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    with relays(tmp_path, database, stack.kafka.bootstrap) as started:
+        yield started
+
+
+def status(fleet: Relays, *arguments: str, **replaced: str) -> subprocess.CompletedProcess[str]:
+    config = fleet.folder / "status.toml"
+    bootstrap = replaced.get("bootstrap", fleet.bootstrap)
+    config.write_text(relay_settings(bootstrap, name=fleet.name), encoding="utf-8")
+    return subprocess.run(
+        [COMMAND, "status", "--config", str(config), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", DSN: replaced.get("dsn", fleet.dsn)},
+    )
+
+
+def told(fleet: Relays) -> dict[str, Any]:
+    fields: dict[str, Any] = json.loads(status(fleet, "--json").stdout)
+    return fields
+
+
+def test_it_follows_an_outbox_from_the_first_event_to_the_last(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    nothing = status(fleet)
+    assert nothing.returncode == 1
+    assert "run `dovecote init`" in nothing.stderr
+    installed(fleet.dsn)
+    commit(fleet.dsn, *[event(name, number) for number in range(3)])
+    waiting = told(fleet)
+    assert (waiting["name"], waiting["active"], waiting["lag_rows"]) == (fleet.name, None, 3)
+    assert waiting["lag_seconds"] > 0
+    assert status(fleet).returncode == 1
+    relay = fleet.active()
+    published(fleet, name, 3)
+    until(lambda: told(fleet)["lag_rows"] == 0, within=10, what="no lag")
+    done = status(fleet)
+    assert done.returncode == 0
+    assert "active   127.0.0.1 (session " in done.stdout
+    assert relay.terminate() == 0
+    gone = status(fleet)
+    assert (gone.returncode, gone.stderr) == (1, "")
+    assert "active   no relay" in gone.stdout
+
+
+@pytest.mark.parametrize(
+    ("replaced", "says"),
+    [
+        ({"bootstrap": "127.0.0.1:1"}, "Kafka: "),
+        ({"dsn": "host=127.0.0.1 port=1 password=tops3cret"}, "Postgres: "),
+    ],
+)
+def test_a_server_out_of_reach_is_named(
+    fleet: Relays, replaced: dict[str, str], says: str
+) -> None:
+    failed = status(fleet, **replaced)
+    assert failed.returncode == 1
+    assert says in failed.stderr
+    assert "Traceback" not in failed.stderr
+    assert "tops3cret" not in failed.stderr

@@ -1,0 +1,53 @@
+"""`dovecote init`: the SQL it prints needs no database."""
+
+from unittest.mock import Mock
+
+import psycopg
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from outbox import BadSettings, DovecoteError, schema
+
+
+def test_the_sql_is_printed_without_a_database() -> None:
+    shown = CliRunner().invoke(app, ["init", "--print-sql"])
+    assert shown.exit_code == 0
+    assert shown.output == schema.script()
+
+
+def test_the_sql_is_for_the_schema_asked_for() -> None:
+    shown = CliRunner().invoke(app, ["init", "--print-sql", "--schema", 'My "Box"'])
+    assert 'CREATE TABLE "My ""Box""".events' in shown.output
+    assert "{schema}" not in shown.output
+
+
+def test_since_leaves_out_what_is_there() -> None:
+    newest = schema.migrations()[-1].version
+    shown = CliRunner().invoke(app, ["init", "--print-sql", "--since", str(newest)])
+    assert "CREATE FUNCTION" not in shown.output
+
+
+@pytest.mark.parametrize("arguments", [["--since", "-1"], ["--unknown"], ["--since", "x"]])
+def test_bad_usage_is_told_by_status_2(arguments: list[str]) -> None:
+    assert CliRunner().invoke(app, ["init", *arguments]).exit_code == 2
+
+
+def test_a_schema_that_cannot_be_is_refused() -> None:
+    refused = CliRunner().invoke(app, ["init", "--print-sql", "--schema", "50%"])
+    assert isinstance(refused.exception, BadSettings)
+
+
+@pytest.mark.parametrize("dsn", ["password=two tops3cret words", "postgresql://u:%zztops3cret@h/"])
+def test_a_connection_string_that_cannot_be_read_is_not_quoted(dsn: str) -> None:
+    refused = CliRunner().invoke(app, ["init", "--dsn", dsn])
+    assert isinstance(refused.exception, BadSettings)
+    assert "tops3cret" not in str(refused.exception)
+
+
+def test_a_database_out_of_reach_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = psycopg.OperationalError("connection refused")
+    monkeypatch.setattr(psycopg, "connect", Mock(side_effect=refused))
+    failed = CliRunner().invoke(app, ["init", "--dsn", "host=h"])
+    assert isinstance(failed.exception, DovecoteError)
+    assert "connection refused; give --dsn or set DOVECOTE_DSN" in str(failed.exception)

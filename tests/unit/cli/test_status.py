@@ -1,0 +1,55 @@
+"""`dovecote status`: for people, for programs, and by its exit status."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import cli.status
+from cli.main import app
+from relay.status import Status
+
+FOUND = Status("shop", "10.0.0.7 (session 42)", "10:10:", 1234, 5.678)
+NOBODY = Status("shop", None, "1:1:", 0, 0.0)
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> str:
+    file = tmp_path / "relay.toml"
+    file.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
+    return str(file)
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, found: Status, *arguments: str) -> tuple[int, str]:
+    monkeypatch.setattr(cli.status, "look", lambda _: found)
+    result = CliRunner().invoke(app, ["status", *arguments])
+    return result.exit_code, result.output
+
+
+def test_people_see_who_is_active_and_the_lag(
+    monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
+    status, text = shown(monkeypatch, FOUND, "-c", config)
+    assert status == 0
+    assert "10.0.0.7 (session 42)" in text
+    assert "1234 events, 5.7 s" in text
+
+
+def test_programs_get_one_json_line(monkeypatch: pytest.MonkeyPatch, config: str) -> None:
+    status, text = shown(monkeypatch, FOUND, "-c", config, "--json")
+    assert status == 0
+    assert json.loads(text) == {
+        "name": "shop",
+        "active": "10.0.0.7 (session 42)",
+        "since": "10:10:",
+        "lag_rows": 1234,
+        "lag_seconds": 5.678,
+    }
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_without_an_active_relay_it_fails(
+    monkeypatch: pytest.MonkeyPatch, config: str, form: list[str]
+) -> None:
+    assert shown(monkeypatch, NOBODY, "-c", config, *form)[0] == 1
