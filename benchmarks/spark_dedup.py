@@ -2,8 +2,8 @@
 The deduplicating Spark job: `make bench-spark_dedup`.
 
 `memory`: the policy stage alone (shuffle, sort, policy, records to write), over rows that lie in
-memory. `kafka`: the whole job, Kafka to Kafka exactly once. In both the first batch warms up and
-is not counted.
+memory. `kafka`: the whole job, Kafka to Kafka exactly once. In both the first batches warm the JVM
+up and are not counted.
 """
 
 import argparse
@@ -45,7 +45,8 @@ _HEADERS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000, help="rows in a batch")
-    parser.add_argument("--batches", type=int, default=3, help="batches that are counted")
+    parser.add_argument("--batches", type=int, default=5, help="batches that are counted")
+    parser.add_argument("--warm-up", type=int, default=5, help="batches before those")
     parser.add_argument("--copies", type=int, default=2, help="records of one event id")
     parser.add_argument("--per-key", type=int, default=10, help="rows of one key in a batch")
     parser.add_argument(
@@ -91,7 +92,8 @@ def _memory(spark: SparkSession, args: argparse.Namespace, settings: DedupSettin
             raise SystemExit("the stage has not seen every row")
         return seconds, sum(row["sent"] for row in found)
 
-    run()
+    for _ in range(args.warm_up):
+        run()
     measured = [run() for _ in range(args.batches)]
     rows.unpersist()
     seconds = sum(each for each, _ in measured)
@@ -103,7 +105,7 @@ def _kafka(spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: 
     settings = _settings(args, folder, stack.kafka.bootstrap, source)
     for topic in settings.topics_written():
         harness.topic(stack, topic)
-    total = args.rows * (args.batches + 1)
+    total = args.rows * (args.warm_up + args.batches)
     _fill(stack.kafka.bootstrap, source, args, total)
     lines: list[BatchLine] = []
     dedup.run(settings, spark, show=lines.append, stop=threading.Event())
@@ -111,7 +113,7 @@ def _kafka(spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: 
         raise SystemExit("the job has not seen every row")
     if failed := sum(line.retried + line.dead for line in lines):
         raise SystemExit(f"{failed} records failed")
-    counted = lines[1:]
+    counted = lines[args.warm_up :]
     _emit(
         args,
         "kafka",
@@ -129,6 +131,7 @@ def _emit(args: argparse.Namespace, io: str, *, rows: int, seconds: float, writt
         rows=rows,
         seconds=round(seconds, 3),
         rows_per_batch=args.rows,
+        warm_up_batches=args.warm_up,
         written_per_batch=written,
         keys_per_batch=args.rows // args.per_key,
         duplicates_share=round(1 - 1 / args.copies, 3),

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
 from typing import Self, TypeAlias
 
 _FORMAT = 1
@@ -172,6 +173,7 @@ def adopt(found: Marker, turn: Turn) -> Marker:
     )
 
 
+@lru_cache(maxsize=1024)
 def kind(reason: str) -> str:
     """Return the kind of a reason to skip: `duplicate of 42` is a `duplicate`."""
     return reason.split(" ", 1)[0].rstrip(":")
