@@ -113,8 +113,7 @@ class Relay:
         settings = self._settings
         lease.require()
         with closing(self._open_capture()) as capture, closing(self._publisher(stop)) as publisher:
-            origin = capture.origin()
-            progress = self._take_over(publisher, origin)
+            progress, origin = self._take_over(publisher, capture)
             _log.info("publishing from %s", progress.cursor)
             reader = Reader(
                 capture,
@@ -132,9 +131,9 @@ class Relay:
                             return
                         stop.wait(publisher.rest())
 
-    def _take_over(self, publisher: Publisher, origin: Origin) -> Progress:
+    def _take_over(self, publisher: Publisher, capture: TableCapture) -> tuple[Progress, Origin]:
         """
-        Become the one that publishes, and return where to go on.
+        Become the one that publishes, and return where to go on, and in which database.
 
         Raises:
             Refused: progress is another database's, or no longer there.
@@ -142,10 +141,13 @@ class Relay:
         name, known = self._settings.name, self._progress
         if known is None:
             self._topic.ensure()
+        # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
         # Before the fence: a clone of production must not fence production.
-        self._believe(self._topic.peek(name), origin)
+        self._believe(self._topic.peek(name), capture.origin())
         publisher.open()
-        progress = self._believe(self._topic.read(name), origin)
+        progress = self._topic.read(name)
+        origin = capture.origin()
+        self._believe(progress, origin)
         if progress is None:
             if known is not None:
                 msg = (
@@ -158,7 +160,7 @@ class Relay:
             # From now on the name belongs to this database.
             publisher.publish([], progress)
         self._progress = progress
-        return progress
+        return progress, origin
 
     def _resized(self) -> bool:
         """Tell whether the next batch is of another size, on the way past a refused event."""
@@ -207,10 +209,9 @@ class Relay:
         )
 
     @staticmethod
-    def _believe(progress: Progress | None, origin: Origin) -> Progress | None:
+    def _believe(progress: Progress | None, origin: Origin) -> None:
         if progress is not None and (reason := refusal(progress, origin)):
             raise Refused(reason)
-        return progress
 
     def _beat(self, conn: psycopg.Connection) -> None:
         """Keep the session that has the role, and measure the lag on the way."""

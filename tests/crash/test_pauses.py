@@ -31,9 +31,12 @@ def is_standby(relay: RelayProcess) -> bool:
     return '"role": "standby"' in relay.get("/readyz").body
 
 
-def start_pair(fleet: Relays, **settings: str | int) -> tuple[RelayProcess, RelayProcess]:
-    first = fleet.active(dsn=None, kafka=None, environ=None, lease=f"{LEASE:g}s", **settings)
-    second = fleet.start(dsn=None, kafka=None, environ=None, lease=f"{LEASE:g}s", **settings)
+def start_pair(
+    fleet: Relays, *, lease: float = LEASE, mode: str = "exactly_once", batch_rows: int = 20_000
+) -> tuple[RelayProcess, RelayProcess]:
+    """Start an active relay and a standby."""
+    first = fleet.active(lease=f"{lease:g}s", mode=mode, batch_rows=batch_rows)
+    second = fleet.start(lease=f"{lease:g}s", mode=mode, batch_rows=batch_rows)
     until(lambda: "serving" in second.log and is_standby(second), within=20, what="a standby")
     return first, second
 
@@ -91,3 +94,33 @@ def test_pauses_and_takeovers_under_load_lose_nothing(fleet: Relays, name: str, 
         assert what == AGREE
     else:
         assert (what.lost, what.invented, what.out_of_order) == (set(), set(), [])
+
+
+def test_takeovers_from_a_relay_that_does_not_know_yet_lose_and_double_nothing(
+    fleet: Relays, name: str
+) -> None:
+    # It publishes on for up to a quarter of its lease: what it commits while the other one
+    # takes over must be in the progress that the other one reads.
+    pair = start_pair(fleet, lease=12.0)
+    with (
+        closing(Watch(fleet.bootstrap, name)) as watch,
+        load(fleet.dsn, name, pace=0.001, bursts=[1, 3]),
+        psycopg.connect(fleet.dsn, autocommit=True) as conn,
+    ):
+        for _ in range(15):
+            takeovers = sum(relay.log.count("publishing from") for relay in pair)
+            conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
+                " WHERE locktype = 'advisory' AND datname = current_database() AND granted"
+            )
+            until(
+                lambda before=takeovers: (
+                    sum(r.log.count("publishing from") for r in pair) > before
+                ),  # type: ignore[misc]  # bound early
+                within=20,
+                what="a takeover",
+            )
+            goal = watch.records() + 20
+            until(lambda goal=goal: watch.records() > goal, within=20, what="more records")  # type: ignore[misc]  # bound early
+    assert any("has taken over" in relay.log for relay in pair), "nobody was ever fenced"
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
