@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
 
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs import kafka_options, markers
@@ -17,6 +18,8 @@ from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.settings import DedupSettings
 
 _SECONDS = 10.0
+# A broker may learn of a topic a moment after its creation was confirmed.
+_NEWLY_MADE_SECONDS = 3.0
 
 
 class Finding(NamedTuple):
@@ -62,16 +65,26 @@ def require_topics(settings: DedupSettings) -> None:
         BadSettings: it is.
         KafkaUnavailable: the broker does not answer.
     """
+    looking = Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_delay(_NEWLY_MADE_SECONDS),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )
     admin = AdminClient({**kafka_options.client(settings.kafka), "log_level": 0})
+    if missing := looking(_missing_topics, admin, settings):
+        msg = f"no such topic: {', '.join(missing)}; create it, or correct its name"
+        raise BadSettings(msg)
+
+
+def _missing_topics(admin: AdminClient, settings: DedupSettings) -> list[str]:
     try:
         there = admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
         msg = f"{settings.kafka['bootstrap.servers']}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error
-    wanted = (*settings.source.topics, *settings.topics_written())
-    if missing := [topic for topic in wanted if topic not in there]:
-        msg = f"no such topic: {', '.join(dict.fromkeys(missing))}"
-        raise BadSettings(msg)
+    wanted = dict.fromkeys((*settings.source.topics, *settings.topics_written()))
+    return [topic for topic in wanted if topic not in there]
 
 
 def _marker_topic(settings: DedupSettings) -> None:

@@ -116,7 +116,8 @@ def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_p
     assert next_batch(job.checkpoint) == 2
     assert Counter(each.key for each in job.output()) == Counter([b"a", b"b"])
     # Neither warnings nor stack traces, on the way up or down.
-    assert [line for line in err.splitlines() if " INFO " not in line] == []
+    noise = [line for line in err.splitlines() if " INFO " not in line]
+    assert noise == [], err
     _, alive = psutil.wait_procs(started, timeout=20)
     assert alive == []
 
