@@ -1,6 +1,8 @@
 """One command, `dovecote`: each subcommand lives in the module of its name."""
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 
@@ -21,6 +23,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"dovecote {version('dovecote')}")
+        raise typer.Exit
+
+
+@app.callback()
+def dovecote(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+    ] = False,
+) -> None:
+    """Reliable events: Postgres to Kafka, exactly once, in order per key."""
+
 
 app.command()(demo)
 app.command()(init)
