@@ -35,7 +35,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 # After a stop the batch in flight may still be confirmed for so long.
 _GRACE = 5.0
 # How long a broker may take to say where progress stands; then it is asked anew.
-_ANSWER = 10.0
+_ANSWER = 5.0
 
 
 class Relay:
