@@ -42,6 +42,8 @@ _DEFAULTS = {
     "compression.type": "lz4",
     "linger.ms": "5",
     "batch.size": "1000000",
+    # The broker's own default, as the relay has it: what it publishes comes through here.
+    "message.max.bytes": "1048588",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "1048576",
     # librdkafka asks for a producer id with waits of its own, long ones beside a transaction.

@@ -82,7 +82,13 @@ class Job:
 
     def send(self, *records: tuple[str | None, bytes | None, Sequence[Pair]]) -> None:
         """Put records on the source topic: key, value and headers, in this order per key."""
-        producer = Producer({"bootstrap.servers": self.kafka, "partitioner": "murmur2_random"})
+        producer = Producer(
+            {
+                "bootstrap.servers": self.kafka,
+                "partitioner": "murmur2_random",
+                "message.max.bytes": 1_048_588,  # the broker's own default
+            }
+        )
         for key, value, headers in records:
             producer.produce(self.source, value, key, headers=list(headers))
         assert producer.flush(30) == 0

@@ -13,6 +13,7 @@ from dedup.policies import POLICIES, Handled, Skipped, by_key
 from dedup.replay import replay
 from dedup.results import Done
 from dedup.traced_policy import TracedPolicy
+from outbox import Limits
 from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
 from spark_jobs.markers import kind
 from tests.fix_stack import MakeTopic
@@ -217,6 +218,18 @@ def test_a_record_too_large_for_the_client_is_buried_without_its_value(job: Make
     assert dict(dead.headers)[ID] == b"big"
     assert b"too large" in (dict(dead.headers)[ERROR] or b"").lower()
     assert [each.key for each in dedup.output()] == [b"b"]
+
+
+def test_the_largest_event_that_the_outbox_takes_comes_through(job: MakeJob) -> None:
+    dedup = job()
+    text = random.Random(1).randbytes(Limits().value // 2).hex()[: Limits().value - 2]
+    value = b'"' + text.encode() + b'"'
+    dedup.send(("k" * Limits().key, value, [("note", b"x" * 20_000)]))
+
+    dedup.run()
+
+    assert [len(each.value or b"") for each in dedup.output()] == [Limits().value]
+    assert dedup.dead_letters() == []
 
 
 def test_a_record_too_large_for_its_topic_is_buried_and_no_other(
