@@ -32,5 +32,8 @@ def configure(form: LogFormat) -> logging.Logger:
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_Json() if form is LogFormat.JSON else text)
-    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
-    return logging.getLogger("dovecote")
+    # Of libraries only what somebody has to look at: Py4J tells of each connection it closes.
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    log = logging.getLogger("dovecote")
+    log.setLevel(logging.INFO)
+    return log

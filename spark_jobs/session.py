@@ -91,6 +91,7 @@ def close_session(spark: SparkSession) -> None:
     jvm: Popen[bytes] | None = getattr(gateway, "proc", None)
     if gateway is None or jvm is None:
         return
+    gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # or the next session would call a dead one
     if jvm.stdin is not None:
         jvm.stdin.close()  # which tells it to end
@@ -99,7 +100,6 @@ def close_session(spark: SparkSession) -> None:
     except TimeoutExpired:
         jvm.kill()
         jvm.wait()
-    gateway.shutdown()  # our side; before, it could cut off what Spark still says
 
 
 def _launch(conf: Mapping[str, str]) -> None:
