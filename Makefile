@@ -8,7 +8,7 @@ BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmar
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo test check bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo test proof check bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -25,6 +25,9 @@ demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
 
 test: jars  ## all tests, against a real Postgres and a real Kafka
 	@$(BIN)/python -m pytest $(ARGS)
+
+proof: jars  ## kill and disturb the relay for ten minutes (ARGS='--seconds 60'), then count
+	@$(BIN)/python -m proof $(ARGS)
 
 check: $(INSTALLED)  ## format, lint, types, imports
 	$(BIN)/ruff format --check .

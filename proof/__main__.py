@@ -1,0 +1,49 @@
+"""
+Disturb the relay for as long as one likes, then count: `make proof`.
+
+Prints one JSON line; exit status 1 unless nothing was lost, doubled or out of order.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from outbox.errors import DovecoteError
+from proof.run import Options, run
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="proof", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=600.0, help="how long to disturb")
+    parser.add_argument("--kills", type=int, help="end after so many kills of the active relay")
+    parser.add_argument("--seed", type=int, default=1, help="another one: other disturbances")
+    parser.add_argument("--relays", type=int, default=3, help="one active, the others stand by")
+    parser.add_argument("--writers", type=int, default=3)
+    parser.add_argument("--pace", type=float, default=0.01, help="s between two transactions")
+    args = parser.parse_args()
+    directory = Path(tempfile.mkdtemp(prefix="dovecote-proof-"))
+    options = Options(
+        directory=directory,
+        seconds=args.seconds,
+        kills=args.kills,
+        seed=args.seed,
+        relays=args.relays,
+        writers=args.writers,
+        pace=args.pace,
+    )
+    try:
+        outcome = run(options, lambda line: print(line, file=sys.stderr, flush=True))
+    except DovecoteError as error:
+        sys.exit(f"proof: {error}\nThe relays' logs are in {directory}")
+    line = {"proof": "relay", "capture": "table", "seed": args.seed, **outcome.fields()}
+    print(json.dumps(line), flush=True)
+    if not outcome.verdict.is_well:
+        sys.exit(f"proof: the relay broke its word; its logs are in {directory}")
+    shutil.rmtree(directory)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""A network that can be held back or cut: a TCP proxy between the relays and a server."""
+
+import socket
+import threading
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+_CHUNK = 65_536
+
+
+class Proxy:
+    """Forwards connections from a free loopback port to `target` until it is closed."""
+
+    def __init__(self, target: tuple[str, int]) -> None:
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        self._flows = threading.Event()
+        self._flows.set()
+        self._open: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        threading.Thread(target=self._accept, name="proxy", daemon=True).start()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with suppress(OSError):  # it was never connected
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would go on accepting
+        self._listener.close()
+        self.resume()
+        self.cut()
+
+    def stall(self) -> None:
+        """Forward nothing until `resume`; what is sent meanwhile arrives then."""
+        self._flows.clear()
+
+    def resume(self) -> None:
+        """Forward again."""
+        self._flows.set()
+
+    def cut(self) -> None:
+        """Reset all connections that are open."""
+        with self._lock:
+            for each in self._open:
+                # Both sides learn of it, and the threads that forward end.
+                with suppress(OSError):  # it is closed already
+                    each.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listener.accept()
+            except OSError:  # closed: the end
+                return
+            try:
+                server = socket.create_connection(self._target, timeout=10)
+            except OSError:  # as if nobody listened here either
+                client.close()
+                continue
+            server.settimeout(None)
+            with self._lock:
+                self._open |= {client, server}
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(
+                    target=self._forward, args=(source, sink), name="proxy", daemon=True
+                ).start()
+
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(_CHUNK):
+                self._flows.wait()
+                sink.sendall(data)
+        except OSError:  # one side is gone, and so is the connection
+            pass
+        finally:
+            with self._lock:
+                self._open -= {source, sink}
+            for each in (source, sink):
+                with suppress(OSError):  # the other direction's thread was first
+                    each.shutdown(socket.SHUT_RDWR)
+            source.close()

@@ -1,0 +1,23 @@
+"""`make proof`, a short one."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.timeout(240)
+def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "proof", "--seconds", "20"],
+        capture_output=True,
+        text=True,
+        timeout=220,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert (line["lost"], line["duplicated"], line["out_of_order"]) == (0, 0, 0)
+    assert line["events"] > 5_000
+    assert min(line[name] for name in ("kills", "restarts", "pauses", "stalls", "takeovers")) > 1
