@@ -12,6 +12,7 @@ from outbox.settings import without_secrets
 
 
 def init(
+    *,
     dsn: Annotated[
         str,
         typer.Option(
@@ -27,16 +28,27 @@ def init(
     since: Annotated[
         int, typer.Option(help="with --print-sql: only what came after this version", min=0)
     ] = 0,
+    writer_role: Annotated[
+        list[str] | None,
+        typer.Option(help="let this role write events, and no more (can be repeated)"),
+    ] = None,
+    relay_role: Annotated[
+        list[str] | None,
+        typer.Option(help="let this role run `dovecote relay`, and no more (can be repeated)"),
+    ] = None,
 ) -> None:
     """
     Install the outbox, or upgrade it to this version; a second run changes nothing.
 
     Example: dovecote init --dsn "host=db.internal dbname=shop user=owner"
 
+    With roles: dovecote init --writer-role shop --relay-role shop_relay
+
     For another migration tool: dovecote init --print-sql > 0042_outbox.sql
     """
+    roles = outbox_schema.Roles(writer_role or [], relay_role or [])
     if print_sql:
-        typer.echo(outbox_schema.script(schema, since=since), nl=False)
+        typer.echo(outbox_schema.script(schema, since=since, roles=roles), nl=False)
         return
     try:
         conninfo_to_dict(dsn)
@@ -46,7 +58,7 @@ def init(
         raise BadSettings(msg) from None
     try:
         with psycopg.connect(dsn) as conn:
-            applied = outbox_schema.install(conn, schema)
+            applied = outbox_schema.install(conn, schema, roles=roles)
             place = f"schema {schema!r} of {without_secrets(conn.info.dsn)}"
     except psycopg.OperationalError as error:
         msg = f"cannot connect: {str(error).strip()}; give --dsn or set DOVECOTE_DSN"
@@ -56,4 +68,7 @@ def init(
         raise DovecoteError(msg) from error
     for step in applied:
         typer.echo(f"applied {step.version:04d} {step.name}")
+    for duty, names in (("writer", roles.writers), ("relay", roles.relays)):
+        for name in names:
+            typer.echo(f"granted {name} what a {duty} needs")
     typer.echo(f"the outbox is up to date in {place}")

@@ -4,6 +4,7 @@ What can go wrong when events are written, stored or read back.
 DovecoteError                the base: one `except` catches all that is ours
 ├── InvalidEvent             the event could never be published; fix the caller
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
+├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
 └── BadSettings              a setting is missing, unknown or impossible; the message names it
@@ -20,6 +21,10 @@ class InvalidEvent(DovecoteError, ValueError):
 
 class NoTransaction(DovecoteError):
     """The connection is in autocommit mode and no transaction is open; nothing was written."""
+
+
+class NotAllowed(DovecoteError):
+    """The role lacks a right in Postgres; the message has the command that grants it."""
 
 
 class SchemaMissing(DovecoteError):

@@ -1,12 +1,15 @@
 """Install and upgrade the outbox's tables and functions: numbered migrations, applied once."""
 
 import re
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from typing import Literal
 
 from psycopg import Connection, errors, sql
 
-from outbox.errors import BadSettings, SchemaMissing, SchemaTooNew
+from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
 
 DEFAULT_SCHEMA = "outbox"
 
@@ -22,6 +25,52 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
     applied_at timestamptz NOT NULL DEFAULT now()
 );
 """
+
+# Behind every step: what it made is not for everybody, whatever default privileges say.
+_NOTHING_FOR_PUBLIC = """
+REVOKE ALL ON SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+"""
+
+Duty = Literal["writer", "relay"]
+
+# All that a role needs for its duty, and no more; every program is tested with just these.
+_GRANTS: dict[Duty, str] = {
+    "writer": """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many TO {role};
+""",
+    "relay": """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims TO {role};
+GRANT INSERT ON {schema}.claims TO {role};
+""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Who is to write events, and who is to relay them; a role may do both."""
+
+    writers: Sequence[str] = ()
+    relays: Sequence[str] = ()
+
+    def grants(self, schema: str) -> str:
+        """Return the SQL that gives each role what it needs; it can be repeated."""
+        duties: list[tuple[Duty, Sequence[str]]] = [
+            ("writer", self.writers),
+            ("relay", self.relays),
+        ]
+        return "".join(
+            _fill(_GRANTS[duty], schema).replace("{role}", sql.Identifier(role).as_string())
+            for duty, roles in duties
+            for role in roles
+        )
+
+
+NOBODY = Roles()
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +106,24 @@ def migrations() -> list[Migration]:
     return sorted(steps, key=lambda step: step.version)
 
 
-def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0) -> str:
-    """Return the SQL that brings `schema` from version `since` to the newest one."""
+def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, roles: Roles = NOBODY) -> str:
+    """Return the SQL that brings `schema` from version `since` to the newest, for `roles` too."""
     steps = [step.render(schema) for step in migrations() if step.version > since]
-    return "\n".join([_fill(_LEDGER, schema).strip() + "\n", *steps])
+    ledger = _fill(_LEDGER, schema).strip() + "\n"
+    return "\n".join([ledger, *steps, _fill(_NOTHING_FOR_PUBLIC, schema), roles.grants(schema)])
 
 
-def install(conn: Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
+def install(
+    conn: Connection, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY
+) -> list[Migration]:
     """
-    Apply the steps that are missing, all or none, and return them.
+    Apply the steps that are missing, all or none, and return them; grant `roles` what they need.
 
     Runs in a transaction of its own, or as part of the caller's open one. Two at once take turns.
 
     Raises:
+        BadSettings: there is no such role.
+        NotAllowed: the schema is another role's, and only its owner can grant rights in it.
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """
     _require_name(schema)
@@ -80,7 +134,34 @@ def install(conn: Connection, schema: str = DEFAULT_SCHEMA) -> list[Migration]:
         missing = [step for step in migrations() if step.version > installed]
         if missing:
             conn.execute(script(schema, since=installed).encode())
+        if grants := roles.grants(schema):
+            _grant(conn, schema, grants)
     return missing
+
+
+def _grant(conn: Connection, schema: str, grants: str) -> None:
+    row = conn.execute(
+        "SELECT pg_has_role(nspowner, 'USAGE'), nspowner::regrole::text"
+        " FROM pg_namespace WHERE nspname = %s",
+        [schema],
+    ).fetchone()
+    # Postgres itself would only warn of grants that had no effect.
+    if row is not None and not row[0]:
+        msg = (
+            f"schema {schema!r} belongs to role {row[1]}: run it as that role, or use --print-sql"
+        )
+        raise NotAllowed(msg)
+    try:
+        conn.execute(grants.encode())
+    except errors.UndefinedObject as error:
+        msg = f"{error.diag.message_primary}; create it first (CREATE ROLE … LOGIN)"
+        raise BadSettings(msg) from error
+
+
+def advice(duty: Duty, role: str, schema: str) -> str:
+    """Return the command that gives `role` what it lacks for its duty."""
+    place = [] if schema == DEFAULT_SCHEMA else ["--schema", schema]
+    return f"run `{shlex.join(['dovecote', 'init', f'--{duty}-role', role, *place])}` as its owner"
 
 
 def version(conn: Connection, schema: str = DEFAULT_SCHEMA) -> int:

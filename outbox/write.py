@@ -7,7 +7,7 @@ from psycopg.pq import TransactionStatus
 
 from outbox import schema as _schema
 from outbox import statements
-from outbox.errors import NoTransaction, SchemaMissing
+from outbox.errors import NotAllowed, NoTransaction, SchemaMissing
 from outbox.event import Event, Limits
 
 _DEFAULT_LIMITS = Limits()
@@ -30,6 +30,7 @@ def write(
     Raises:
         NoTransaction: `conn` is in autocommit mode outside a transaction block.
         InvalidEvent: an event could never be published; none was written.
+        NotAllowed: the role may not write events here.
         SchemaMissing: the outbox is not installed in this database.
     """
     _require_transaction(conn.info.transaction_status, autocommit=conn.autocommit)
@@ -41,6 +42,8 @@ def write(
         Cursor(conn).execute(*statement)
     except _NOT_INSTALLED as error:
         raise _missing(schema, conn.info.dbname) from error
+    except errors.InsufficientPrivilege as error:
+        raise _not_allowed(schema, conn.info.user, error) from error
 
 
 async def write_async(
@@ -58,6 +61,8 @@ async def write_async(
         await AsyncCursor(conn).execute(*statement)
     except _NOT_INSTALLED as error:
         raise _missing(schema, conn.info.dbname) from error
+    except errors.InsufficientPrivilege as error:
+        raise _not_allowed(schema, conn.info.user, error) from error
 
 
 def _require_transaction(status: TransactionStatus, *, autocommit: bool) -> None:
@@ -69,3 +74,8 @@ def _require_transaction(status: TransactionStatus, *, autocommit: bool) -> None
 def _missing(schema: str, database: str) -> SchemaMissing:
     msg = f"the outbox is not installed in schema {schema!r} of {database!r}; {_schema.ADVICE}"
     return SchemaMissing(msg)
+
+
+def _not_allowed(schema: str, role: str, error: errors.InsufficientPrivilege) -> NotAllowed:
+    msg = f"{error.diag.message_primary}; {_schema.advice('writer', role, schema)}"
+    return NotAllowed(msg)

@@ -9,11 +9,12 @@ import logging
 import random
 import threading
 import time
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 
 import psycopg
 
 from relay.capture.table import Batch, TableCapture, waiting
+from relay.claims import Claim, claims
 from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
 from relay.health import Health
 from relay.lease import Lease, lock_key, try_acquire
@@ -70,6 +71,9 @@ class Relay:
                 self._stand_by(stop)
             except psycopg.OperationalError as error:
                 self._failed(Outage(f"Postgres: {first_line(error)}"), stop)
+            except psycopg.errors.InsufficientPrivilege as error:
+                settings = self._settings
+                raise not_allowed(error, settings.schema_name, settings.dsn) from error
             except (Fenced, LeaseLost) as error:
                 self._failed(error, stop)
         self._health.progressed("stopped")
@@ -156,11 +160,25 @@ class Relay:
                     "again: give this relay a `name` of its own if that is wanted"
                 )
                 raise Refused(msg)
-            progress = start(name, origin)
-            # From now on the name belongs to this database.
-            publisher.publish([], progress)
+            progress = self._begin(publisher, origin)
+        elif known is None:
+            with self._claims() as claim:
+                claim.note(origin)
         self._progress = progress
         return progress, origin
+
+    def _begin(self, publisher: Publisher, origin: Origin) -> Progress:
+        """Publish progress for the first time: from now on the name belongs to this database."""
+        progress = start(self._settings.name, origin)
+        with self._claims() as claim:
+            claim.require_none(origin, self._topic.name)
+            publisher.publish([], progress)
+            # Not before: progress that was never there is not lost.
+            claim.note(origin)
+        return progress
+
+    def _claims(self) -> AbstractContextManager[Claim]:
+        return claims(self._settings.dsn, self._settings.schema_name, self._settings.name)
 
     def _resized(self) -> bool:
         """Tell whether the next batch is of another size, on the way past a refused event."""
@@ -192,8 +210,6 @@ class Relay:
         except psycopg.OperationalError as error:
             msg = f"Postgres: {first_line(error)}"
             raise Outage(msg) from error
-        except psycopg.errors.InsufficientPrivilege as error:
-            raise not_allowed(error, settings.schema_name) from error
 
     def _publisher(self, stop: threading.Event) -> Publisher:
         settings = self._settings

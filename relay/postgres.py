@@ -1,10 +1,13 @@
 """Connect to Postgres so that a server that is gone is noticed soon."""
 
+import os
+
 import psycopg
 from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
+from outbox import schema as outbox_schema
 from relay.errors import Refused
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
@@ -32,10 +35,8 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
-def not_allowed(error: errors.InsufficientPrivilege, schema: str) -> Refused:
-    """Return what says which rights the role lacks that `error` was told."""
-    msg = (
-        f"{first_line(error)}; the role needs USAGE on schema {schema!r} and SELECT on its "
-        "tables events and migrations"
-    )
+def not_allowed(error: errors.InsufficientPrivilege, schema: str, dsn: str) -> Refused:
+    """Return what names the command that grants what `error` says is missing."""
+    role = str(conninfo_to_dict(dsn).get("user") or os.environ.get("PGUSER") or "ROLE")
+    msg = f"{first_line(error)}; {outbox_schema.advice('relay', role, schema)}"
     return Refused(msg)

@@ -47,7 +47,7 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
-        raise not_allowed(error, settings.schema_name) from error
+        raise not_allowed(error, settings.schema_name, settings.dsn) from error
     return Status(settings.name, active, str(cursor.since), rows, round(seconds, 3))
 
 

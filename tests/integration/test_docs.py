@@ -38,6 +38,10 @@ README, DOCS = ROOT / "README.md", ROOT / "docs"
 SHOP = "CREATE TABLE orders (id int PRIMARY KEY, state text); INSERT INTO orders VALUES (42)"
 
 
+ROLES = ["shop_writer", "shop_relay"]
+"""The roles that commands in the documents name."""
+
+
 @pytest.fixture
 def shop(database: str) -> str:
     """A database with an outbox, and the table of orders that the examples speak of."""
@@ -54,7 +58,8 @@ def roles(stack: Stack) -> Iterator[str]:
     yield prefix
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
         for (name,) in conn.execute(
-            "SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s)", [prefix]
+            "SELECT rolname FROM pg_roles WHERE starts_with(rolname, %s) OR rolname = ANY (%s)",
+            [prefix, ROLES],
         ).fetchall():
             conn.execute(f'DROP ROLE "{name}"'.encode())
 
@@ -195,6 +200,8 @@ def test_the_schema_is_installed_as_its_document_says(
             names["upgrade"]()
         assert schema.version(conn) == schema.version(conn, "shop_outbox") > 0
         run_sql(DOCS / "schema.md", database, roles)
+        named = schema.Roles([f"{roles}writer"], [f"{roles}relay"])
+        schema.install(conn, roles=named)
         require_rights(conn, roles)
         names["downgrade"]()
         assert schema.version(conn) == 0
@@ -234,7 +241,8 @@ def test_a_role_without_the_rights_is_told_which_it_needs(
         )
         relay = Relay(settings, health=Health(), metrics=Metrics(settings.name))
         for asked in (lambda: relay.run(threading.Event()), lambda: status(settings)):
-            with pytest.raises(Refused, match=r"needs USAGE on schema 'outbox' and SELECT on"):
+            wanted = rf"run `dovecote init --relay-role {roles}relay` as its owner"
+            with pytest.raises(Refused, match=wanted):
                 asked()
 
 
@@ -315,6 +323,9 @@ def run_script(
 def test_the_commands_of_the_schema_print_what_is_shown(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
+    with psycopg.connect(environment["DOVECOTE_DSN"]) as conn:
+        for role in ROLES:
+            conn.execute(f"CREATE ROLE {role}".encode())
     shown = list(commands(DOCS / "schema.md"))
     for command, output in run_script(shown, environment, tmp_path):
         assert re.fullmatch(pattern(command.output), output), (command, output)
@@ -322,3 +333,5 @@ def test_the_commands_of_the_schema_print_what_is_shown(
     assert printed["0042_outbox.sql"] == schema.script()
     assert printed["0043_shop_outbox.sql"] == schema.script("shop_outbox")
     assert printed["0051_outbox.sql"] == schema.script(since=1)
+    writers = schema.Roles(writers=["shop_writer"])
+    assert printed["0052_roles.sql"] == schema.script(since=2, roles=writers)

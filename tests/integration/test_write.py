@@ -14,7 +14,16 @@ from psycopg.rows import dict_row, namedtuple_row
 from psycopg.types.json import Jsonb
 
 from devstack import Stack
-from outbox import Event, InvalidEvent, Limits, NoTransaction, SchemaMissing, write, write_async
+from outbox import (
+    Event,
+    InvalidEvent,
+    Limits,
+    NoTransaction,
+    SchemaMissing,
+    schema,
+    write,
+    write_async,
+)
 from tests.fix_stack import new_database
 from tests.relaying import installed
 
@@ -263,9 +272,9 @@ def test_a_callers_own_adapters_do_not_change_events(conn: Conn, dsn: str) -> No
     assert stored(dsn) == [b'{"a":1}', b"\x00"]
 
 
-def test_a_role_that_may_only_use_the_schema_may_write(conn: Conn, dsn: str) -> None:
+def test_a_role_that_may_only_write_may_write(conn: Conn, dsn: str) -> None:
     conn.execute("CREATE ROLE writer_of_events")
-    conn.execute("GRANT USAGE ON SCHEMA outbox TO writer_of_events")
+    schema.install(conn, roles=schema.Roles(writers=["writer_of_events"]))
     conn.commit()
     try:
         conn.execute("SET ROLE writer_of_events")
