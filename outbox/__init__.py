@@ -8,6 +8,7 @@ from outbox.errors import (
     NoTransaction,
     SchemaMissing,
     SchemaTooNew,
+    UnsupportedConnection,
 )
 from outbox.event import Event, Limits
 from outbox.write import write, write_async
@@ -22,6 +23,7 @@ __all__ = [
     "NotAllowed",
     "SchemaMissing",
     "SchemaTooNew",
+    "UnsupportedConnection",
     "write",
     "write_async",
 ]

@@ -3,6 +3,7 @@ What can go wrong when events are written, stored or read back.
 
 DovecoteError                the base: one `except` catches all that is ours
 ├── InvalidEvent             the event could never be published; fix the caller
+├── UnsupportedConnection    not a connection that can be written on, or not by this function
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init`
@@ -17,6 +18,10 @@ class DovecoteError(Exception):
 
 class InvalidEvent(DovecoteError, ValueError):
     """The event could never be published; nothing was written."""
+
+
+class UnsupportedConnection(DovecoteError, TypeError):
+    """Events cannot be written on this object, or not by this function; nothing was written."""
 
 
 class NoTransaction(DovecoteError):

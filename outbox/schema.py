@@ -14,7 +14,7 @@ from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
 DEFAULT_SCHEMA = "outbox"
 
 # One number for all outboxes of a database: two `dovecote init` at once take turns.
-_LOCK = 0x646F7665636F7465
+LOCK = 0x646F7665636F7465
 
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -64,7 +64,7 @@ class Roles:
             ("relay", self.relays),
         ]
         return "".join(
-            _fill(_GRANTS[duty], schema).replace("{role}", sql.Identifier(role).as_string())
+            fill(_GRANTS[duty], schema).replace("{role}", sql.Identifier(role).as_string())
             for duty, roles in duties
             for role in roles
         )
@@ -85,9 +85,9 @@ class Migration:
         """Return the SQL of this step, and of the row that remembers it, for `schema`."""
         remember = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, {name});"
         return (
-            _fill(self.script, schema)
+            fill(self.script, schema)
             + "\n"
-            + _fill(
+            + fill(
                 remember.replace("{version}", str(self.version)).replace(
                     "{name}", sql.Literal(self.name).as_string()
                 ),
@@ -106,11 +106,21 @@ def migrations() -> list[Migration]:
     return sorted(steps, key=lambda step: step.version)
 
 
-def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, roles: Roles = NOBODY) -> str:
-    """Return the SQL that brings `schema` from version `since` to the newest, for `roles` too."""
-    steps = [step.render(schema) for step in migrations() if step.version > since]
-    ledger = _fill(_LEDGER, schema).strip() + "\n"
-    return "\n".join([ledger, *steps, _fill(_NOTHING_FOR_PUBLIC, schema), roles.grants(schema)])
+def script(
+    schema: str = DEFAULT_SCHEMA,
+    *,
+    since: int = 0,
+    until: int | None = None,
+    roles: Roles = NOBODY,
+) -> str:
+    """Return the SQL from version `since` to `until`, or to the newest, for `roles` too."""
+    steps = [
+        step.render(schema)
+        for step in migrations()
+        if since < step.version and (until is None or step.version <= until)
+    ]
+    ledger = fill(_LEDGER, schema).strip() + "\n"
+    return "\n".join([ledger, *steps, fill(_NOTHING_FOR_PUBLIC, schema), roles.grants(schema)])
 
 
 def install(
@@ -128,7 +138,7 @@ def install(
     """
     _require_name(schema)
     with conn.transaction():
-        conn.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+        conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
         installed = version(conn, schema)
         _refuse_newer(installed, schema)
         missing = [step for step in migrations() if step.version > installed]
@@ -204,7 +214,8 @@ def _refuse_newer(installed: int, schema: str) -> None:
         raise SchemaTooNew(msg)
 
 
-def _fill(text: str, schema: str) -> str:
+def fill(text: str, schema: str) -> str:
+    """Return `text` with the quoted name of the schema in the place of `{schema}`."""
     _require_name(schema)
     return text.replace("{schema}", sql.Identifier(schema).as_string())
 

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, count
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,6 +15,7 @@ from outbox.event import Event, Headers, Limits
 
 # A record in one of these would be taken for Kafka's own, or for a relay's progress.
 _RESERVED_TOPIC = re.compile(r"__|dovecote\.(progress|markers)\.")
+_PLACEHOLDER = re.compile("%[bt]")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -23,6 +24,10 @@ class Statement(NamedTuple):
 
     query: bytes
     params: Sequence[object]
+
+    def numbered(self) -> str:
+        """Return the query with placeholders `$1`, `$2`, … as Postgres itself has them."""
+        return _numbered(self.query)
 
 
 class _Row(NamedTuple):
@@ -39,14 +44,18 @@ class _Row(NamedTuple):
     content_type: str | None
 
 
-def append(events: Sequence[Event], *, schema: str, limits: Limits) -> Statement:
+def append(
+    events: Sequence[Event], *, schema: str, limits: Limits, traceparent: str | None = None
+) -> Statement:
     """
     Return the statement that appends `events`, in their order, in one round trip.
+
+    `traceparent` is for those that have none of their own.
 
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
     """
-    headers = [_stored_headers(event) for event in events]
+    headers = [_stored_headers(event, traceparent) for event in events]
     rows = [_row(event, own, limits) for event, own in zip(events, headers, strict=True)]
     if len(rows) == 1:
         names, values = _split(headers[0])
@@ -103,11 +112,10 @@ def _identity(event: Event) -> UUID:
     return UUID(event.id)
 
 
-def _stored_headers(event: Event) -> Headers:
+def _stored_headers(event: Event, traceparent: str | None) -> Headers:
     own: Headers = event.headers  # type: ignore[assignment]  # normalised when the event was made
-    if event.traceparent is None:
-        return own
-    return ((TRACEPARENT, event.traceparent.encode()), *own)
+    trace = event.traceparent or traceparent
+    return own if trace is None else ((TRACEPARENT, trace.encode()), *own)
 
 
 def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[bytes | None]]:
@@ -133,3 +141,9 @@ def _many(schema: str) -> bytes:
         " %b::bytea[])"
     )
     return query.format(sql.Identifier(schema)).as_bytes()
+
+
+@lru_cache(maxsize=64)
+def _numbered(query: bytes) -> str:
+    numbers = count(1)
+    return _PLACEHOLDER.sub(lambda _: f"${next(numbers)}", query.decode())

@@ -1,21 +1,16 @@
 """Write events on the caller's connection, in the caller's transaction."""
 
-from typing import Any
-
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, errors
-from psycopg.pq import TransactionStatus
-
+from outbox import adapters
 from outbox import schema as _schema
-from outbox import statements
-from outbox.errors import NotAllowed, NoTransaction, SchemaMissing
+from outbox.adapters.append import Append
+from outbox.adapters.kinds import AsyncConnection, SyncConnection
 from outbox.event import Event, Limits
 
 _DEFAULT_LIMITS = Limits()
-_NOT_INSTALLED = (errors.UndefinedFunction, errors.InvalidSchemaName)
 
 
 def write(
-    conn: Connection[Any],
+    conn: SyncConnection,
     *events: Event,
     schema: str = _schema.DEFAULT_SCHEMA,
     limits: Limits = _DEFAULT_LIMITS,
@@ -23,59 +18,31 @@ def write(
     """
     Write events so that they commit, or vanish, with the caller's own rows.
 
-    One round trip, however many events; their order is kept. Never begins, commits or rolls back.
+    `conn` is a psycopg 3 connection, a SQLAlchemy session or connection, or a Django connection.
+    One statement, however many events; their order is kept. Never begins, commits or rolls back.
     Events of one key reach Kafka in the order of these calls if each writer takes the lock that
     serialises the key (the row it updates, say) *before* it calls.
 
     Raises:
+        UnsupportedConnection: `conn` is none of these, or has to be awaited; a `TypeError` too.
         NoTransaction: `conn` is in autocommit mode outside a transaction block.
         InvalidEvent: an event could never be published; none was written.
         NotAllowed: the role may not write events here.
         SchemaMissing: the outbox is not installed in this database.
     """
-    _require_transaction(conn.info.transaction_status, autocommit=conn.autocommit)
-    if not events:
-        return
-    statement = statements.append(events, schema=schema, limits=limits)
-    try:
-        # Not conn.execute: the connection may be one of other cursors, with other placeholders.
-        Cursor(conn).execute(*statement)
-    except _NOT_INSTALLED as error:
-        raise _missing(schema, conn.info.dbname) from error
-    except errors.InsufficientPrivilege as error:
-        raise _not_allowed(schema, conn.info.user, error) from error
+    adapters.write(conn, Append(events, schema, limits))
 
 
 async def write_async(
-    conn: AsyncConnection[Any],
+    conn: AsyncConnection,
     *events: Event,
     schema: str = _schema.DEFAULT_SCHEMA,
     limits: Limits = _DEFAULT_LIMITS,
 ) -> None:
-    """As `write`, on an async connection."""
-    _require_transaction(conn.info.transaction_status, autocommit=conn.autocommit)
-    if not events:
-        return
-    statement = statements.append(events, schema=schema, limits=limits)
-    try:
-        await AsyncCursor(conn).execute(*statement)
-    except _NOT_INSTALLED as error:
-        raise _missing(schema, conn.info.dbname) from error
-    except errors.InsufficientPrivilege as error:
-        raise _not_allowed(schema, conn.info.user, error) from error
+    """
+    As `write`, on a connection that has to be awaited.
 
-
-def _require_transaction(status: TransactionStatus, *, autocommit: bool) -> None:
-    if autocommit and status is TransactionStatus.IDLE:
-        msg = "connection is in autocommit mode; open `with conn.transaction():` around the write"
-        raise NoTransaction(msg)
-
-
-def _missing(schema: str, database: str) -> SchemaMissing:
-    msg = f"the outbox is not installed in schema {schema!r} of {database!r}; {_schema.ADVICE}"
-    return SchemaMissing(msg)
-
-
-def _not_allowed(schema: str, role: str, error: errors.InsufficientPrivilege) -> NotAllowed:
-    msg = f"{error.diag.message_primary}; {_schema.advice('writer', role, schema)}"
-    return NotAllowed(msg)
+    `conn` is an async connection of psycopg 3, an async session or connection of SQLAlchemy, or a
+    connection of asyncpg or of its pool.
+    """
+    await adapters.write_async(conn, Append(events, schema, limits))

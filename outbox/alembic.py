@@ -1,0 +1,56 @@
+"""The outbox in Alembic's revisions: install it, take it away, and keep autogenerate off it."""
+
+from collections.abc import Callable, Collection, Mapping
+from typing import TypeAlias
+
+from alembic import op
+from sqlalchemy import text
+
+from outbox import steps
+from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles
+
+IncludeName: TypeAlias = Callable[[str | None, str, Mapping[str, str | None]], bool]
+"""What Alembic asks before autogenerate looks at something: name, kind, names of its parents."""
+
+
+def install(version: int, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY) -> None:
+    """
+    Bring the outbox to `version`, in `upgrade()`: nothing is done where it is there already.
+
+    `roles` are granted what they need, with the newest version. A revision names its version, so
+    that it stays what it was when Dovecote is upgraded. Works online with any driver, and with
+    `--sql`.
+
+    Raises:
+        BadSettings: this Dovecote knows no such version.
+    """
+    _execute(steps.install(version, schema, roles=roles))
+
+
+def uninstall(schema: str = DEFAULT_SCHEMA) -> None:
+    """Take the outbox away, in `downgrade()`; Postgres refuses while there are events in it."""
+    _execute(steps.uninstall(schema))
+
+
+def leave_alone(
+    schemas: Collection[str] = (DEFAULT_SCHEMA,), *, and_ask: IncludeName | None = None
+) -> IncludeName:
+    """
+    Return an `include_name` for `context.configure`, which hides the outbox from autogenerate.
+
+    Without it, and with `include_schemas=True`, autogenerate takes the outbox's tables for tables
+    that are to be dropped. Of everything else `and_ask` decides.
+    """
+
+    def include_name(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
+        ours = name if kind == "schema" else parents.get("schema_name")
+        if ours in schemas:
+            return False
+        return and_ask is None or and_ask(name, kind, parents)
+
+    return include_name
+
+
+def _execute(statement: str) -> None:
+    # A colon would begin a parameter.
+    op.execute(text(statement.replace(":", r"\:")))

@@ -1,0 +1,83 @@
+"""The operation of this app's migrations: bring the outbox's schema to a version."""
+
+from django.conf import settings
+from django.db import NotSupportedError, router
+from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations.exceptions import IrreversibleError
+from django.db.migrations.operations.base import Operation
+from django.db.migrations.state import ProjectState
+
+from outbox import steps
+from outbox.schema import DEFAULT_SCHEMA, NOBODY
+
+
+class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
+    """
+    Bring the outbox to `version`: what is missing is applied, what `dovecote init` did is kept.
+
+    The schema is `settings.OUTBOX_SCHEMA`, or `outbox`; `settings.OUTBOX_ROLES` are granted what
+    they need, with the newest version. Taking it away again is refused while events are in it.
+    """
+
+    reduces_to_sql = True
+    reversible = True
+
+    def __init__(self, version: int) -> None:
+        self.version = version
+
+    def state_forwards(self, app_label: str, state: ProjectState) -> None:
+        """Leave the project's models as they are: the outbox has none."""
+
+    def database_forwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,  # noqa: ARG002  # Django's signature
+        to_state: ProjectState,  # noqa: ARG002  # Django's signature
+    ) -> None:
+        if self._is_for(app_label, schema_editor):
+            roles = getattr(settings, "OUTBOX_ROLES", NOBODY)
+            sql = steps.install(self.version, _schema(), roles=roles)
+            schema_editor.execute(sql, params=None)
+
+    def database_backwards(
+        self,
+        app_label: str,
+        schema_editor: BaseDatabaseSchemaEditor,
+        from_state: ProjectState,  # noqa: ARG002  # Django's signature
+        to_state: ProjectState,  # noqa: ARG002  # Django's signature
+    ) -> None:
+        if not self._is_for(app_label, schema_editor):
+            return
+        if self.version > 1:
+            msg = (
+                f"version {self.version} of the outbox has no way back to {self.version - 1}; to "
+                f"take the whole outbox away: `migrate --fake {app_label} 0001`, then "
+                f"`migrate {app_label} zero`"
+            )
+            raise IrreversibleError(msg)
+        schema_editor.execute(steps.uninstall(_schema()), params=None)
+
+    def describe(self) -> str:
+        return f"Bring the outbox's schema to version {self.version}"
+
+    @property
+    def migration_name_fragment(self) -> str:
+        return f"outbox_{self.version}"
+
+    @staticmethod
+    def _is_for(app_label: str, schema_editor: BaseDatabaseSchemaEditor) -> bool:
+        conn = schema_editor.connection
+        if not router.allow_migrate(conn.alias, app_label):
+            return False
+        if conn.vendor != "postgresql":
+            msg = (
+                f"the outbox needs PostgreSQL, and database {conn.alias!r} is {conn.vendor}; keep "
+                f"app {app_label!r} away from it with a database router's allow_migrate"
+            )
+            raise NotSupportedError(msg)
+        return True
+
+
+def _schema() -> str:
+    return getattr(settings, "OUTBOX_SCHEMA", DEFAULT_SCHEMA)

@@ -1,0 +1,15 @@
+"""The trace that is current in the service, if OpenTelemetry is in use there."""
+
+import sys
+
+
+def current_traceparent() -> str | None:
+    """Return the W3C `traceparent` of the current span; None where there is none."""
+    # Not imported: where nobody has loaded the API, there is no current span.
+    trace = sys.modules.get("opentelemetry.trace")
+    if trace is None:
+        return None
+    context = trace.get_current_span().get_span_context()
+    if not context.is_valid:
+        return None
+    return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags & 0xFF:02x}"

@@ -1,0 +1,357 @@
+"""Django's and Alembic's migrations install the outbox that `dovecote init` installs."""
+
+import asyncio
+import io
+import threading
+from collections.abc import Iterator
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+import sqlalchemy
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.config import Config
+from alembic.migration import MigrationContext
+from alembic.operations import Operations
+from django.core.management import call_command
+from django.db import NotSupportedError, connections
+from django.db.migrations.exceptions import IrreversibleError
+from django.test.utils import override_settings
+from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.pool import NullPool
+
+from devstack import Stack
+from outbox import Event, alembic, schema, write
+from outbox.django.operations import InstallOutbox
+from outbox.errors import BadSettings
+from outbox.schema import Roles
+from outbox.steps import install, uninstall
+from tests.fix_django import django_database
+from tests.waiting import until
+from tests.writers import url
+
+EVENT = Event(topic="orders", type="OrderPlaced", source="/shop")
+NEWEST = schema.migrations()[-1].version
+
+
+def installed(dsn: str, name: str = "outbox") -> int:
+    with psycopg.connect(dsn) as conn:
+        return schema.version(conn, name)
+
+
+def put(dsn: str, name: str = "outbox") -> None:
+    """Write an event, which takes an outbox that works."""
+    with psycopg.connect(dsn) as conn:
+        write(conn, EVENT, schema=name)
+
+
+def shape(dsn: str, name: str) -> list[Any]:
+    """Return what the catalogs say of a schema, in words that do not hold its name."""
+    query = """
+        SELECT 'column', table_name::text, column_name::text, data_type::text, column_default::text
+          FROM information_schema.columns WHERE table_schema = %(name)s
+        UNION ALL
+        SELECT 'function', proname, pg_get_function_arguments(p.oid), prosrc, proconfig::text
+          FROM pg_proc AS p WHERE pronamespace = to_regnamespace(%(name)s)
+        UNION ALL
+        SELECT 'index', indexname, indexdef, '', '' FROM pg_indexes WHERE schemaname = %(name)s
+    """
+    with psycopg.connect(dsn) as conn:
+        rows = conn.execute(query, {"name": name}).fetchall()
+    return sorted([str(cell).replace(name, "?") for cell in row] for row in rows)
+
+
+def migrations(dsn: str, name: str = "outbox") -> list[tuple[int, str]]:
+    with psycopg.connect(dsn) as conn:
+        return conn.execute(
+            f"SELECT version, name FROM {name}.migrations ORDER BY version".encode()  # noqa: S608  # our own
+        ).fetchall()
+
+
+@pytest.fixture
+def django(database: str) -> Iterator[str]:
+    """A Django project whose database is this test's own."""
+    with django_database(database):
+        yield database
+
+
+def migrate(*arguments: str) -> str:
+    said = io.StringIO()
+    call_command("migrate", *arguments, verbosity=1, stdout=said)
+    return said.getvalue()
+
+
+def test_one_statement_installs_what_init_installs(database: str) -> None:
+    with psycopg.connect(database) as conn:
+        schema.install(conn, "by_init")
+        conn.execute(install(NEWEST, "by_step").encode())
+        conn.execute(install(NEWEST, "by_step").encode())
+    assert shape(database, "by_step") == shape(database, "by_init")
+    assert migrations(database, "by_step") == migrations(database, "by_init")
+    put(database, "by_step")
+
+
+def test_two_installations_at_once_take_turns(database: str) -> None:
+    waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
+    failed: list[Exception] = []
+
+    def second() -> None:
+        try:
+            with psycopg.connect(database) as conn:
+                conn.execute(install(NEWEST).encode())
+        except psycopg.Error as error:
+            failed.append(error)
+
+    with psycopg.connect(database) as first, psycopg.connect(database, autocommit=True) as other:
+        first.execute(install(NEWEST).encode())
+        thread = threading.Thread(target=second)
+        thread.start()
+        until(lambda: other.execute(waits).fetchone() == (1,), within=10, what="it waits")
+        first.commit()
+    thread.join(10)
+    assert not failed
+    assert installed(database) == NEWEST
+
+
+def test_an_unknown_version_and_an_impossible_name_are_refused() -> None:
+    with pytest.raises(BadSettings, match=r"no version 99 of the outbox's schema; there are \[1"):
+        install(99)
+    with pytest.raises(BadSettings, match="a name with a quote in it"):
+        uninstall("o'clock")
+
+
+def test_every_step_of_the_schema_has_a_migration_of_django() -> None:
+    folder = Path(alembic.__file__).parent / "django/migrations"
+    files = sorted(path.name for path in folder.glob("0*.py"))
+    assert files == [f"{step.version:04d}_{step.name}.py" for step in schema.migrations()]
+    for step, file in zip(schema.migrations(), files, strict=True):
+        assert f"[InstallOutbox({step.version})]" in (folder / file).read_text()
+
+
+def test_djangos_migrate_installs_the_outbox_and_takes_it_away(django: str) -> None:
+    assert "Applying outbox.0001_events... OK" in migrate()
+    assert installed(django) == NEWEST
+    put(django)
+    assert "No migrations to apply" in migrate()
+    call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+    with psycopg.connect(django) as conn:
+        conn.execute("TRUNCATE outbox.events")
+    with pytest.raises(IrreversibleError, match=f"has no way back to {NEWEST - 1}"):
+        migrate("outbox", "zero")
+    migrate("--fake", "outbox", "0001")
+    migrate("outbox", "zero")
+    assert installed(django) == 0
+
+
+def test_roles_are_granted_what_they_need_by_either_tool(django: str, stack: Stack) -> None:
+    role = f"shop_{uuid4().hex[:12]}"
+    roles = Roles(writers=[role])
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role}".encode())
+        with psycopg.connect(django) as conn:
+            conn.execute(install(NEWEST, "shop", roles=roles).encode())
+            conn.execute(install(NEWEST, "shop", roles=roles).encode())
+        with override_settings(OUTBOX_ROLES=roles):
+            migrate()
+        with psycopg.connect(django) as conn:
+            conn.execute(f"SET ROLE {role}".encode())
+            write(conn, EVENT)
+            write(conn, EVENT, schema="shop")
+            conn.rollback()
+            conn.execute("DROP SCHEMA outbox, shop CASCADE")
+        admin.execute(f"DROP ROLE {role}".encode())
+
+
+def test_django_keeps_what_init_has_installed(django: str) -> None:
+    with psycopg.connect(django) as conn:
+        schema.install(conn)
+    put(django)
+    migrate()
+    with psycopg.connect(django) as conn:
+        assert conn.execute("SELECT count(*) FROM outbox.events").fetchone() == (1,)
+
+
+def test_django_takes_no_outbox_away_that_has_events(django: str) -> None:
+    migrate("outbox", "0001")
+    put(django)
+    with pytest.raises(Exception, match="may not be published yet"):
+        migrate("outbox", "zero")
+    assert installed(django) == 1
+
+
+def test_djangos_settings_name_the_schema(django: str) -> None:
+    with override_settings(OUTBOX_SCHEMA="shop_outbox"):
+        migrate()
+    assert installed(django, "shop_outbox") == NEWEST
+    assert installed(django) == 0
+
+
+def test_django_prints_the_sql_that_it_would_run(django: str) -> None:
+    printed = io.StringIO()
+    call_command("sqlmigrate", "outbox", "0001", stdout=printed, no_color=True)
+    assert installed(django) == 0
+    with psycopg.connect(django, autocommit=True) as conn:
+        conn.execute(printed.getvalue().encode())
+    assert installed(django) == 1
+    put(django)
+
+
+class Nowhere:
+    """A router that keeps the outbox away from every database."""
+
+    def allow_migrate(self, _db: str, app_label: str, **_hints: Any) -> bool | None:
+        return False if app_label == "outbox" else None
+
+
+def test_djangos_routers_are_asked(django: str) -> None:
+    with override_settings(DATABASE_ROUTERS=[Nowhere()]):
+        migrate()
+    assert installed(django) == 0
+
+
+def test_django_on_another_database_is_told_of_routers() -> None:
+    with (
+        django_database("dbname=:memory:", engine="sqlite3"),
+        connections["default"].schema_editor() as editor,
+        pytest.raises(NotSupportedError, match=r"'default' is sqlite; .* allow_migrate"),
+    ):
+        InstallOutbox(1).database_forwards("outbox", editor, None, None)
+
+
+def test_a_later_step_has_no_way_back_in_django(django: str) -> None:
+    assert django
+    with (
+        connections["default"].schema_editor() as editor,
+        pytest.raises(IrreversibleError, match="`migrate --fake outbox 0001`, then"),
+    ):
+        InstallOutbox(2).database_backwards("outbox", editor, None, None)
+
+
+ENV = """
+from alembic import context
+from outbox.alembic import leave_alone
+from sqlalchemy import MetaData, create_engine
+from sqlalchemy.pool import NullPool
+
+url = context.config.get_main_option("sqlalchemy.url")
+options = {"target_metadata": MetaData(), "include_schemas": True}
+options["include_name"] = leave_alone(["shop"])
+if context.is_offline_mode():
+    context.configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"}, **options)
+    with context.begin_transaction():
+        context.run_migrations()
+else:
+    with create_engine(url, poolclass=NullPool).connect() as connection:
+        context.configure(connection=connection, **options)
+        with context.begin_transaction():
+            context.run_migrations()
+"""
+REVISION = f"""
+from outbox import alembic
+
+revision, down_revision = "0042", None
+
+
+def upgrade() -> None:
+    alembic.install({NEWEST}, "shop")
+
+
+def downgrade() -> None:
+    alembic.uninstall("shop")
+"""
+TEMPLATE = """revision = ${repr(up_revision)}
+down_revision = ${repr(down_revision)}
+def upgrade():
+    ${upgrades if upgrades else "pass"}
+def downgrade():
+    ${downgrades if downgrades else "pass"}
+"""
+
+
+@pytest.fixture
+def project(database: str, tmp_path: Path) -> Config:
+    """An Alembic project with one revision, on this test's own database."""
+    (tmp_path / "versions").mkdir()
+    (tmp_path / "env.py").write_text(ENV)
+    (tmp_path / "script.py.mako").write_text(TEMPLATE)
+    (tmp_path / "versions/0042_outbox.py").write_text(REVISION)
+    config = Config()
+    config.set_main_option("script_location", str(tmp_path))
+    config.set_main_option("path_separator", "os")
+    address = url(database, "psycopg").render_as_string(hide_password=False)
+    config.set_main_option("sqlalchemy.url", address.replace("%", "%%"))
+    return config
+
+
+def test_an_alembic_revision_installs_the_outbox_and_takes_it_away(
+    project: Config, database: str
+) -> None:
+    command.upgrade(project, "head")
+    assert installed(database, "shop") == NEWEST
+    with psycopg.connect(database) as conn:
+        schema.install(conn, "by_init")
+    assert shape(database, "shop") == shape(database, "by_init")
+    put(database, "shop")
+    with pytest.raises(sqlalchemy.exc.DBAPIError, match="may not be published yet"):
+        command.downgrade(project, "base")
+    with psycopg.connect(database) as conn:
+        conn.execute("TRUNCATE shop.events")
+    command.downgrade(project, "base")
+    assert installed(database, "shop") == 0
+
+
+def test_alembic_prints_the_sql_that_it_would_run(project: Config, database: str) -> None:
+    printed = io.StringIO()
+    project.output_buffer = printed
+    with redirect_stdout(printed):
+        command.upgrade(project, "head", sql=True)
+    assert installed(database, "shop") == 0
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(printed.getvalue().encode())
+    put(database, "shop")
+
+
+def test_autogenerate_leaves_the_outbox_alone(project: Config, tmp_path: Path) -> None:
+    command.upgrade(project, "head")
+    command.check(project)
+    made = command.revision(project, "next", autogenerate=True, rev_id="0043")
+    assert made is not None
+    assert "drop" not in next((tmp_path / "versions").glob("0043*")).read_text()
+
+
+# The type of a column of the outbox, which SQLAlchemy reflects here and nowhere else.
+@pytest.mark.filterwarnings("ignore:Did not recognize type 'xid8':sqlalchemy.exc.SAWarning")
+def test_autogenerate_would_drop_the_outbox_if_it_were_not_told(database: str) -> None:
+    with psycopg.connect(database) as conn:
+        schema.install(conn)
+    engine = sqlalchemy.create_engine(url(database, "psycopg"), poolclass=NullPool)
+
+    def found(include_name: alembic.IncludeName | None) -> list[str]:
+        options = {"include_schemas": True, "include_name": include_name}
+        with engine.connect() as conn:
+            context = MigrationContext.configure(conn, opts=options)
+            differences = compare_metadata(context, sqlalchemy.MetaData())
+        return [difference[0] for difference in differences]
+
+    assert "remove_table" in found(None)
+    assert found(alembic.leave_alone()) == []
+    assert "remove_table" in found(alembic.leave_alone(["other"]))
+    assert found(alembic.leave_alone([], and_ask=lambda name, *_: name is None)) == []
+
+
+def test_alembic_over_asyncpg_installs_the_outbox_too(database: str) -> None:
+    def upgrade(conn: sqlalchemy.Connection) -> None:
+        with Operations.context(MigrationContext.configure(conn)):
+            alembic.install(version=NEWEST)
+
+    async def run() -> None:
+        engine = create_async_engine(url(database, "asyncpg"), poolclass=NullPool)
+        async with engine.begin() as conn:
+            await conn.run_sync(upgrade)
+
+    asyncio.run(run())
+    put(database)
