@@ -84,7 +84,7 @@ class Event:
     """More Kafka headers, in order; a name may repeat. `ce_*` belongs to the envelope."""
 
     traceparent: str | None = None
-    """W3C trace context of the cause."""
+    """W3C trace context of the cause; None: that of the span that is current at the write."""
 
     def __post_init__(self) -> None:
         """Normalise what has several spellings, then refuse what could never be published."""

@@ -29,6 +29,7 @@ from relay.publisher import (
 )
 from relay.reader import Reader
 from relay.settings import RelaySettings
+from relay.tracing import publishing
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -190,7 +191,7 @@ class Relay:
     def _publish(self, publisher: Publisher, batch: Batch, origin: Origin) -> None:
         progress = at(self._settings.name, origin, batch.cursor)
         if batch.rows:
-            with self._metrics.publish_seconds.time():
+            with self._metrics.publish_seconds.time(), publishing(progress.name, batch.rows):
                 publisher.publish(batch.rows, progress)
             self._metrics.published(batch.rows)
             self._metrics.batches.inc()

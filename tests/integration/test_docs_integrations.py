@@ -9,6 +9,7 @@ import sqlalchemy
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
 from django.conf import settings
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sqlalchemy.pool import NullPool
 
 from outbox import schema
@@ -99,6 +100,18 @@ def test_the_hook_of_alembic_is_one_that_its_context_takes(
     run("alembic-env", connection=None, target_metadata=None)
     assert given["include_name"]("outbox", "schema", {}) is False
     assert given["include_name"]("shop", "schema", {}) is True
+
+
+def test_the_example_of_opentelemetry_hands_the_trace_on(
+    shop: str, spans: InMemorySpanExporter
+) -> None:
+    with psycopg.connect(shop) as conn:
+        run("otel", conn=conn)
+    (span,) = spans.get_finished_spans()
+    assert span.context is not None
+    with psycopg.connect(shop) as conn:
+        stored = conn.execute("SELECT header_values FROM outbox.events").fetchall()
+    assert f"{span.context.trace_id:032x}-{span.context.span_id:016x}" in stored[0][0][0].decode()
 
 
 def test_every_extra_of_the_table_is_there() -> None:

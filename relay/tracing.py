@@ -1,0 +1,69 @@
+"""A span for each batch that is published, where OpenTelemetry is installed."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+
+from outbox.envelope import TRACEPARENT
+from relay.capture.table import Row
+
+try:
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+except ImportError:
+    _INSTALLED = False
+else:
+    _INSTALLED = True
+
+# As many as the SDK keeps unless it is told otherwise.
+_MOST_LINKS = 128
+_HEADER_NAMES, _HEADER_VALUES = 10, 11
+
+
+def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[object]:
+    """
+    Return a span around the publishing of `rows`, linked to the traces that their events are of.
+
+    At most 128 links, each to another trace. The span fails with what is raised in it.
+    """
+    if not (_INSTALLED and rows):
+        return nullcontext()
+    tracer = trace.get_tracer("dovecote.relay")
+    return tracer.start_as_current_span(
+        f"publish {outbox}",
+        kind=trace.SpanKind.PRODUCER,
+        attributes={
+            "messaging.system": "kafka",
+            "messaging.operation.type": "send",
+            "messaging.operation.name": "publish",
+            "messaging.batch.message_count": len(rows),
+            "dovecote.outbox": outbox,
+        },
+        links=_links(rows),
+    )
+
+
+def _links(rows: Sequence[Row]) -> list["trace.Link"]:
+    # Nobody records: then nobody has to look at every row.
+    if isinstance(
+        trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
+    ):
+        return []
+    propagator = TraceContextTextMapPropagator()
+    links: dict[int, trace.Link] = {}
+    for traceparent in _traceparents(rows):
+        context = trace.get_current_span(
+            propagator.extract({TRACEPARENT: traceparent})
+        ).get_span_context()
+        if context.is_valid:
+            links.setdefault(context.trace_id, trace.Link(context))
+        if len(links) == _MOST_LINKS:
+            break
+    return list(links.values())
+
+
+def _traceparents(rows: Sequence[Row]) -> Iterator[str]:
+    for row in rows:
+        names = row[_HEADER_NAMES]
+        # The outbox stores it as the first of the headers.
+        if names and names[0] == TRACEPARENT:
+            yield row[_HEADER_VALUES][0].decode("ascii", "replace")
