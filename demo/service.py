@@ -1,7 +1,8 @@
 """
 The flight-operations service: its tables, and a writer that keeps them.
 
-Run as a program it is one writer: `python -m demo.service --dsn … --writer 0 --writers 4`.
+Run as a program it is one writer: `python -m demo.service --dsn … --writer 0 --writers 4`; the
+connection string may also be `DOVECOTE_DSN`.
 """
 
 import argparse
@@ -20,10 +21,10 @@ from demo.story import Step, Transaction, transactions
 _NICE = 5
 
 TABLES = """
-CREATE SCHEMA flight_ops;
+CREATE SCHEMA IF NOT EXISTS flight_ops;
 
 -- What the service is about.
-CREATE TABLE flight_ops.flight (
+CREATE TABLE IF NOT EXISTS flight_ops.flight (
     flight          text PRIMARY KEY,
     carrier         text NOT NULL,
     origin          text NOT NULL,
@@ -37,7 +38,7 @@ CREATE TABLE flight_ops.flight (
 );
 
 -- One row for each event that the service wrote: what the check believes was committed.
-CREATE TABLE flight_ops.event_log (
+CREATE TABLE IF NOT EXISTS flight_ops.event_log (
     "row"    text PRIMARY KEY,
     event_id uuid NOT NULL,
     type     text NOT NULL,
@@ -162,7 +163,9 @@ def _event(step: Step, topic: str, row: str, number: int) -> outbox.Event:
 def main() -> None:
     """Be one writer; print how many transactions ended how, as JSON."""
     parser = argparse.ArgumentParser(prog="python -m demo.service", description=main.__doc__)
-    parser.add_argument("--dsn", required=True)
+    dsn = os.environ.get("DOVECOTE_DSN")
+    parser.add_argument("--dsn", required=dsn is None, default=dsn)
+    parser.add_argument("--install", action="store_true", help="create its tables first")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--flights", type=int, required=True)
     parser.add_argument("--writer", type=int, required=True)
@@ -172,6 +175,9 @@ def main() -> None:
     os.nice(_NICE)
     plan = transactions(flights(given.flights), writer=given.writer, writers=given.writers)
     with psycopg.connect(given.dsn) as conn:
+        if given.install:
+            install(conn)
+            conn.commit()
         done = write_all(conn, plan, topic=given.topic, writer=given.writer)
     sys.stdout.write(f"{json.dumps(done)}\n")
 

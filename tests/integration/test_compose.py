@@ -1,0 +1,116 @@
+"""`compose/`: containers of Postgres, Kafka, two relays and the demo's service, as documented."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.waiting import until
+
+FILE = Path(__file__).parents[2] / "compose" / "compose.yaml"
+IMAGES = ("postgres:17", "apache/kafka:4.2.0", "python:3.11-slim")
+FLIGHTS = 500
+
+
+def said(*command: str, within: float = 60.0) -> str:
+    """Return what a command prints; fail with all it said when it fails."""
+    done = subprocess.run(command, capture_output=True, text=True, timeout=within, check=False)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def succeeds(*command: str) -> bool:
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def missing() -> str | None:
+    """Return what is not there to run containers; nothing is pulled for a test."""
+    if shutil.which("docker") is None or shutil.which("docker-compose") is None:
+        return "no docker or no docker-compose"
+    if not succeeds("docker", "info"):
+        return "no Docker engine answers"
+    lacking = [image for image in IMAGES if not succeeds("docker", "image", "inspect", image)]
+    return f"there is no image {', '.join(lacking)}" if lacking else None
+
+
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
+
+
+class Project:
+    """One run of the compose file, under a name of its own."""
+
+    def __init__(self) -> None:
+        self.name = f"dovecote-{uuid4().hex[:8]}"
+
+    def compose(self, *arguments: str, within: float = 60.0) -> str:
+        return said("docker-compose", "-p", self.name, "-f", str(FILE), *arguments, within=within)
+
+    def container(self, service: str) -> str:
+        return self.compose("ps", "-q", service).strip()
+
+    def health(self, service: str) -> str:
+        return said(
+            "docker", "inspect", "--format", "{{.State.Health.Status}}", self.container(service)
+        ).strip()
+
+    def committed(self) -> int:
+        """Return how many events the service has committed, by its own table."""
+        query = "SELECT count(*) FROM flight_ops.event_log"
+        command = ("psql", "-U", "postgres", "-tAc", query)
+        return int(said("docker", "exec", self.container("postgres"), *command))
+
+    def published(self) -> list[str]:
+        """Return the ids of all records that a `read_committed` consumer sees."""
+        lines = said(
+            "docker",
+            "exec",
+            self.container("kafka"),
+            "/opt/kafka/bin/kafka-console-consumer.sh",
+            *("--bootstrap-server", "localhost:9092", "--topic", "flights", "--from-beginning"),
+            *("--isolation-level", "read_committed", "--timeout-ms", "8000"),
+            *("--formatter-property", "print.value=true"),
+        ).splitlines()
+        return [line for line in lines if line.startswith("{")]
+
+
+@pytest.fixture
+def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+    if (reason := missing()) is not None:
+        pytest.skip(reason)
+    monkeypatch.setenv("DOVECOTE_FLIGHTS", str(FLIGHTS))
+    monkeypatch.setenv("DOVECOTE_BUILD_NETWORK", os.environ.get("DOVECOTE_BUILD_NETWORK", "host"))
+    project = Project()
+    try:
+        project.compose("build", within=400)
+        project.compose("up", "-d", within=200)
+        yield project
+    finally:
+        project.compose("down", "--volumes", within=120)
+
+
+def test_everything_gets_healthy_and_a_killed_relay_is_replaced_with_nothing_lost(
+    project: Project,
+) -> None:
+    for service in ("postgres", "kafka", "relay", "standby"):
+        until(
+            lambda service=service: project.health(service) == "healthy",  # type: ignore[misc]  # bound early
+            within=120,
+            what=f"{service} healthy",
+        )
+    said("docker", "kill", project.container("relay"))
+    service = project.container("service")
+    assert said("docker", "wait", service, within=120).strip() == "0"
+    wanted = project.committed()
+    assert wanted > FLIGHTS
+    found: list[str] = []
+
+    def arrived() -> bool:
+        found[:] = project.published()
+        return len(found) >= wanted
+
+    until(arrived, within=120, what=f"{wanted} records")
+    assert len(found) == len(set(found)) == wanted
