@@ -8,6 +8,8 @@ import pytest
 import sqlalchemy
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from django.conf import settings
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from sqlalchemy.pool import NullPool
@@ -112,6 +114,19 @@ def test_the_example_of_opentelemetry_hands_the_trace_on(
     with psycopg.connect(shop) as conn:
         stored = conn.execute("SELECT header_values FROM outbox.events").fetchall()
     assert f"{span.context.trace_id:032x}-{span.context.span_id:016x}" in stored[0][0][0].decode()
+
+
+def test_the_example_of_a_schema_registry_writes_what_its_deserialiser_reads(shop: str) -> None:
+    with psycopg.connect(shop) as conn:
+        names = run("schema-registry", conn=conn, registry_url="mock://shop")
+    with psycopg.connect(shop) as conn:
+        query = "SELECT topic, key, value, content_type FROM outbox.events"
+        (topic, key, value, media_type) = conn.execute(query).fetchall()[0]
+        assert conn.execute("SELECT state FROM orders").fetchall() == [("placed",)]
+    assert (topic, key, media_type) == ("orders", b"order-42", "application/vnd.confluent.avro")
+    deserializer = AvroDeserializer(names["registry"])
+    read = deserializer(value, SerializationContext(topic, MessageField.VALUE))
+    assert read == {"order": 42}
 
 
 def test_every_extra_of_the_table_is_there() -> None:

@@ -1,0 +1,76 @@
+"""Events whose values a schema registry describes: serialise them before they are written."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from importlib import import_module
+from inspect import iscoroutine
+from typing import Any, TypeAlias
+
+from outbox.event import Event
+
+Serializer: TypeAlias = Callable[[Any, Any], bytes | None]
+"""`AvroSerializer`, `JSONSerializer` or `ProtobufSerializer` of confluent_kafka."""
+
+AsyncSerializer: TypeAlias = Callable[[Any, Any], Awaitable[bytes | None]]
+"""Their async forms."""
+
+_FORMATS = {"AvroSerializer": "avro", "JSONSerializer": "json", "ProtobufSerializer": "protobuf"}
+
+
+def serialized(event: Event, serializer: Serializer) -> Event:
+    """
+    Return `event` with its value as the bytes that `serializer` makes of it, and the same id.
+
+    A tombstone stays one. The content type, unless the event has one, says how the value is
+    framed: `application/vnd.confluent.avro` with the id of the schema in front, as it is by
+    default, `application/avro` with the schema in a header, which the event then has.
+
+    Asks the registry, the first time that it sees a schema: call it before rows are locked.
+
+    Raises:
+        TypeError: `serializer` has to be awaited.
+    """
+    if event.value is None:
+        return event
+    context = _context(event)
+    value = serializer(event.value, context)
+    if iscoroutine(value):
+        value.close()
+        msg = f"{type(serializer).__name__} has to be awaited: `await serialized_async(event, …)`"
+        raise TypeError(msg)
+    return _with(event, value, context.headers, serializer)
+
+
+async def serialized_async(event: Event, serializer: AsyncSerializer) -> Event:
+    """As `serialized`, with a serialiser that has to be awaited."""
+    if event.value is None:
+        return event
+    context = _context(event)
+    value = await serializer(event.value, context)
+    return _with(event, value, context.headers, serializer)
+
+
+def _context(event: Event) -> Any:  # noqa: ANN401  # the client's own class, which is not imported
+    # By name: who has a serialiser has the client, and nobody else has to load it.
+    library = import_module("confluent_kafka.serialization")
+    field = library.MessageField.VALUE
+    return library.SerializationContext(event.topic, field, list(event.headers))
+
+
+def _with(
+    event: Event,
+    value: bytes | None,
+    headers: list[tuple[str, bytes | None]],
+    serializer: object,
+) -> Event:
+    media_type = event.content_type
+    if media_type is None and (kind := _format(serializer)):
+        # A serialiser that adds a header has put the schema there, and left the value as it is.
+        bare = len(headers) > len(list(event.headers))
+        media_type = f"application/{kind}" if bare else f"application/vnd.confluent.{kind}"
+    return replace(event, value=value, headers=headers, content_type=media_type)
+
+
+def _format(serializer: object) -> str | None:
+    names = [kind.__name__.removeprefix("Async") for kind in type(serializer).__mro__]
+    return next((_FORMATS[name] for name in names if name in _FORMATS), None)
