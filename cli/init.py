@@ -1,14 +1,23 @@
 """`dovecote init`: install or upgrade the outbox in a database, or print the SQL that does."""
 
+from enum import StrEnum
 from typing import Annotated
 
 import psycopg
 import typer
 from psycopg.conninfo import conninfo_to_dict
 
+from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings, DovecoteError
 from outbox.settings import without_secrets
+
+
+class CaptureMode(StrEnum):
+    """Where writers write events."""
+
+    TABLE = "table"
+    WAL = "wal"
 
 
 def init(
@@ -36,6 +45,17 @@ def init(
         list[str] | None,
         typer.Option(help="let this role run `dovecote relay`, and no more (can be repeated)"),
     ] = None,
+    capture: Annotated[
+        CaptureMode | None,
+        typer.Option(help="where events are written: a table, or the write-ahead log alone"),
+    ] = None,
+    accept_gap: Annotated[
+        bool,
+        typer.Option(
+            "--accept-gap",
+            help="with --capture wal: make the slot anew, without the events it had not sent",
+        ),
+    ] = False,
 ) -> None:
     """
     Install the outbox, or upgrade it to this version; a second run changes nothing.
@@ -44,8 +64,11 @@ def init(
 
     With roles: dovecote init --writer-role shop --relay-role shop_relay
 
+    Without a table: dovecote init --capture wal
+
     For another migration tool: dovecote init --print-sql > 0042_outbox.sql
     """
+    _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap)
     roles = outbox_schema.Roles(writer_role or [], relay_role or [])
     if print_sql:
         typer.echo(outbox_schema.script(schema, since=since, roles=roles), nl=False)
@@ -72,3 +95,27 @@ def init(
         for name in names:
             typer.echo(f"granted {name} what a {duty} needs")
     typer.echo(f"the outbox is up to date in {place}")
+    if capture is not None:
+        _switch(dsn, schema, capture, accept_gap=accept_gap)
+        with psycopg.connect(dsn) as conn:
+            # Reading the log takes a right more.
+            outbox_schema.install(conn, schema, roles=roles)
+
+
+def _require_sense(capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool) -> None:
+    if accept_gap and capture is not CaptureMode.WAL:
+        msg = "--accept-gap goes with --capture wal"
+        raise BadSettings(msg)
+    if print_sql and capture is not None:
+        msg = "--capture needs the server: run it after what --print-sql shows"
+        raise BadSettings(msg)
+
+
+def _switch(dsn: str, schema: str, capture: CaptureMode, *, accept_gap: bool) -> None:
+    """Have writers write where `capture` says, and say so."""
+    if capture is CaptureMode.WAL:
+        slot = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap)
+        typer.echo(f"events are written to the write-ahead log, which slot {slot} holds back")
+    else:
+        outbox_capture.use_table(dsn, schema)
+        typer.echo("events are written to the table")

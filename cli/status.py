@@ -30,6 +30,9 @@ def status(
     else:
         typer.echo(f"outbox   {found.name}")
         typer.echo(f"active   {found.active or 'no relay'}")
-        typer.echo(f"lag      {found.lag_rows} events, {found.lag_seconds:.1f} s")
+        if found.lag_bytes is not None:
+            typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
+        else:
+            typer.echo(f"lag      {found.lag_rows} events, {found.lag_seconds:.1f} s")
         typer.echo(f"progress {found.since}")
     raise typer.Exit(0 if found.active else 1)

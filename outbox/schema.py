@@ -46,6 +46,15 @@ GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many TO {role};
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims TO {role};
 GRANT INSERT ON {schema}.claims TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.writes_to_wal TO {role};
+DO $capture$
+BEGIN
+    -- Who knows the prefix can forge events: only where it is needed.
+    IF {schema}.writes_to_wal() THEN
+        GRANT SELECT ON {schema}.capture TO {role};
+    END IF;
+END
+$capture$;
 """,
 }
 

@@ -13,14 +13,18 @@ from contextlib import AbstractContextManager, closing
 
 import psycopg
 
-from relay.capture.table import Batch, TableCapture, waiting
+from relay.ahead import Ahead
+from relay.capture.batch import Batch, Capture
+from relay.capture.table import TableCapture
+from relay.capture.wal import Timing, WalCapture
 from relay.claims import Claim, claims
 from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
+from relay.guardian import BudgetSpent, Guardian
 from relay.health import Health
 from relay.lease import Lease, lock_key, try_acquire
 from relay.metrics import Metrics
 from relay.postgres import first_line, not_allowed
-from relay.progress import Origin, Progress, at, refusal, start
+from relay.progress import Origin, Place, Progress, at, refusal
 from relay.progress_topic import ProgressTopic
 from relay.publisher import (
     IdempotentPublisher,
@@ -54,6 +58,7 @@ class Relay:
         self._topic = ProgressTopic(
             settings.progress_topic, settings.kafka, timeout=min(timeout, _ANSWER)
         )
+        self._guardian = Guardian(settings, metrics)
         self._progress: Progress | None = None
         self._most_rows = settings.batch_rows
         self._to_come = False
@@ -99,6 +104,7 @@ class Relay:
         try:
             while not stop.is_set():
                 try:
+                    self._guardian.require()
                     self._stream(lease, stop)
                 except Outage as error:
                     self._failed(error, stop)
@@ -107,6 +113,8 @@ class Relay:
                     # for it repeats nothing else.
                     self._most_rows, self._to_come = max(1, error.before), error.before > 0
                     self._failed(error, stop)
+        except BudgetSpent:
+            raise self._guardian.drop_slot(lease.conn) from None
         finally:
             done.set()
             keeper.join()
@@ -123,6 +131,7 @@ class Relay:
             reader = Reader(
                 capture,
                 progress.cursor,
+                ahead=Ahead(most_rows=self._most_rows, most_bytes=settings.batch_bytes),
                 poll_min=settings.poll_min.total_seconds(),
                 poll_max=settings.poll_max.total_seconds(),
                 slow=self._slow,
@@ -130,13 +139,14 @@ class Relay:
             with reader:
                 for batch in reader.batches(self._most_rows, settings.batch_bytes, stop):
                     lease.require()
-                    self._publish(publisher, batch, origin)
+                    self._guardian.require()
+                    self._publish(publisher, capture, batch, origin)
                     if batch.rows:
                         if self._resized():
                             return
                         stop.wait(publisher.rest())
 
-    def _take_over(self, publisher: Publisher, capture: TableCapture) -> tuple[Progress, Origin]:
+    def _take_over(self, publisher: Publisher, capture: Capture) -> tuple[Progress, Origin]:
         """
         Become the one that publishes, and return where to go on, and in which database.
 
@@ -148,29 +158,36 @@ class Relay:
             self._topic.ensure()
         # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
         # Before the fence: a clone of production must not fence production.
-        self._believe(self._topic.peek(name), capture.origin())
+        seen = self._topic.peek(name)
+        self._believe(seen, capture.origin())
+        capture.resume(seen)
         publisher.open()
         progress = self._topic.read(name)
         origin = capture.origin()
         self._believe(progress, origin)
+        if progress is None and known is not None:
+            msg = (
+                f"progress topic {self._topic.name} lost the progress of outbox {name!r}, "
+                f"last known at {known.cursor}; beginning anew would publish everything "
+                "again: give this relay a `name` of its own if that is wanted"
+            )
+            raise Refused(msg)
+        place = capture.resume(progress)
         if progress is None:
-            if known is not None:
-                msg = (
-                    f"progress topic {self._topic.name} lost the progress of outbox {name!r}, "
-                    f"last known at {known.cursor}; beginning anew would publish everything "
-                    "again: give this relay a `name` of its own if that is wanted"
-                )
-                raise Refused(msg)
-            progress = self._begin(publisher, origin)
+            progress = self._begin(publisher, origin, place)
         elif known is None:
             with self._claims() as claim:
                 claim.note(origin)
+        if place != progress.cursor:
+            progress = at(name, origin, place)
+            publisher.publish([], progress)
+        capture.confirm(progress.cursor)
         self._progress = progress
         return progress, origin
 
-    def _begin(self, publisher: Publisher, origin: Origin) -> Progress:
+    def _begin(self, publisher: Publisher, origin: Origin, place: Place) -> Progress:
         """Publish progress for the first time: from now on the name belongs to this database."""
-        progress = start(self._settings.name, origin)
+        progress = at(self._settings.name, origin, place)
         with self._claims() as claim:
             claim.require_none(origin, self._topic.name)
             publisher.publish([], progress)
@@ -188,26 +205,30 @@ class Relay:
         self._to_come = False
         return self._most_rows != before
 
-    def _publish(self, publisher: Publisher, batch: Batch, origin: Origin) -> None:
+    def _publish(
+        self, publisher: Publisher, capture: Capture, batch: Batch, origin: Origin
+    ) -> None:
         progress = at(self._settings.name, origin, batch.cursor)
-        if batch.rows:
+        if batch.rows or batch.keep:
             with self._metrics.publish_seconds.time(), publishing(progress.name, batch.rows):
                 publisher.publish(batch.rows, progress)
+            # Not before: what the server forgets is nowhere else.
+            capture.confirm(batch.cursor)
             self._metrics.published(batch.rows)
             self._metrics.batches.inc()
         self._progress = progress
         self._metrics.progress_time.set_to_current_time()
         self._recovered("active")
 
-    def _open_capture(self) -> TableCapture:
+    def _open_capture(self) -> Capture:
         settings = self._settings
+        place = (settings.dsn, settings.schema_name)
+        rows, size = self._most_rows, settings.batch_bytes
         try:
-            return TableCapture(
-                settings.dsn,
-                settings.schema_name,
-                batch_rows=self._most_rows,
-                batch_bytes=settings.batch_bytes,
-            )
+            if settings.capture == "table":
+                return TableCapture(*place, batch_rows=rows, batch_bytes=size)
+            timing = Timing(settings.lease.total_seconds(), settings.wal.heartbeat.total_seconds())
+            return WalCapture(*place, batch_rows=rows, batch_bytes=size, timing=timing)
         except psycopg.OperationalError as error:
             msg = f"Postgres: {first_line(error)}"
             raise Outage(msg) from error
@@ -231,13 +252,8 @@ class Relay:
             raise Refused(reason)
 
     def _beat(self, conn: psycopg.Connection) -> None:
-        """Keep the session that has the role, and measure the lag on the way."""
-        if self._progress is None:
-            conn.execute("SELECT 1")
-            return
-        rows, seconds = waiting(conn, self._settings.schema_name, self._progress.cursor)
-        self._metrics.lag_rows.set(rows)
-        self._metrics.lag_seconds.set(seconds)
+        """Keep the session that has the role, and measure on the way."""
+        self._guardian.beat(conn, self._progress)
 
     def _failed(self, error: Exception, stop: threading.Event) -> None:
         """Say what is in the way, and wait: longer each time, up to a few seconds."""

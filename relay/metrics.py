@@ -5,7 +5,7 @@ from itertools import groupby
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from relay.capture.table import Row
+from relay.capture.batch import Row
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -57,6 +57,18 @@ class Metrics:
         self.lag_seconds = Gauge(
             "dovecote_relay_lag_seconds",
             "Age of the oldest committed event not yet published.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self.lag_bytes = Gauge(
+            "dovecote_relay_lag_bytes",
+            "Write-ahead log behind progress, whoever wrote it (capture from the log).",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self.slot_retained_bytes = Gauge(
+            "dovecote_relay_slot_retained_bytes",
+            "Write-ahead log that the server keeps for the slot (capture from the log).",
             label,
             registry=self.registry,
         ).labels(*values)

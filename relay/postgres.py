@@ -22,12 +22,15 @@ _NOTICE: dict[str, int] = {
 
 def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
     """Return an autocommit connection; what `dsn` says of timeouts holds."""
+    conninfo = parameters(dsn, purpose=purpose)
+    return psycopg.connect(conninfo, autocommit=True, row_factory=tuple_row)
+
+
+def parameters(dsn: str, *, purpose: str) -> str:
+    """Return `dsn` with the name we go by, and with timeouts where it has none."""
     given = conninfo_to_dict(dsn)
     notice = {name: value for name, value in _NOTICE.items() if name not in given}
-    name = f"dovecote relay ({purpose})"
-    return psycopg.connect(
-        make_conninfo(dsn, application_name=name, **notice), autocommit=True, row_factory=tuple_row
-    )
+    return make_conninfo(dsn, application_name=f"dovecote relay ({purpose})", **notice)
 
 
 def first_line(error: BaseException) -> str:

@@ -1,9 +1,11 @@
 """How far a relay has come: what its progress record says, and whether to believe it."""
 
 import json
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Self
+from typing import Any, Self, TypeAlias
 
+from relay.lsn import format_lsn, parse_lsn
 from relay.snapshot import BEGINNING, Snapshot
 
 _FORMAT = 1
@@ -30,6 +32,32 @@ class Cursor:
 
 
 @dataclass(frozen=True, slots=True)
+class LogPosition:
+    """
+    A place in the write-ahead log.
+
+    Published is every transaction whose commit record begins before `lsn`, and of the one that
+    begins there the first `index` events.
+    """
+
+    lsn: int
+    index: int = 0
+    seen: Snapshot | None = None
+    """Rows of what this sees were published from the table, and come again in the log …"""
+    seen_to: int = 0
+    """… before this position."""
+
+    def __str__(self) -> str:
+        """Return it as a log tells it."""
+        lsn = format_lsn(self.lsn)
+        return f"{lsn}, {self.index} events into its transaction" if self.index else lsn
+
+
+Place: TypeAlias = Cursor | LogPosition
+"""Where a relay stands: in the table, or in the write-ahead log."""
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """Which outbox of which database server events come from."""
 
@@ -50,7 +78,7 @@ class Progress:
 
     name: str
     capture: str
-    cursor: Cursor
+    cursor: Place
     system_identifier: str
     database: int
     schema: int
@@ -62,11 +90,7 @@ class Progress:
     def encode(self) -> bytes:
         """Return the value of the progress record."""
         fields = asdict(self)
-        fields["cursor"] = {
-            "since": str(self.cursor.since),
-            "until": None if self.cursor.until is None else str(self.cursor.until),
-            "position": self.cursor.position,
-        }
+        fields["cursor"] = _written(self.cursor)
         return json.dumps({"format": _FORMAT, **fields}, separators=(",", ":")).encode()
 
     @classmethod
@@ -88,27 +112,59 @@ class Progress:
             raise ValueError(msg)
         try:
             cursor = fields.pop("cursor")
-            until = cursor["until"]
-            place = Cursor(
-                Snapshot.parse(cursor["since"]),
-                None if until is None else Snapshot.parse(until),
-                int(cursor["position"]),
-            )
+            place = _READERS[fields["capture"]](cursor)
             return cls(cursor=place, **fields)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(msg) from error
 
 
-def start(name: str, origin: Origin) -> Progress:
-    """Return the progress of an outbox of which nothing was published yet."""
-    return at(name, origin, Cursor())
+def _written(place: Place) -> dict[str, object]:
+    match place:
+        case Cursor():
+            return {
+                "since": str(place.since),
+                "until": None if place.until is None else str(place.until),
+                "position": place.position,
+            }
+        case LogPosition():
+            return {
+                "lsn": format_lsn(place.lsn),
+                "index": place.index,
+                "seen": None if place.seen is None else str(place.seen),
+                "seen_to": format_lsn(place.seen_to),
+            }
 
 
-def at(name: str, origin: Origin, cursor: Cursor) -> Progress:
+def _read_cursor(cursor: Mapping[str, Any]) -> Cursor:
+    until = cursor["until"]
+    return Cursor(
+        Snapshot.parse(cursor["since"]),
+        None if until is None else Snapshot.parse(until),
+        int(cursor["position"]),
+    )
+
+
+def _read_log_position(cursor: Mapping[str, Any]) -> LogPosition:
+    seen = cursor["seen"]
+    return LogPosition(
+        parse_lsn(cursor["lsn"]),
+        int(cursor["index"]),
+        None if seen is None else Snapshot.parse(seen),
+        parse_lsn(cursor["seen_to"]),
+    )
+
+
+_READERS: Mapping[str, Callable[[Mapping[str, Any]], Place]] = {
+    "table": _read_cursor,
+    "wal": _read_log_position,
+}
+
+
+def at(name: str, origin: Origin, cursor: Place) -> Progress:
     """Return the progress of outbox `name` when everything up to `cursor` is published."""
     return Progress(
         name=name,
-        capture="table",
+        capture="table" if isinstance(cursor, Cursor) else "wal",
         cursor=cursor,
         system_identifier=origin.system_identifier,
         database=origin.database,
@@ -133,12 +189,23 @@ def refusal(progress: Progress, origin: Origin) -> str | None:
             "this server (one was dropped and made again, or two outboxes share a name); give "
             "this relay a `name` of its own"
         )
-    newest = progress.cursor.until or progress.cursor.since
-    if newest.xmax > origin.snapshot.xmax:
+    if ahead := _ahead(progress.cursor, origin):
         return (
-            f"the progress of outbox {progress.name!r} lies ahead of this server (transaction "
-            f"{newest.xmax}, the server is at {origin.snapshot.xmax}): it was restored to an "
+            f"the progress of outbox {progress.name!r} lies ahead of this server ({ahead}"
+            "): it was restored to an "
             "earlier point, and events may be published that it no longer has; give this relay "
             "a `name` of its own to publish everything it holds again"
         )
     return None
+
+
+def _ahead(place: Place, origin: Origin) -> str | None:
+    """Return how far `place` lies ahead of what the server has."""
+    if isinstance(place, LogPosition):
+        if place.lsn <= parse_lsn(origin.lsn):
+            return None
+        return f"position {format_lsn(place.lsn)}, the server is at {origin.lsn}"
+    newest = place.until or place.since
+    if newest.xmax <= origin.snapshot.xmax:
+        return None
+    return f"transaction {newest.xmax}, the server is at {origin.snapshot.xmax}"

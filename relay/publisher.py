@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
-from relay.capture.table import Row
+from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, RelayError, Unpublishable
 from relay.postgres_time import format_time
 from relay.progress import Progress

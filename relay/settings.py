@@ -2,7 +2,7 @@
 
 import re
 from datetime import timedelta
-from typing import Self
+from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -24,6 +24,35 @@ class HttpSettings(Settings):
     """Port; 0: any free one (it is logged); absent: not served."""
 
 
+class WalSettings(Settings):
+    """How capture from the write-ahead log treats its replication slot."""
+
+    heartbeat: Duration = timedelta(seconds=10)
+    """Where no events are, the slot moves on this often, so that the server can forget."""
+
+    warn_bytes: int | None = Field(default=1_000_000_000, ge=1)
+    """A slot that holds back more of the log than this is warned of."""
+
+    stop_bytes: int | None = Field(default=None, ge=1)
+    """Beyond this the slot is dropped to save the server's disk, and the relay ends: events that
+    were not published are lost to it. Default: never."""
+
+    @field_validator("heartbeat")
+    @classmethod
+    def _positive(cls, value: timedelta) -> timedelta:
+        if value <= timedelta(0):
+            msg = "must be longer than 0"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.warn_bytes and self.stop_bytes and self.stop_bytes <= self.warn_bytes:
+            msg = "stop_bytes must be more than warn_bytes: nobody would be warned"
+            raise ValueError(msg)
+        return self
+
+
 class RelaySettings(Settings):
     """One relay: from one outbox of one database to one Kafka cluster."""
 
@@ -39,6 +68,9 @@ class RelaySettings(Settings):
     name: str = ""
     """What Kafka knows this outbox by: its transactional.id and progress. Default: the schema.
     Never shared by two databases on one Kafka cluster."""
+
+    capture: Literal["table", "wal"] = "table"
+    """Where events are read: what `dovecote init --capture` set up."""
 
     mode: Mode = "exactly_once"
     """`at_least_once` saves the transactions; a crash may then repeat the batch in flight."""
@@ -71,6 +103,8 @@ class RelaySettings(Settings):
     """Without progress for so long, /readyz says no."""
 
     http: HttpSettings = HttpSettings()
+
+    wal: WalSettings = WalSettings()
 
     @field_validator("kafka")
     @classmethod

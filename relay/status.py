@@ -5,26 +5,33 @@ from dataclasses import dataclass
 import psycopg
 
 from outbox import schema as outbox_schema
+from relay.capture.catalog import look
 from relay.capture.table import waiting
 from relay.errors import Outage
 from relay.lease import lock_key
 from relay.postgres import connect, first_line, not_allowed
-from relay.progress import Cursor
+from relay.progress import Cursor, LogPosition
 from relay.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
 
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One look at an outbox; `lag_rows` is counted up to 100,000."""
+    """
+    One look at an outbox.
+
+    The lag is in events (counted up to 100,000) and seconds where they are read from the table, in
+    bytes of the write-ahead log, whoever wrote it, where they are read from there.
+    """
 
     name: str
     active: str | None
     """Address of the active relay, None if there is none."""
     since: str
-    """The snapshot up to which everything is published."""
-    lag_rows: int
-    lag_seconds: float
+    """The snapshot, or the position in the log, up to which everything is published."""
+    lag_rows: int | None = None
+    lag_seconds: float | None = None
+    lag_bytes: int | None = None
 
 
 def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
@@ -37,18 +44,21 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
     """
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     progress = topic.peek(settings.name) if topic.exists() else None
-    cursor = progress.cursor if progress else Cursor()
+    place = progress.cursor if progress else Cursor()
     try:
         with connect(settings.dsn, purpose="status") as conn:
             outbox_schema.require(conn, settings.schema_name)
-            rows, seconds = waiting(conn, settings.schema_name, cursor)
             active = _active(conn, lock_key(settings.schema_name, settings.name))
+            if isinstance(place, LogPosition):
+                behind = max(0, look(conn, settings.schema_name).end - place.lsn)
+                return Status(settings.name, active, str(place), lag_bytes=behind)
+            rows, seconds = waiting(conn, settings.schema_name, place)
     except psycopg.OperationalError as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise not_allowed(error, settings.schema_name, settings.dsn) from error
-    return Status(settings.name, active, str(cursor.since), rows, round(seconds, 3))
+    return Status(settings.name, active, str(place.since), rows, round(seconds, 3))
 
 
 def _active(conn: psycopg.Connection, key: int) -> str | None:

@@ -8,8 +8,7 @@ from contextlib import contextmanager
 
 import psycopg
 
-from outbox import write
-from tests.relaying import event
+from tests.relaying import event, write_known
 
 KEYS = tuple(f"k{n}" for n in range(8))
 BURSTS = (1, 1, 1, 1, 2, 5, 300)
@@ -51,7 +50,7 @@ class Load:
             ).fetchone()
             last = row[0] if row else 0
             numbers = range(last - count, last)
-            write(conn, *[event(self._topic, number, key=key) for number in numbers])
+            write_known(conn, *[event(self._topic, number, key=key) for number in numbers])
         if chance.random() < 0.2:
             self._enough.wait(chance.random() * 0.05)
         if chance.random() < 0.25:

@@ -20,6 +20,7 @@ import psycopg
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from outbox import Event, schema, write
+from outbox.capture import use_wal
 from outbox.envelope import Pair, Record, event_id
 from tests.waiting import consume, until
 
@@ -181,11 +182,24 @@ def relays(folder: Path, dsn: str, bootstrap: str) -> Iterator[Relays]:
         started.end()
 
 
-def installed(dsn: str) -> str:
+def installed(dsn: str, capture: str = "table") -> str:
     """Install the outbox in a database, and return its `dsn`."""
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
+        # What is written to the log alone would be remembered nowhere else.
+        conn.execute("CREATE TABLE IF NOT EXISTS written (id text, topic text)")
+    if capture == "wal":
+        use_wal(dsn, schema.DEFAULT_SCHEMA)
     return dsn
+
+
+def write_known(conn: psycopg.Connection, *events: Event) -> None:
+    """Write events, and in the same transaction remember them."""
+    write(conn, *events)
+    conn.execute(
+        "INSERT INTO written SELECT unnest(%s::text[]), unnest(%s::text[])",
+        [[each.id for each in events], [each.topic for each in events]],
+    )
 
 
 def event(topic: str, number: int, *, key: str = "key", **fields: Any) -> Event:
@@ -196,7 +210,7 @@ def event(topic: str, number: int, *, key: str = "key", **fields: Any) -> Event:
 def commit(dsn: str, *events: Event) -> None:
     """Write events in one transaction of their own."""
     with psycopg.connect(dsn) as conn:
-        write(conn, *events)
+        write_known(conn, *events)
 
 
 def ids(messages: Iterable[Message]) -> list[str]:
@@ -232,7 +246,11 @@ AGREE = Difference(set(), set(), set(), [])
 def committed(dsn: str, topic: str) -> list[str]:
     """Return the ids of all committed events for `topic`."""
     with psycopg.connect(dsn) as conn:
-        rows = conn.execute("SELECT id::text FROM outbox.events WHERE topic = %s", [topic])
+        rows = conn.execute(
+            "SELECT id::text FROM outbox.events WHERE topic = %(topic)s"
+            " UNION SELECT id FROM written WHERE topic = %(topic)s",
+            {"topic": topic},
+        )
         return [row[0] for row in rows]
 
 

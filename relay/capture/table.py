@@ -12,29 +12,23 @@ and gives them out again: past a cursor that had seen them, their next bearers w
 """
 
 import logging
+import threading
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
+from relay.capture.batch import Batch, Row
+from relay.capture.window import behind, later, params
 from relay.errors import Refused
 from relay.postgres import connect, first_line
-from relay.progress import Cursor, Origin
+from relay.progress import Cursor, Origin, Place, Progress
 from relay.snapshot import Snapshot
 
 _log = logging.getLogger("dovecote.relay")
-
-Row: TypeAlias = tuple[Any, ...]
-"""
-position, id, time, topic, key, value, type, source, subject, content type, header names, values.
-
-`time` is in microseconds since 2000-01-01 UTC, as Postgres holds it: parsing 300,000 datetimes
-would cost as much as publishing the events.
-"""
 
 COLUMNS = sql.SQL(
     'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
@@ -45,16 +39,6 @@ _CHUNK = 200
 
 # A window of at most so many rows is read in one statement with its snapshot.
 _SMALL = 500
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Events in the order to publish them, and where the cursor stands once they are."""
-
-    rows: Sequence[Row]
-    cursor: Cursor
-    size: int
-    """Bytes of keys and values."""
 
 
 class TableCapture:
@@ -74,6 +58,7 @@ class TableCapture:
             SchemaMissing: the outbox is not installed.
         """
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
+        self._schema, self._interrupted = schema, threading.Event()
         self._conn = connect(dsn, purpose="read")
         try:
             outbox_schema.require(self._conn, schema)
@@ -143,12 +128,10 @@ class TableCapture:
         timeline = int(wal[:8], 16)
         return Origin(system, database, schema, timeline, lsn, Snapshot.parse(snapshot))
 
-    def batches(self, cursor: Cursor) -> Iterator[Batch]:
-        """
-        Yield what is committed and lies behind `cursor`, in the order to publish it.
-
-        Ends with an empty batch when nothing is left; its cursor is where to come back to.
-        """
+    def batches(self, cursor: Place) -> Iterator[Batch]:
+        if not isinstance(cursor, Cursor):
+            msg = f"the table has no place {cursor}"
+            raise TypeError(msg)
         while True:
             if cursor.until is None:
                 snapshot, rows = self._tick(cursor.since)
@@ -163,11 +146,48 @@ class TableCapture:
             yield from self._window(cursor.since, until, cursor.position)
             cursor = end
 
+    def up_to(self, end: Snapshot, cursor: Cursor) -> Iterator[Batch]:
+        """Yield what lies behind `cursor` and was committed when `end` was taken."""
+        if cursor.until is not None:
+            yield from self._window(cursor.since, cursor.until, cursor.position)
+            cursor = Cursor(cursor.until)
+        first = self._first_position(cursor.since) - 1
+        yield from self._window(cursor.since, end, first)
+
+    def resume(self, progress: Progress | None) -> Cursor:
+        """
+        Return where to go on, which is where progress stands.
+
+        Raises:
+            Refused: events are in the write-ahead log.
+        """
+        query = sql.SQL("SELECT {}()").format(sql.Identifier(self._schema, "writes_to_wal"))
+        (writes_to_wal,) = self._one(query)
+        place = progress.cursor if progress else Cursor()
+        if writes_to_wal or not isinstance(place, Cursor):
+            msg = (
+                "events of this outbox are in the write-ahead log, not in the table; set "
+                '`capture = "wal"`'
+            )
+            raise Refused(msg)
+        return place
+
+    def wait(self, seconds: float) -> None:
+        """Nothing tells of new rows: ask again later."""
+        self._interrupted.wait(seconds)
+
+    def confirm(self, cursor: Place) -> None:
+        """Rows stay where they are."""
+
+    def stay(self) -> None:
+        """Between two statements the server expects nothing."""
+
     def close(self) -> None:
         self._conn.close()
 
     def interrupt(self) -> None:
         """End the statement under way, from another thread, if the server is there to do it."""
+        self._interrupted.set()
         try:
             self._conn.cancel_safe(timeout=1)
         except psycopg.Error as error:
@@ -198,11 +218,11 @@ class TableCapture:
             " FROM tick"
             " UNION ALL (SELECT {columns} FROM {new}, tick"
             " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
-        ).format(new=_behind(self._events, since), later=_later(self._events), columns=COLUMNS)
+        ).format(new=behind(self._events, since), later=later(self._events), columns=COLUMNS)
         small = min(_SMALL, self._batch_rows)
-        params = {"small": small, "bytes": self._batch_bytes, **_params(since)}
+        given = {"small": small, "bytes": self._batch_bytes, **params(since)}
         (mark, text, _, newest, *_), *rows = self._conn.execute(
-            query, params, binary=True
+            query, given, binary=True
         ).fetchall()
         snapshot = Snapshot.parse(text)
         end = snapshot.before(since.xmax if newest is None else int(newest) + 1)
@@ -210,7 +230,7 @@ class TableCapture:
 
     def _first_position(self, since: Snapshot) -> int:
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
-        (first,) = self._one(query.format(_behind(self._events, since)), _params(since))
+        (first,) = self._one(query.format(behind(self._events, since)), params(since))
         return int(first)
 
     def _window(self, since: Snapshot, until: Snapshot, position: int) -> Iterator[Batch]:
@@ -263,37 +283,11 @@ def waiting(
         " WHERE position > %(position)s"
         " OR NOT pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
         " LIMIT %(most)s) AS waiting"
-    ).format(_behind(sql.Identifier(schema, "events"), since))
+    ).format(behind(sql.Identifier(schema, "events"), since))
     place = {"position": cursor.position, "until": str(until or since), "most": most}
-    row = conn.execute(query, {**place, **_params(since)}).fetchone()
+    row = conn.execute(query, {**place, **params(since)}).fetchone()
     rows, age = row if row is not None else (0, 0.0)
     return rows, max(0.0, age)
-
-
-def _behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
-    """
-    Return the rows that the statement sees and `since` does not, as a FROM item.
-
-    A row that is visible now was invisible to `since` if its transaction began later or was
-    running then. Two arms instead of an OR: each is one scan of the index on xid.
-    """
-    if not since.xip:
-        return sql.SQL("{} AS new").format(_later(events))
-    running = sql.SQL("SELECT * FROM {} WHERE xid = ANY (%(xip)s::text[]::xid8[])").format(events)
-    return sql.SQL("({} UNION ALL {}) AS new").format(_later(events), running)
-
-
-def _later(events: sql.Identifier) -> sql.Composed:
-    """Return the rows whose transactions began behind the parameter `xmax`."""
-    # The other end keeps out rows that were restored from another server, and scans no more.
-    return sql.SQL(
-        "(SELECT * FROM {} WHERE xid >= %(xmax)s::text::xid8"
-        " AND xid < pg_snapshot_xmax(pg_current_snapshot()))"
-    ).format(events)
-
-
-def _params(since: Snapshot) -> dict[str, object]:
-    return {"xmax": str(since.xmax), "xip": [str(xid) for xid in since.xip]}
 
 
 def _size(rows: Sequence[Row]) -> int:

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
-from relay.capture.table import Row, TableCapture
+from relay.capture.batch import Row
+from relay.capture.table import TableCapture
 from relay.errors import Fenced, Outage, Unpublishable
 from relay.progress import Cursor, Origin, Progress, at
 from relay.progress_topic import ProgressTopic

@@ -3,9 +3,11 @@
 import random
 import threading
 from contextlib import closing
+from typing import Any
 
 import pytest
 
+from outbox.capture import use_wal
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
 from tests.waiting import consume, until
@@ -13,7 +15,7 @@ from tests.waiting import consume, until
 KILLS = 50
 
 
-def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, mode: str) -> None:
+def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: Any) -> None:
     """
     Kill the active relay at moments told by what it has done, two others standing by.
 
@@ -22,7 +24,7 @@ def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, mode: str) -> 
     """
     chance = random.Random(2013)  # to be repeated, no secret
     pause = threading.Event()
-    crew = [fleet.start(mode=mode) for _ in range(3)]
+    crew = [fleet.start(**settings) for _ in range(3)]
     for _ in range(kills):
         (victim, *_) = until(lambda: active(crew), within=30, what="an active relay")
         moment = chance.random()
@@ -33,7 +35,7 @@ def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, mode: str) -> 
             until(lambda goal=goal: watch.records() >= goal, within=30, what="more records")  # type: ignore[misc]  # bound early
         victim.kill()
         crew.remove(victim)
-        crew.append(fleet.start(mode=mode))
+        crew.append(fleet.start(**settings))
 
 
 def active(crew: list[RelayProcess]) -> list[RelayProcess]:
@@ -46,7 +48,7 @@ def test_killed_fifty_times_under_load_it_loses_doubles_and_reorders_nothing(
     fleet: Relays, name: str
 ) -> None:
     with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name) as running:
-        kill_again_and_again(fleet, watch, KILLS, "exactly_once")
+        kill_again_and_again(fleet, watch, KILLS, mode="exactly_once")
     found = drained(fleet, name)
     wanted = committed(fleet.dsn, name)
     assert difference(wanted, found) == AGREE
@@ -61,8 +63,17 @@ def test_at_least_once_repeats_no_more_than_the_batches_in_flight_and_loses_noth
 ) -> None:
     kills = 8
     with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name):
-        kill_again_and_again(fleet, watch, kills, "at_least_once")
+        kill_again_and_again(fleet, watch, kills, mode="at_least_once")
     found = drained(fleet, name)
     wanted = committed(fleet.dsn, name)
     what = difference(wanted, found)
     assert (what.lost, what.invented, what.out_of_order) == (set(), set(), [])
+
+
+def test_killed_again_and_again_it_reads_the_log_without_a_gap(fleet: Relays, name: str) -> None:
+    use_wal(fleet.dsn, "outbox")
+    with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name):
+        kill_again_and_again(fleet, watch, 15, capture="wal")
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    attempted = consume(fleet.bootstrap, name, isolation="read_uncommitted")
+    assert len(attempted) > len(committed(fleet.dsn, name)), "no kill struck a batch in flight"

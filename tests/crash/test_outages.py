@@ -8,6 +8,7 @@ import pytest
 
 from devstack import Stack
 from devstack.server import Server
+from outbox.capture import use_wal
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, committed, difference, drained
 from tests.waiting import until
@@ -94,10 +95,13 @@ def test_sigterm_ends_a_relay_whose_server_hangs(module_stack: Stack, fleet: Rel
         module_stack.postgres.resume()
 
 
+@pytest.mark.parametrize("capture", ["table", "wal"])
 def test_a_crash_of_postgres_and_then_of_kafka_in_the_middle_of_it_all(
-    module_stack: Stack, fleet: Relays, name: str
+    module_stack: Stack, fleet: Relays, name: str, capture: str
 ) -> None:
-    relay = fleet.active()
+    if capture == "wal":
+        use_wal(fleet.dsn, "outbox")
+    relay = fleet.active(capture=capture)
     with load(fleet.dsn, name, pace=0.01):
         for server in (module_stack.postgres, module_stack.kafka, module_stack.postgres):
             before = published(relay)

@@ -1,10 +1,12 @@
 """A relay that stood still while another took over publishes nothing when it goes on."""
 
 from contextlib import closing
+from typing import Any
 
 import psycopg
 import pytest
 
+from outbox.capture import use_wal
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
 from tests.waiting import consume, until
@@ -32,11 +34,11 @@ def is_standby(relay: RelayProcess) -> bool:
 
 
 def start_pair(
-    fleet: Relays, *, lease: float = LEASE, mode: str = "exactly_once", batch_rows: int = 20_000
+    fleet: Relays, *, lease: float = LEASE, **settings: Any
 ) -> tuple[RelayProcess, RelayProcess]:
     """Start an active relay and a standby."""
-    first = fleet.active(lease=f"{lease:g}s", mode=mode, batch_rows=batch_rows)
-    second = fleet.start(lease=f"{lease:g}s", mode=mode, batch_rows=batch_rows)
+    first = fleet.active(lease=f"{lease:g}s", **settings)
+    second = fleet.start(lease=f"{lease:g}s", **settings)
     until(lambda: "serving" in second.log and is_standby(second), within=20, what="a standby")
     return first, second
 
@@ -75,9 +77,16 @@ def test_a_paused_relay_loses_its_lease_and_is_fenced_with_its_work_in_flight(
         assert len(drained(fleet, name)) == 60_100
 
 
-@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
-def test_pauses_and_takeovers_under_load_lose_nothing(fleet: Relays, name: str, mode: str) -> None:
-    active, standby = start_pair(fleet, mode=mode)
+@pytest.mark.parametrize(
+    ("mode", "capture"),
+    [("exactly_once", "table"), ("at_least_once", "table"), ("exactly_once", "wal")],
+)
+def test_pauses_and_takeovers_under_load_lose_nothing(
+    fleet: Relays, name: str, mode: str, capture: str
+) -> None:
+    if capture == "wal":
+        use_wal(fleet.dsn, "outbox")
+    active, standby = start_pair(fleet, mode=mode, capture=capture)
     with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name, pace=0.02):
         for takeover in range(1, 4):
             goal = watch.records() + 50

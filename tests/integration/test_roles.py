@@ -29,6 +29,7 @@ RELAY_RIGHTS = {
     ("migrations", "SELECT"),
     ("claims", "SELECT"),
     ("claims", "INSERT"),
+    ("writes_to_wal", "EXECUTE"),
 }
 ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
@@ -137,6 +138,8 @@ def settings(crew: Crew, stack: Stack, name: str) -> RelaySettings:
         "SELECT FROM outbox.events",
         "SELECT xmin FROM outbox.migrations",
         "SELECT FROM outbox.claims",
+        "SELECT FROM outbox.capture",
+        "SELECT outbox.writes_to_wal()",
         "UPDATE outbox.events SET topic = 'other'",
         "DELETE FROM outbox.events",
         "TRUNCATE outbox.events",
@@ -218,7 +221,8 @@ def test_a_relay_needs_each_right_that_it_has_and_says_what_grants_it(
     wanted = f"run `dovecote init --relay-role {role}` as its owner"
     with psycopg.connect(crew.owner, autocommit=True) as owner:
         for table, right in sorted(RELAY_RIGHTS):
-            owner.execute(f"REVOKE {right} ON outbox.{table} FROM {role}".encode())
+            kind = "FUNCTION" if right == "EXECUTE" else "TABLE"
+            owner.execute(f"REVOKE {right} ON {kind} outbox.{table} FROM {role}".encode())
             with_topic = settings(crew, stack, f"{table}-{right}".lower()).model_copy(
                 update={"progress_topic": progress}
             )

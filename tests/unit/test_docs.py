@@ -21,7 +21,7 @@ from outbox.event import Event, Limits
 from outbox.settings import load
 from relay.metrics import Metrics
 from relay.properties import FIXED, producer_properties
-from relay.settings import PREFIX, HttpSettings, RelaySettings
+from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
 from tests.documents import (
     DOCUMENTS,
     ROOT,
@@ -127,6 +127,7 @@ def test_the_table_of_the_relays_settings_is_that_of_the_class() -> None:
     expected = [
         *(row(field, told["RelaySettings"]) for field in settings_of(RelaySettings)),
         *(row(field, told["HttpSettings"], "http.") for field in settings_of(HttpSettings)),
+        *(row(field, told["WalSettings"], "wal.") for field in settings_of(WalSettings)),
     ]
     shown = table(RELAY, "Settings")
     assert ["| " + " | ".join(line) + " |" for line in shown] == expected
@@ -136,7 +137,7 @@ def settings_of(model: type[BaseModel]) -> list[tuple[str, str, FieldInfo]]:
     return [
         (name, field.alias or name, field)
         for name, field in model.model_fields.items()
-        if name != "http"
+        if name not in {"http", "wal"}
     ]
 
 
@@ -151,6 +152,7 @@ def default(name: str, info: FieldInfo) -> str:
         "name": "the schema",
         "progress_topic": '`"dovecote.progress.<name>"`',
         "http.port": "not served",
+        "wal.stop_bytes": "never",
     }
     if name in by_others:
         return by_others[name]
@@ -215,6 +217,18 @@ def counted(metric: Metric) -> str:
 def test_every_message_of_a_refusal_is_in_the_table() -> None:
     shown = [plain(row[0].strip("`")) for row in table(RELAY, "Refused")]
     raised = [plain(text) for path in ROOT.glob("relay/**/*.py") for text in refusals(path)]
+    assert sorted(shown) == sorted(raised)
+
+
+def test_every_fault_of_a_slot_is_in_the_table() -> None:
+    shown = [plain(row[0].strip("`")) for row in table(RELAY, "The slot")]
+    calls = [
+        node
+        for node in ast.walk(ast.parse((ROOT / "relay/capture/slot.py").read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fault"
+    ]
+    raised = [plain(text(call.args[0])) for call in calls]
+    assert len(raised) > 5
     assert sorted(shown) == sorted(raised)
 
 

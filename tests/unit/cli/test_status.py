@@ -45,6 +45,7 @@ def test_programs_get_one_json_line(monkeypatch: pytest.MonkeyPatch, config: str
         "since": "10:10:",
         "lag_rows": 1234,
         "lag_seconds": 5.678,
+        "lag_bytes": None,
     }
 
 

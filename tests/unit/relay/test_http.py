@@ -7,7 +7,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from relay.capture.table import Row
+from relay.capture.batch import Row
 from relay.health import Health
 from relay.http import serve
 from relay.metrics import Metrics

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.progress import Cursor, Origin, Progress, at, refusal, start
-from relay.snapshot import BEGINNING, Snapshot
+from relay.progress import Cursor, LogPosition, Origin, Place, Progress, at, refusal
+from relay.snapshot import Snapshot
 
 HERE = Origin("7000000000000000001", 16384, 16385, 1, "0/1A2B3C", Snapshot(90, 100, (90, 95)))
 
@@ -18,9 +18,12 @@ snapshots = st.integers(1, 10**12).flatmap(
 )
 cursors = st.builds(Cursor, snapshots, st.none() | snapshots, st.integers(0, 2**62))
 
+lsns = st.integers(0, 2**64 - 1)
+log_positions = st.builds(LogPosition, lsns, st.integers(0, 2**62), st.none() | snapshots, lsns)
 
-@given(cursors, st.text(min_size=1))
-def test_what_was_encoded_decodes_to_the_same(cursor: Cursor, name: str) -> None:
+
+@given(cursors | log_positions, st.text(min_size=1))
+def test_what_was_encoded_decodes_to_the_same(cursor: Place, name: str) -> None:
     progress = at(name, HERE, cursor)
     assert Progress.decode(progress.encode()) == progress
 
@@ -50,10 +53,6 @@ def test_a_damaged_record_is_a_value_error(old: str, new: str) -> None:
         Progress.decode(value.replace(old, new).encode())
 
 
-def test_a_new_outbox_starts_at_the_beginning() -> None:
-    assert start("shop", HERE).cursor == Cursor(BEGINNING, None, 0)
-
-
 @pytest.mark.parametrize("cursor", [Cursor(), Cursor(HERE.snapshot), Cursor(until=HERE.snapshot)])
 def test_progress_made_here_is_believed(cursor: Cursor) -> None:
     assert refusal(at("shop", HERE, cursor), HERE) is None
@@ -80,3 +79,15 @@ def test_progress_made_elsewhere_is_refused_with_a_way_out(
     assert says in reason
     assert "'shop'" in reason
     assert "`name` of its own" in reason
+
+
+def test_a_place_in_the_log_must_be_one_that_the_server_has() -> None:
+    assert refusal(at("shop", HERE, LogPosition(0x1A2B3C, 5)), HERE) is None
+    reason = refusal(at("shop", HERE, LogPosition(0x1A2B3D)), HERE)
+    assert reason is not None
+    assert "lies ahead of this server (position 0/1A2B3D, the server is at 0/1A2B3C)" in reason
+
+
+def test_the_record_names_its_capture() -> None:
+    assert at("shop", HERE, Cursor()).capture == "table"
+    assert at("shop", HERE, LogPosition(1)).capture == "wal"

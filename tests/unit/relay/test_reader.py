@@ -7,9 +7,10 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from relay.capture.table import Batch, TableCapture
+from relay.ahead import Ahead
+from relay.capture.batch import Batch, Capture
 from relay.errors import Outage
-from relay.progress import Cursor
+from relay.progress import Cursor, Place
 from relay.reader import Reader
 from relay.snapshot import Snapshot
 from tests.waiting import until
@@ -28,10 +29,10 @@ class FakeCapture:
 
     def __init__(self, *batches: Batch | BaseException) -> None:
         self.left = list(batches)
-        self.asked: list[Cursor] = []
+        self.asked: list[Place] = []
         self.interrupted = threading.Event()
 
-    def batches(self, cursor: Cursor) -> Iterator[Batch]:
+    def batches(self, cursor: Place) -> Iterator[Batch]:
         self.asked.append(cursor)
         while self.left:
             following = self.left.pop(0)
@@ -41,14 +42,21 @@ class FakeCapture:
             yield following
         yield Batch([], cursor, 0)
 
+    def wait(self, seconds: float) -> None:
+        self.interrupted.wait(seconds)
+
+    def stay(self) -> None:
+        """There is no server."""
+
     def interrupt(self) -> None:
         self.interrupted.set()
 
 
 def reading(capture: Any, told: list[str] | None = None) -> Reader:
     return Reader(
-        cast(TableCapture, capture),
+        cast(Capture, capture),
         Cursor(),
+        ahead=Ahead(most_rows=4, most_bytes=1_000),
         poll_min=0.001,
         poll_max=0.01,
         slow=(told if told is not None else []).append,
@@ -77,14 +85,14 @@ def test_what_is_read_comes_in_order_with_the_cursor_of_its_end() -> None:
         found = taken(reader, 40)
     assert numbers(found) == list(range(1, 41))
     for each in found:
-        assert each.cursor.position == each.rows[-1][0]
+        assert cast(Cursor, each.cursor).position == each.rows[-1][0]
         assert each.size == len(each.rows)
 
 
 def test_batches_are_joined_up_to_the_bound_and_never_beyond() -> None:
     capture = FakeCapture(*[batch(*range(n, n + 3)) for n in range(0, 60, 3)])
     with reading(capture) as reader:
-        until(reader._queue.full, within=5, what="batches read ahead")
+        until(reader._ahead.is_full, within=5, what="batches read ahead")
         found = taken(reader, 60, rows=7)
     assert numbers(found) == list(range(60))
     assert max(len(each.rows) for each in found) == 6
@@ -96,7 +104,7 @@ def test_the_next_poll_asks_from_where_the_last_one_ended() -> None:
         taken(reader, 3)
         until(lambda: len(capture.asked) >= 3, within=5, what="more polls")
     assert capture.asked[0] == Cursor()
-    assert capture.asked[-1].position == 3
+    assert cast(Cursor, capture.asked[-1]).position == 3
 
 
 def test_an_error_comes_to_who_waits_behind_what_was_read() -> None:
@@ -118,7 +126,7 @@ def test_it_ends_although_nobody_takes_what_was_read() -> None:
     capture = FakeCapture(*[batch(n) for n in range(100)])
     reader = reading(capture)
     with reader:
-        until(reader._queue.full, within=5, what="batches read ahead")
+        until(reader._ahead.is_full, within=5, what="batches read ahead")
     assert not reader._thread.is_alive()
     assert capture.interrupted.is_set()
     assert len(capture.left) > 50, "it read further ahead than it may"
@@ -127,7 +135,7 @@ def test_it_ends_although_nobody_takes_what_was_read() -> None:
 class HangingCapture(FakeCapture):
     """A server that does not answer until it is interrupted."""
 
-    def batches(self, cursor: Cursor) -> Iterator[Batch]:
+    def batches(self, cursor: Place) -> Iterator[Batch]:
         self.asked.append(cursor)
         self.interrupted.wait(20)
         yield batch()

@@ -1,0 +1,73 @@
+"""Hand batches from the thread that reads to the one that publishes, bounded in rows and bytes."""
+
+import threading
+from collections import deque
+
+from relay.capture.batch import Batch
+
+
+class Ahead:
+    """
+    What was read and not taken yet, in order.
+
+    Small batches are many: their rows and bytes are what is bounded, not their number.
+    """
+
+    def __init__(self, *, most_rows: int, most_bytes: int) -> None:
+        self._most_rows, self._most_bytes = most_rows, most_bytes
+        self._batches: deque[Batch] = deque()
+        self._rows = self._bytes = 0
+        self._error: Exception | None = None
+        self._changed = threading.Condition()
+
+    def is_full(self) -> bool:
+        """Tell whether there is no room; a single batch always has room."""
+        return bool(self._batches) and (
+            self._rows >= self._most_rows or self._bytes >= self._most_bytes
+        )
+
+    def put(self, batch: Batch, wait: float) -> bool:
+        """Add a batch when there is room; return False if there was none within `wait` seconds."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: not self.is_full(), wait):
+                return False
+            self._add(batch)
+            self._changed.notify_all()
+        return True
+
+    def fail(self, error: Exception) -> None:
+        """End with an error, which is raised behind what was read."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def take(self, wait: float) -> Batch | None:
+        """Return the next batch, or None if there is none within `wait` seconds."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._batches or self._error, wait)
+            if not self._batches:
+                if self._error is not None:
+                    raise self._error
+                return None
+            batch = self._batches.popleft()
+            self._rows -= len(batch.rows)
+            self._bytes -= batch.size
+            self._changed.notify_all()
+            return batch
+
+    def clear(self) -> None:
+        """Drop what was read."""
+        with self._changed:
+            self._batches.clear()
+            self._rows = self._bytes = 0
+            self._changed.notify_all()
+
+    def _add(self, batch: Batch) -> None:
+        last = self._batches[-1] if self._batches else None
+        if last is not None and not last.rows and not batch.rows:
+            # Of polls that found nothing, the last one says it all.
+            self._batches[-1] = Batch([], batch.cursor, 0, last.keep or batch.keep)
+            return
+        self._batches.append(batch)
+        self._rows += len(batch.rows)
+        self._bytes += batch.size

@@ -1,0 +1,64 @@
+"""What every capture gives: batches of committed events, each with the place behind it."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from relay.progress import Origin, Place, Progress
+
+Row: TypeAlias = tuple[Any, ...]
+"""
+position, id, time, topic, key, value, type, source, subject, content type, header names, values.
+
+`time` is in microseconds since 2000-01-01 UTC, as Postgres holds it: parsing 300,000 datetimes
+would cost as much as publishing the events.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Events in the order to publish them, and where the cursor stands once they are."""
+
+    rows: Sequence[Row]
+    cursor: Place
+    size: int
+    """Bytes of keys and values, or a little more."""
+    keep: bool = False
+    """Make the cursor durable even if there are no rows: the server waits for it."""
+
+
+class Capture(Protocol):
+    """The committed events of one outbox, from a place on. Its reader is one thread."""
+
+    def origin(self) -> Origin:
+        """Return which database this is, as progress remembers it."""
+
+    def resume(self, progress: Progress | None) -> Place:
+        """
+        Return where to go on behind `progress`, or where an outbox without any begins.
+
+        Raises:
+            Refused: going on there would lose or repeat events.
+        """
+
+    def batches(self, cursor: Place) -> Iterator[Batch]:
+        """
+        Yield what is committed and lies behind `cursor`, in the order to publish it.
+
+        Ends with an empty batch when nothing is left; its cursor is where to come back to.
+        """
+
+    def wait(self, seconds: float) -> None:
+        """Return when more may be there, after `seconds` at the latest."""
+
+    def confirm(self, cursor: Place) -> None:
+        """Learn, from another thread, that everything up to `cursor` is durably published."""
+
+    def stay(self) -> None:
+        """Keep the server from giving us up while nobody takes the batches."""
+
+    def interrupt(self) -> None:
+        """End what the reading thread waits for, from another thread."""
+
+    def close(self) -> None:
+        """Give back the connections."""

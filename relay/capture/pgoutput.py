@@ -1,0 +1,224 @@
+"""
+Decode what a replication slot sends: transactions in the order of their commits, and our events.
+
+The server sends only what was committed, one transaction after the other (`streaming 'off'`). An
+event is a transactional message with the install's prefix, or a row inserted into the events
+table: both count alike, in the order in which the transaction wrote them.
+"""
+
+import struct
+from dataclasses import replace
+from typing import NamedTuple
+from uuid import UUID
+
+from relay.capture.batch import Row
+from relay.capture.payload import Kinds, decode_event, read_list
+from relay.progress import LogPosition
+from relay.snapshot import Snapshot
+
+# An XLogData message: its letter, where its data begins, the end of the log, the server's clock.
+_DATA, _DATA_SIZE = ord("w"), 25
+_KEEPALIVE = struct.Struct(">QqB")
+_BEGIN = struct.Struct(">QqI")
+_COMMIT = struct.Struct(">BQQq")
+_LENGTH = struct.Struct(">i")
+_COUNT = struct.Struct(">h")
+_OID = struct.Struct(">I")
+_INT8 = struct.Struct(">q")
+
+_TRANSACTIONAL = 1
+# After the letter: flags, position, then prefix, NUL, length and content.
+_PREFIX = _DATA_SIZE + 1 + 1 + 8
+
+_COLUMNS = (
+    "time", "topic", "key", "value", "type", "source", "subject", "content_type",
+    "header_names", "header_values",
+)  # fmt: skip
+
+
+class Keepalive(NamedTuple):
+    """What the server says when it has nothing else to say."""
+
+    end: int
+    """Everything before this position has been sent."""
+    wants_reply: bool
+
+
+def read_keepalive(data: bytes) -> Keepalive:
+    """Return the keepalive that `data` (which begins with `k`) holds."""
+    end, _, wants_reply = _KEEPALIVE.unpack_from(data, 1)
+    return Keepalive(end, bool(wants_reply))
+
+
+class Decoder:
+    """Turns messages into rows, and knows the place behind the last one taken."""
+
+    def __init__(self, prefix: str, table: tuple[str, str], since: LogPosition) -> None:
+        self.position = since
+        self._since = since
+        self._prefix = prefix.encode() + b"\0"
+        self._content = _PREFIX + len(self._prefix) + _LENGTH.size
+        self._table = table
+        self._kinds: Kinds = {}
+        self._columns: dict[int, list[str]] = {}
+        self._commit_lsn = 0
+        self._index = self._skip = 0
+        self.in_transaction = False
+
+    def take(self, data: bytes) -> Row | None:
+        """
+        Return the event that a message holds, if it holds one that is not published yet.
+
+        Raises:
+            ValueError: the message cannot be understood, or the log has lost events.
+        """
+        letter = data[_DATA_SIZE : _DATA_SIZE + 1]
+        if letter == b"M":
+            return self._message(data)
+        if letter == b"I":
+            return self._insert(data)
+        if letter == b"B":
+            self._begin(data)
+        elif letter == b"C":
+            self._commit(data)
+        elif letter == b"R":
+            self._relation(data)
+        elif letter not in {b"O", b"Y", b"T", b"U", b"D"}:
+            msg = f"a message {letter!r} in the replication stream"
+            raise ValueError(msg)
+        return None
+
+    def caught_up(self, end: int) -> None:
+        """Move on to `end`: all transactions that committed before it have been taken."""
+        if not self.in_transaction and end > self.position.lsn:
+            self._move(end)
+
+    def _begin(self, data: bytes) -> None:
+        self._commit_lsn, _, _ = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
+        self.in_transaction, self._index = True, 0
+        since = self._since
+        # Sent again after a restart: all of it was published, or its first events.
+        self._skip = since.index if self._commit_lsn == since.lsn else 0
+        if self._commit_lsn < since.lsn:
+            self._skip = 1 << 62
+
+    def _commit(self, data: bytes) -> None:
+        _, _, end, _ = _COMMIT.unpack_from(data, _DATA_SIZE + 1)
+        self.in_transaction = False
+        if self._commit_lsn == self._since.lsn and self._index < self._skip:
+            msg = (
+                f"a transaction of {self._index} events, of which {self._skip} are published: "
+                "this is not the log that they came from"
+            )
+            raise ValueError(msg)
+        if end > self.position.lsn:
+            self._move(end)
+
+    def _move(self, lsn: int) -> None:
+        at = self.position
+        seen = at.seen if lsn < at.seen_to else None
+        self.position = LogPosition(lsn, 0, seen, at.seen_to if seen else 0)
+
+    def _counted(self) -> bool:
+        """Count one event, and tell whether it is still to be published."""
+        self._index += 1
+        if self._index <= self._skip:
+            return False
+        at = self.position
+        self.position = (
+            LogPosition(self._commit_lsn, self._index)
+            if at.seen is None
+            else replace(at, lsn=self._commit_lsn, index=self._index)
+        )
+        return True
+
+    def _message(self, data: bytes) -> Row | None:
+        # Others are not committed, or not ours: any role may write messages.
+        if data[_DATA_SIZE + 1] != _TRANSACTIONAL or not data.startswith(self._prefix, _PREFIX):
+            return None
+        if not self._counted():
+            return None
+        return decode_event(data[self._content :], self._index, self._kinds)
+
+    def _relation(self, data: bytes) -> None:
+        (oid,) = _OID.unpack_from(data, _DATA_SIZE + 1)
+        schema, place = _text(data, _DATA_SIZE + 5)
+        name, place = _text(data, place)
+        self._columns.pop(oid, None)
+        if (schema, name) != self._table:
+            return
+        (count,) = _COUNT.unpack_from(data, place + 1)
+        place += 3
+        names = []
+        for _ in range(count):
+            column, place = _text(data, place + 1)
+            names.append(column)
+            place += 8
+        self._columns[oid] = names
+
+    def _insert(self, data: bytes) -> Row | None:
+        (oid,) = _OID.unpack_from(data, _DATA_SIZE + 1)
+        if (names := self._columns.get(oid)) is None:
+            return None
+        wanted = self._counted()
+        row = dict(zip(names, _tuple(data, _DATA_SIZE + 6), strict=True))
+        if not wanted or self._was_seen(row["xid"]):
+            return None
+        return self._row(row)
+
+    def _was_seen(self, xid: bytes | None) -> bool:
+        seen: Snapshot | None = self.position.seen
+        return seen is not None and xid is not None and seen.sees(int.from_bytes(xid))
+
+    def _row(self, row: dict[str, bytes | None]) -> Row:
+        time, topic, key, value, type_, source, subject, media, names, values = (
+            row[column] for column in _COLUMNS
+        )
+        return (
+            self._index,
+            str(UUID(bytes=row["id"])),
+            _INT8.unpack(time or b"")[0],
+            _string(topic),
+            key,
+            value,
+            _string(type_),
+            _string(source),
+            _string(subject),
+            _string(media),
+            None if names is None else [_string(name) for name in _elements(names)],
+            None if values is None else _elements(values),
+        )
+
+
+def _elements(data: bytes) -> list[bytes | None]:
+    # An empty list has no dimensions, and nothing behind its header.
+    return [] if data[:4] == b"\0\0\0\0" else read_list(data, 0)[0]
+
+
+def _string(data: bytes | None) -> str | None:
+    return None if data is None else data.decode()
+
+
+def _text(data: bytes, start: int) -> tuple[str, int]:
+    end = data.index(b"\0", start)
+    return data[start:end].decode(), end + 1
+
+
+def _tuple(data: bytes, start: int) -> list[bytes | None]:
+    """Return the columns of a row: all binary, none left out (there are only inserts)."""
+    (count,) = _COUNT.unpack_from(data, start)
+    place = start + 2
+    found: list[bytes | None] = []
+    for _ in range(count):
+        letter, place = data[place : place + 1], place + 1
+        if letter == b"n":
+            found.append(None)
+            continue
+        if letter != b"b":
+            msg = f"a column of kind {letter!r}"
+            raise ValueError(msg)
+        (length,) = _LENGTH.unpack_from(data, place)
+        place += 4
+        found.append(data[place : place + length])
+        place += length
+    return found

@@ -1,0 +1,184 @@
+"""
+Stream from a replication slot: the copy-both protocol over libpq, which psycopg's cursors lack.
+
+Nothing here waits but `wait`; what the server sends is taken from libpq as far as it has come.
+"""
+
+import os
+import select
+import struct
+import time
+from typing import TypeAlias
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from relay.lsn import format_lsn
+from relay.postgres import parameters
+
+_STATUS = struct.Struct(">cQQQqB")
+# Postgres counts microseconds from 2000.
+_EPOCH_MICROSECONDS = 946_684_800_000_000
+# What is taken at a time.
+_MOST_BYTES = 1_000_000
+# A server that has nothing to send answers at once when asked.
+_ASK_AFTER = 1.0
+
+Name: TypeAlias = str
+
+
+class Wake:
+    """Ends another thread's wait for a socket."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self) -> None:
+        try:
+            os.write(self._write, b"\0")
+        except BlockingIOError:
+            # It is full: whoever waits will wake up.
+            return
+
+    def clear(self) -> None:
+        os.read(self._read, 4096)
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+
+class Stream:
+    """One START_REPLICATION: messages out, status back. For one thread."""
+
+    def __init__(self, dsn: str, *, timeout: float) -> None:
+        """Connect; the server gives us up when it hears nothing for `timeout` seconds."""
+        given = conninfo_to_dict(dsn)
+        options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
+        conninfo = make_conninfo(
+            parameters(dsn, purpose="wal"),
+            replication="database",
+            client_encoding="UTF8",
+            options=options.strip(),
+        )
+        self._pgconn = pq.PGconn.connect(conninfo.encode())
+        if self._pgconn.status != pq.ConnStatus.OK:
+            message = self._pgconn.get_error_message()
+            self._pgconn.finish()
+            raise psycopg.OperationalError(message)
+        self._timeout = timeout
+        self._heard = self._told = time.monotonic()
+        self._received = self._confirmed = self._told_confirmed = 0
+        self._asked = False
+
+    def start(self, slot: Name, publication: Name, lsn: int) -> None:
+        """
+        Begin behind `lsn`.
+
+        Raises:
+            psycopg.Error: the server refuses; a slot in use is an OperationalError.
+        """
+        options = (
+            f"proto_version '1', publication_names '{_quoted(publication)}',"
+            " messages 'true', binary 'true'"
+        )
+        query = f'START_REPLICATION SLOT "{slot}" LOGICAL {format_lsn(lsn)} ({options})'
+        result = self._pgconn.exec_(query.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise errors.error_from_result(result)
+        self._pgconn.nonblocking = 1
+        self._received = lsn
+
+    def receive(self) -> list[bytes]:
+        """
+        Return the messages that have come so far; none if there are none.
+
+        Raises:
+            psycopg.OperationalError: the server ended the stream.
+        """
+        found: list[bytes] = []
+        take, pgconn = self._pgconn.get_copy_data, self._pgconn
+        left = _MOST_BYTES
+        while left > 0:
+            size, data = take(1)
+            if size > 0:
+                found.append(bytes(data))
+                left -= size
+            elif size == 0:
+                if found or not self.has_come():
+                    break
+                pgconn.consume_input()
+            else:
+                raise self._ended()
+        if found:
+            self._heard, self._asked = time.monotonic(), False
+        return found
+
+    def received(self, lsn: int) -> None:
+        """Remember up to where the server has sent."""
+        self._received = max(self._received, lsn)
+
+    def report(self, confirmed: int, *, now: bool = False) -> None:
+        """Tell the server what it may forget, when there is something to tell or it is time."""
+        self._confirmed = max(self._confirmed, confirmed)
+        clock = time.monotonic()
+        ask = not self._asked and clock - self._heard > _ASK_AFTER
+        due = clock - self._told > self._timeout / 4
+        if now or ask or due or self._confirmed > self._told_confirmed:
+            self._tell(ask=ask)
+            self._told = clock
+
+    def silence(self) -> float:
+        """Return for how many seconds the server has said nothing."""
+        return time.monotonic() - self._heard
+
+    def has_come(self) -> bool:
+        """Tell whether the server has sent something."""
+        readable, _, _ = select.select([self._pgconn.socket], [], [], 0)
+        return bool(readable)
+
+    def wait(self, seconds: float, wake: "Wake") -> None:
+        """Wait for the server, or for `wake`."""
+        readable, _, _ = select.select([self._pgconn.socket, wake.fileno()], [], [], seconds)
+        if wake.fileno() in readable:
+            wake.clear()
+
+    def close(self) -> None:
+        self._pgconn.finish()
+
+    def _tell(self, *, ask: bool) -> None:
+        now = time.time_ns() // 1000 - _EPOCH_MICROSECONDS
+        received = max(self._received, self._confirmed)
+        self._pgconn.put_copy_data(
+            _STATUS.pack(b"r", received, self._confirmed, self._confirmed, now, ask)
+        )
+        # What does not go out now goes out with the next one.
+        self._pgconn.flush()
+        self._asked = self._asked or ask
+        self._told_confirmed = self._confirmed
+
+    def _ended(self) -> psycopg.Error:
+        result = self._pgconn.get_result()
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return errors.error_from_result(result)
+        return psycopg.OperationalError("the server ended the replication stream")
+
+
+def timeline_history(dsn: str, timeline: int) -> str:
+    """Return how `timeline` came about, as the server's history file tells it."""
+    with psycopg.connect(
+        make_conninfo(parameters(dsn, purpose="timeline"), replication="database"), autocommit=True
+    ) as conn:
+        row = conn.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).fetchone()
+    content = row[1] if row else ""
+    return content.decode() if isinstance(content, bytes) else str(content)
+
+
+def _quoted(name: str) -> str:
+    # Twice: an identifier within a literal.
+    identifier = '"' + name.replace('"', '""') + '"'
+    return identifier.replace("'", "''")

@@ -1,0 +1,202 @@
+"""What the state of a replication slot means: whether to go on from it, and when to worry."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+from relay.lsn import format_lsn, parse_lsn
+from relay.progress import Cursor, LogPosition, Place, Progress
+from relay.snapshot import BEGINNING, Snapshot
+
+PLUGIN = "pgoutput"
+
+INIT = "dovecote init --capture wal"
+ACCEPT = f"{INIT} --accept-gap"
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Where the installed slot begins, as `dovecote init` remembers it."""
+
+    lsn: int
+    before: Snapshot | None
+    """What had been committed then: of it, the table has the rows, and the log nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A row of pg_replication_slots; what an older server does not tell is None."""
+
+    name: str
+    plugin: str | None
+    database: str | None
+    confirmed: int | None
+    restart: int | None
+    wal_status: str | None
+    invalidation: str | None
+    failover: bool | None
+    active_pid: int | None
+
+    @classmethod
+    def from_catalog(cls, row: Mapping[str, Any]) -> Self:
+        """Return the slot that a row, as JSON, describes: columns differ between versions."""
+        lsns = {
+            name: None if row.get(column) is None else parse_lsn(row[column])
+            for name, column in (("confirmed", "confirmed_flush_lsn"), ("restart", "restart_lsn"))
+        }
+        return cls(
+            name=row["slot_name"],
+            plugin=row.get("plugin"),
+            database=row.get("database"),
+            wal_status=row.get("wal_status"),
+            invalidation=row.get("invalidation_reason"),
+            failover=row.get("failover"),
+            active_pid=row.get("active_pid"),
+            **lsns,
+        )
+
+    @property
+    def is_lost(self) -> bool:
+        return self.wal_status == "lost" or self.invalidation is not None or self.restart is None
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Why the relay must not go on, and what resolves it."""
+
+    what: str
+    resolve: str
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.resolve}"
+
+
+def _missing(name: str, at: int) -> Fault:
+    return Fault(
+        f"replication slot {name} is missing: it was dropped, or a standby that did not have it "
+        f"was promoted; events committed behind {format_lsn(at)} cannot be read from the log",
+        f"`{ACCEPT}` makes a new one and goes on from there, without them",
+    )
+
+
+def fault(
+    slot: Slot | None, name: str, database: str, beginning: Beginning | None
+) -> Fault | None:
+    """Return what is wrong with the slot itself, or None."""
+    if beginning is None:
+        return Fault(
+            "this outbox is not captured from the write-ahead log: it has no slot yet",
+            f'run `{INIT}`, or set `capture = "table"`',
+        )
+    if slot is None:
+        return _missing(name, beginning.lsn)
+    if slot.plugin != PLUGIN or slot.database != database:
+        return Fault(
+            f"replication slot {name} is another one: plugin {slot.plugin}, database "
+            f"{slot.database}",
+            f"drop it, then `{ACCEPT}`",
+        )
+    if slot.is_lost:
+        why = slot.invalidation or "the log it needs was removed, see max_slot_wal_keep_size"
+        return Fault(
+            f"replication slot {name} was invalidated ({why}): the events it had not sent are "
+            "lost to it",
+            f"`{ACCEPT}` makes a new one and goes on from there, without them",
+        )
+    return None
+
+
+def progress_fault(slot: Slot, beginning: Beginning, progress: Progress | None) -> Fault | None:
+    """Return why a sound slot does not fit what progress says, or None."""
+    place = progress.cursor if progress else None
+    confirmed = slot.confirmed or 0
+    if isinstance(place, LogPosition):
+        if confirmed > max(place.lsn, beginning.lsn):
+            return Fault(
+                f"replication slot {slot.name} begins at {format_lsn(confirmed)}, beyond "
+                f"what is published ({place}): somebody made it anew or moved it, and events "
+                "in between cannot be read",
+                f"`{ACCEPT}` makes a new one and goes on from there, without them",
+            )
+        return None
+    if confirmed > beginning.lsn:
+        return Fault(
+            f"replication slot {slot.name} was read up to {format_lsn(confirmed)}, but there is "
+            "no progress that says so: it was deleted, or another `name` read the slot",
+            f"set `name` and `progress_topic` to what they were; or `{ACCEPT}`, which goes on "
+            "with what is committed from then on",
+        )
+    if isinstance(place, Cursor) and beginning.before is None:
+        return Fault(
+            f"the progress of this outbox is that of the table, and slot {slot.name} was made "
+            "without regard to the table",
+            "give this relay a `name` of its own; what the table holds it will not publish",
+        )
+    return None
+
+
+def resume(beginning: Beginning, progress: Progress | None) -> Place:
+    """Return where to go on, the slot being sound: first in the table, if it comes first."""
+    place = progress.cursor if progress else None
+    if isinstance(place, LogPosition):
+        # Behind progress, a new beginning is a gap that the operator has accepted.
+        return place if place.lsn >= beginning.lsn else LogPosition(beginning.lsn)
+    if beginning.before is None:
+        return LogPosition(beginning.lsn)
+    return place or Cursor(BEGINNING)
+
+
+def handed_over(beginning: Beginning, since: Snapshot, now: int) -> LogPosition:
+    """Return where the log goes on when the table is published up to `since`, the log at `now`."""
+    # A relay of the table may have gone on after the slot was made: these rows come again.
+    return LogPosition(beginning.lsn, 0, since, now)
+
+
+def switch_point(history: str, timeline: int) -> int | None:
+    """Return where the server left `timeline`, as a history file tells it; None: it never did."""
+    for line in history.splitlines():
+        fields = line.split()
+        if fields and fields[0] == str(timeline):
+            return parse_lsn(fields[1])
+    return None
+
+
+def timeline_fault(progress: Progress, timeline: int, switched_at: int | None) -> Fault | None:
+    """Return why progress made on another timeline is not to be trusted on this one, or None."""
+    place = progress.cursor
+    if not isinstance(place, LogPosition):
+        return None
+    if switched_at is not None and place.lsn <= switched_at:
+        return None
+    left = "never had" if switched_at is None else f"left at {format_lsn(switched_at)}"
+    return Fault(
+        f"the server was promoted (timeline {timeline}) and lost commits: progress is at {place} "
+        f"of timeline {progress.timeline}, which it {left}; events are published that it no "
+        "longer has",
+        f"`{ACCEPT}`, and a `name` of its own for this relay, go on with what comes from then on",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much of the log the slot may hold back, in bytes; None: any amount."""
+
+    warn: int | None
+    stop: int | None
+
+    def warning(self, slot: Slot, retained: int) -> str | None:
+        """Return what to tell the operator, or None while the slot holds back little."""
+        if slot.wal_status == "unreserved":
+            return (
+                f"replication slot {slot.name} is about to be invalidated: it holds back "
+                f"{retained:,} bytes, more than max_slot_wal_keep_size allows"
+            )
+        if self.warn is not None and retained > self.warn:
+            return (
+                f"replication slot {slot.name} holds back {retained:,} bytes of the write-ahead "
+                f"log, more than wal.warn_bytes ({self.warn:,})"
+            )
+        return None
+
+    def is_spent(self, retained: int) -> bool:
+        return self.stop is not None and retained > self.stop

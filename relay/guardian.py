@@ -1,0 +1,79 @@
+"""Watch how far the relay is behind, and how much of the log its slot holds back."""
+
+import logging
+import threading
+
+import psycopg
+
+from relay.capture.catalog import look
+from relay.capture.slot import ACCEPT, Budget
+from relay.capture.table import waiting
+from relay.errors import Refused
+from relay.metrics import Metrics
+from relay.progress import Cursor, LogPosition, Progress
+from relay.settings import RelaySettings
+
+_log = logging.getLogger("dovecote.relay")
+
+
+class BudgetSpent(Exception):
+    """The slot holds back more of the log than it may."""
+
+
+class Guardian:
+    """Measures on the session of the active role, warns, and says when it is too much."""
+
+    def __init__(self, settings: RelaySettings, metrics: Metrics) -> None:
+        self._schema, self._metrics = settings.schema_name, metrics
+        self._budget = Budget(settings.wal.warn_bytes, settings.wal.stop_bytes)
+        self._guards = settings.capture == "wal"
+        self._warned = False
+        self._spent = threading.Event()
+
+    def beat(self, conn: psycopg.Connection, progress: Progress | None) -> None:
+        """Measure once."""
+        if progress is None:
+            conn.execute("SELECT 1")
+        elif isinstance(progress.cursor, Cursor):
+            rows, seconds = waiting(conn, self._schema, progress.cursor)
+            self._metrics.lag_rows.set(rows)
+            self._metrics.lag_seconds.set(seconds)
+        if self._guards:
+            self._guard(conn, progress)
+
+    def require(self) -> None:
+        """
+        Check that the budget is not spent.
+
+        Raises:
+            BudgetSpent: the slot has to go.
+        """
+        if self._spent.is_set():
+            raise BudgetSpent
+
+    def drop_slot(self, conn: psycopg.Connection) -> Refused:
+        """Drop the slot, which nobody reads any more, and return what says so."""
+        found = look(conn, self._schema)
+        if found.slot is not None:
+            conn.execute("SELECT pg_drop_replication_slot(%s)", [found.slot.name])
+        msg = (
+            f"replication slot {found.installed.slot} held back {found.retained:,} bytes of the "
+            f"write-ahead log, more than wal.stop_bytes ({self._budget.stop:,}), and was dropped; "
+            f"the events it had not sent are lost to it. `{ACCEPT}` makes a new one"
+        )
+        return Refused(msg)
+
+    def _guard(self, conn: psycopg.Connection, progress: Progress | None) -> None:
+        found = look(conn, self._schema)
+        if found.slot is None:
+            return
+        retained = found.retained
+        self._metrics.slot_retained_bytes.set(retained)
+        if progress is not None and isinstance(progress.cursor, LogPosition):
+            self._metrics.lag_bytes.set(max(0, found.end - progress.cursor.lsn))
+        warning = self._budget.warning(found.slot, retained)
+        if warning is not None and not self._warned:
+            _log.warning("%s; is Kafka, or a long transaction, in the way?", warning)
+        self._warned = warning is not None
+        if self._budget.is_spent(retained):
+            self._spent.set()

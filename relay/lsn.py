@@ -1,0 +1,21 @@
+"""Positions in Postgres's write-ahead log: numbers here, `16/B374D848` in its texts."""
+
+
+def parse_lsn(text: str) -> int:
+    """
+    Return the position that `text` writes.
+
+    Raises:
+        ValueError: it is not one.
+    """
+    high, low = text.split("/")
+    lsn = (int(high, 16) << 32) | int(low, 16)
+    if not 0 <= int(low, 16) < 1 << 32 or not 0 <= lsn < 1 << 64:
+        msg = f"{text!r} is not a position in the write-ahead log"
+        raise ValueError(msg)
+    return lsn
+
+
+def format_lsn(lsn: int) -> str:
+    """Return the text that Postgres writes for `lsn`."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"

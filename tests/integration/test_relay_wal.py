@@ -1,0 +1,144 @@
+"""A relay that reads the log, as operators run it: set up, switched over, refused, watched."""
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from devstack import Stack
+from outbox.capture import installed as installed_capture
+from outbox.capture import use_wal
+from tests.fix_stack import MakeTopic
+from tests.load import load
+from tests.relaying import (
+    AGREE,
+    COMMAND,
+    DSN,
+    Relays,
+    commit,
+    committed,
+    difference,
+    drained,
+    event,
+    installed,
+    published,
+    relays,
+)
+from tests.waiting import until
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    """Starts relays of one outbox, in a database of its own."""
+    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
+        yield started
+
+
+def init(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [COMMAND, "init", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", "DOVECOTE_DSN": dsn},
+    )
+
+
+def test_an_outbox_without_a_table_is_set_up_published_and_watched(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    done = init(fleet.dsn, "--capture", "wal")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"write-ahead log, which slot dovecote_\d+_\d+ holds back", done.stdout)
+    relay = fleet.active(capture="wal")
+    for number in range(50):
+        commit(fleet.dsn, event(name, number))
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    with psycopg.connect(fleet.dsn) as conn:
+        assert conn.execute("SELECT count(*) FROM outbox.events").fetchone() == (0,)
+    until(
+        lambda: "dovecote_relay_slot_retained_bytes{" in relay.get("/metrics").body,
+        within=10,
+        what="the slot's metric",
+    )
+    config = fleet.folder / "relay-0/relay.toml"
+    shown = subprocess.run(
+        [COMMAND, "status", "--json", "-c", str(config)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
+    )
+    said = json.loads(shown.stdout)
+    assert said["lag_rows"] is None
+    assert said["lag_bytes"] >= 0
+    assert relay.terminate() == 0
+
+
+def test_a_live_outbox_is_switched_to_the_log_without_loss_doubling_or_reordering(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    table = fleet.active()
+    with load(fleet.dsn, name) as running:
+        published(fleet, name, 500)
+        done = init(fleet.dsn, "--capture", "wal")
+        assert done.returncode == 0, done.stderr
+        switched = running.transactions
+        until(lambda: running.transactions > switched + 100, within=30, what="writers going on")
+        # The relay of the table still runs, and knows nothing of it.
+        assert table.terminate() == 0
+        log = fleet.active(capture="wal")
+        log.until_logged("going on in the log")
+        until(lambda: running.transactions > switched + 300, within=30, what="writers going on")
+    found = drained(fleet, name)
+    assert difference(committed(fleet.dsn, name), found) == AGREE
+    assert log.terminate() == 0
+    old = fleet.start()
+    assert old.wait() == 1
+    assert "are in the write-ahead log" in old.log
+
+
+def test_a_slot_beyond_its_budget_is_dropped_and_that_is_said(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    use_wal(fleet.dsn, "outbox")
+    environ = {
+        "DOVECOTE_RELAY_WAL__WARN_BYTES": "1000",
+        "DOVECOTE_RELAY_WAL__STOP_BYTES": "1000000",
+        # Longer than the test: nothing else may free the log.
+        "DOVECOTE_RELAY_WAL__HEARTBEAT": "300s",
+    }
+    relay = fleet.active(capture="wal", environ=environ)
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 1)
+    with psycopg.connect(fleet.dsn, autocommit=True) as holder, holder.transaction():
+        # An open transaction keeps the log that it began in.
+        holder.execute("SELECT pg_current_xact_id()")
+        with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+            conn.execute("SELECT pg_logical_emit_message(true, 'x', repeat('x', 3000000))")
+        assert relay.wait(within=30) == 1
+    assert "more than wal.warn_bytes (1,000)" in relay.log
+    assert re.search(r"more than wal.stop_bytes \(1,000,000\), and was dropped", relay.log)
+    with psycopg.connect(fleet.dsn) as conn:
+        slot = installed_capture(conn, "outbox").slot
+        left = conn.execute("SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [slot])
+        assert left.fetchone() is None
+    again = fleet.start(capture="wal")
+    assert again.wait() == 1
+    assert "--accept-gap" in again.log
+
+
+def test_the_switch_is_refused_without_a_server_to_switch(database: str) -> None:
+    for arguments in (["--print-sql", "--capture", "wal"], ["--accept-gap"]):
+        done = init(database, *arguments)
+        assert done.returncode == 2
+        assert "--capture" in done.stderr

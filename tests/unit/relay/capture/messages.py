@@ -1,0 +1,32 @@
+"""Events as the SQL function `encoded` writes them."""
+
+import struct
+
+
+def array(*parts: bytes | None) -> bytes:
+    head = struct.pack(">iiIii", 1, 0, 17, len(parts), 1)
+    packed = [
+        struct.pack(">i", -1) if part is None else struct.pack(">i", len(part)) + part
+        for part in parts
+    ]
+    return head + b"".join(packed)
+
+
+def text(number: int) -> bytes:
+    return str(number).encode()
+
+
+def payload(
+    *,
+    kind: tuple[bytes, bytes, bytes, bytes | None] = (b"t", b"T", b"/s", None),
+    id_: str = "0190d3f2-0000-7000-8000-000000000001",
+    time: int = 42,
+    subject: bytes | None = None,
+    key: bytes | None = None,
+    value: bytes | None = None,
+    headers: tuple[bytes | None, ...] = (),
+) -> bytes:
+    packed = array(*kind)
+    event = b"\x01" + struct.pack(">i", len(packed)) + packed + id_.encode()
+    event += struct.pack(">q", time) + array(subject, key, value)
+    return event + array(*headers) if headers else event

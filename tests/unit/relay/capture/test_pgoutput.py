@@ -1,0 +1,184 @@
+"""Whatever is committed comes out once, in order, from whatever place the stream is begun."""
+
+import struct
+from dataclasses import dataclass
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from relay.capture.batch import Row
+from relay.capture.pgoutput import Decoder, read_keepalive
+from relay.progress import LogPosition
+from relay.snapshot import Snapshot
+from tests.unit.relay.capture.messages import array, payload, text
+
+PREFIX = "dovecote/secret"
+TABLE = ("outbox", "events")
+OID = 16400
+
+
+def data(body: bytes) -> bytes:
+    return b"w" + struct.pack(">QQq", 1, 2, 3) + body
+
+
+def begin(commit: int) -> bytes:
+    return data(b"B" + struct.pack(">QqI", commit, 0, 7))
+
+
+def commit(at: int, end: int) -> bytes:
+    return data(b"C" + struct.pack(">BQQq", 0, at, end, 0))
+
+
+def message(content: bytes, *, flags: int = 1, prefix: str = PREFIX) -> bytes:
+    head = struct.pack(">BQ", flags, 5) + prefix.encode() + b"\0"
+    return data(b"M" + head + struct.pack(">i", len(content)) + content)
+
+
+COLUMNS = (
+    "position", "xid", "appended_at", "time", "id", "topic", "type", "source", "subject",
+    "content_type", "key", "value", "header_names", "header_values",
+)  # fmt: skip
+
+
+def relation(schema: str = "outbox", name: str = "events", oid: int = OID) -> bytes:
+    columns = b"".join(b"\0" + column.encode() + b"\0" + b"\0" * 8 for column in COLUMNS)
+    head = struct.pack(">I", oid) + schema.encode() + b"\0" + name.encode() + b"\0d"
+    return data(b"R" + head + struct.pack(">h", len(COLUMNS)) + columns)
+
+
+def insert(number: int, *, xid: int = 700, oid: int = OID) -> bytes:
+    values = [
+        struct.pack(">q", number), struct.pack(">Q", xid), struct.pack(">q", 0),
+        struct.pack(">q", 42), UUID(int=number).bytes, b"t", b"T", b"/s", None,
+        None, b"k", str(number).encode(), array(b"h"), array(None),
+    ]  # fmt: skip
+    packed = b"".join(b"n" if v is None else b"b" + struct.pack(">i", len(v)) + v for v in values)
+    return data(b"I" + struct.pack(">I", oid) + b"N" + struct.pack(">h", len(values)) + packed)
+
+
+def taken(decoder: Decoder, messages: list[bytes]) -> list[Row]:
+    return [row for each in messages if (row := decoder.take(each)) is not None]
+
+
+def values(rows: list[Row]) -> list[int]:
+    return [int(row[5]) for row in rows]
+
+
+@dataclass(frozen=True)
+class Transaction:
+    """One committed transaction: its events by number, and whether each is a row or a message."""
+
+    at: int
+    end: int
+    events: tuple[tuple[int, bool], ...]
+
+    def messages(self) -> list[bytes]:
+        events = [
+            insert(n) if is_row else message(payload(value=text(n))) for n, is_row in self.events
+        ]
+        return [begin(self.at), relation(), *events, commit(self.at, self.end)]
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Transaction]:
+    number, lsn, found = 0, 100, []
+    for kinds in draw(st.lists(st.lists(st.booleans(), max_size=6), max_size=8)):
+        at = lsn + draw(st.integers(0, 50))
+        lsn = at + draw(st.integers(1, 30))
+        events = tuple((number + n, kind) for n, kind in enumerate(kinds))
+        number += len(kinds)
+        found.append(Transaction(at, lsn, events))
+    return found
+
+
+@given(log=logs(), stops=st.lists(st.integers(1, 9), max_size=20), resend_all=st.booleans())
+def test_begun_again_at_any_place_every_event_comes_once_and_in_order(
+    log: list[Transaction], stops: list[int], *, resend_all: bool
+) -> None:
+    place = LogPosition(100)
+    found: list[int] = []
+    for most in [*stops, 1 << 30]:
+        decoder = Decoder(PREFIX, TABLE, place)
+        # The server may begin earlier than asked, and never later.
+        sent = [t for t in log if resend_all or t.at >= place.lsn]
+        before = len(found)
+        for each in (m for t in sent for m in t.messages()):
+            row = decoder.take(each)
+            if row is not None:
+                found.append(int(row[5]))
+                if len(found) - before >= most:
+                    break
+        assert decoder.position.lsn >= place.lsn
+        place = decoder.position
+    assert found == [n for transaction in log for n, _ in transaction.events]
+
+
+def test_a_message_counts_only_if_it_is_transactional_and_has_the_prefix() -> None:
+    decoder = Decoder(PREFIX, TABLE, LogPosition(1))
+    event = payload(value=b"1")
+    rows = taken(
+        decoder,
+        [
+            message(event, flags=0),
+            begin(10),
+            message(event, prefix="dovecote/secret2"),
+            message(event, prefix="dovecote/"),
+            message(b"", prefix="other"),
+            message(event),
+            commit(10, 20),
+        ],
+    )
+    assert values(rows) == [1]
+    assert decoder.position == LogPosition(20)
+
+
+def test_only_rows_of_the_events_table_count() -> None:
+    decoder = Decoder(PREFIX, TABLE, LogPosition(1))
+    rows = taken(
+        decoder,
+        [begin(10), relation(name="orders"), insert(1), insert(2, oid=9), relation(), insert(3)],
+    )
+    assert values(rows) == [3]
+    assert decoder.position == LogPosition(10, 1)
+    assert rows[0][1:] == (
+        str(UUID(int=3)), 42, "t", b"k", b"3", "T", "/s", None, None, ["h"], [None],
+    )  # fmt: skip
+
+
+def test_rows_that_were_published_from_the_table_are_left_out_up_to_a_place() -> None:
+    place = LogPosition(1, 0, Snapshot(700, 710, (705,)), 50)
+    decoder = Decoder(PREFIX, TABLE, place)
+    first = [begin(10), relation(), insert(1, xid=701), insert(2, xid=705), commit(10, 20)]
+    assert values(taken(decoder, first)) == [2]
+    assert decoder.position.seen == place.seen
+    assert values(taken(decoder, [begin(30), insert(3, xid=702), commit(30, 60)])) == []
+    assert decoder.position == LogPosition(60)
+    assert values(taken(decoder, [begin(70), insert(4, xid=703), commit(70, 80)])) == [4]
+
+
+def test_a_keepalive_moves_on_between_transactions_only() -> None:
+    said = read_keepalive(b"k" + struct.pack(">QqB", 500, 0, 1))
+    assert (said.end, said.wants_reply) == (500, True)
+    decoder = Decoder(PREFIX, TABLE, LogPosition(1))
+    taken(decoder, [begin(10), message(payload())])
+    decoder.caught_up(500)
+    assert decoder.position == LogPosition(10, 1)
+    taken(decoder, [commit(10, 20)])
+    decoder.caught_up(15)
+    assert decoder.position == LogPosition(20)
+    decoder.caught_up(500)
+    assert decoder.position == LogPosition(500)
+
+
+def test_a_transaction_that_lost_events_is_not_gone_on_with() -> None:
+    decoder = Decoder(PREFIX, TABLE, LogPosition(10, 3))
+    with pytest.raises(ValueError, match="transaction of 1 events, of which 3 are published"):
+        taken(decoder, [begin(10), message(payload()), commit(10, 20)])
+
+
+@pytest.mark.parametrize("letter", [b"S", b"E", b"x", b""])
+def test_a_message_that_was_not_asked_for_is_an_error(letter: bytes) -> None:
+    with pytest.raises(ValueError, match="in the replication stream"):
+        Decoder(PREFIX, TABLE, LogPosition(1)).take(data(letter))

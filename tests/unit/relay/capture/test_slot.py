@@ -1,0 +1,148 @@
+"""Each state of a slot is told, with what resolves it, and only a sound one is gone on from."""
+
+from dataclasses import replace
+
+import pytest
+
+from relay.capture.slot import (
+    Beginning,
+    Budget,
+    Slot,
+    fault,
+    handed_over,
+    progress_fault,
+    resume,
+    switch_point,
+    timeline_fault,
+)
+from relay.progress import Cursor, LogPosition, Origin, Place, Progress, at
+from relay.snapshot import BEGINNING, Snapshot
+
+NAME = "dovecote_5_6"
+BEGUN = Beginning(100, Snapshot(7, 9))
+CATALOG = {
+    "slot_name": NAME,
+    "plugin": "pgoutput",
+    "database": "shop",
+    "confirmed_flush_lsn": "0/64",
+    "restart_lsn": "0/60",
+    "wal_status": "reserved",
+    "active_pid": None,
+}
+SLOT = Slot.from_catalog(CATALOG)
+HERE = Origin("7", 5, 6, 1, "0/FFFF", Snapshot(90, 100))
+
+
+def progress(place: Place) -> Progress:
+    return at("shop", HERE, place)
+
+
+def test_columns_that_an_older_server_lacks_are_unknown() -> None:
+    assert (SLOT.confirmed, SLOT.restart, SLOT.failover, SLOT.invalidation) == (
+        100,
+        96,
+        None,
+        None,
+    )
+    newer = Slot.from_catalog({**CATALOG, "failover": True, "invalidation_reason": None})
+    assert newer.failover is True
+    assert fault(newer, NAME, "shop", BEGUN) is None
+
+
+@pytest.mark.parametrize(
+    ("slot", "beginning", "says", "resolve"),
+    [
+        (SLOT, None, "has no slot yet", "run `dovecote init --capture wal`"),
+        (None, BEGUN, "is missing", "--accept-gap"),
+        (replace(SLOT, plugin="wal2json"), BEGUN, "another one: plugin wal2json", "--accept-gap"),
+        (replace(SLOT, database="till"), BEGUN, "database till", "--accept-gap"),
+        (replace(SLOT, wal_status="lost"), BEGUN, "max_slot_wal_keep_size", "--accept-gap"),
+        (replace(SLOT, invalidation="idle_timeout"), BEGUN, "(idle_timeout)", "--accept-gap"),
+        (replace(SLOT, restart=None), BEGUN, "was invalidated", "--accept-gap"),
+    ],
+)
+def test_a_slot_that_cannot_be_read_is_told_with_its_resolution(
+    slot: Slot | None, beginning: Beginning | None, says: str, resolve: str
+) -> None:
+    found = fault(slot, NAME, "shop", beginning)
+    assert found is not None
+    assert says in found.what
+    assert resolve in found.resolve
+
+
+@pytest.mark.parametrize("status", ["reserved", "extended", "unreserved", None])
+def test_a_sound_slot_has_no_fault(status: str | None) -> None:
+    assert fault(replace(SLOT, wal_status=status), NAME, "shop", BEGUN) is None
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "place", "says"),
+    [
+        (201, LogPosition(200, 5), "begins at 0/C9, beyond what is published (0/C8, 5 events"),
+        (101, None, "there is no progress that says so"),
+        (101, Cursor(), "there is no progress that says so"),
+        (200, LogPosition(200), None),
+        (100, LogPosition(200), None),
+        (100, None, None),
+        (100, Cursor(), None),
+    ],
+)
+def test_a_slot_must_not_be_ahead_of_progress(
+    confirmed: int, place: Place | None, says: str | None
+) -> None:
+    known = None if place is None else progress(place)
+    found = progress_fault(replace(SLOT, confirmed=confirmed), BEGUN, known)
+    assert (found is None) == (says is None)
+    if found is not None and says is not None:
+        assert says in found.what
+        assert "--accept-gap" in found.resolve
+
+
+def test_a_gap_that_was_accepted_is_passed_over() -> None:
+    anew, old = Beginning(300, None), progress(LogPosition(200, 5))
+    assert progress_fault(replace(SLOT, confirmed=300), anew, old) is None
+    assert resume(anew, old) == LogPosition(300)
+
+
+def test_the_table_is_read_first_if_there_was_one() -> None:
+    cursor = Cursor(Snapshot(3, 4))
+    assert resume(BEGUN, None) == Cursor(BEGINNING)
+    assert resume(BEGUN, progress(cursor)) == cursor
+    assert resume(BEGUN, progress(LogPosition(150, 2))) == LogPosition(150, 2)
+    assert resume(Beginning(100, None), None) == LogPosition(100)
+    assert handed_over(BEGUN, Snapshot(8, 8), 180) == LogPosition(100, 0, Snapshot(8, 8), 180)
+
+
+def test_progress_of_the_table_does_not_fit_a_slot_that_ignores_the_table() -> None:
+    found = progress_fault(SLOT, Beginning(100, None), progress(Cursor()))
+    assert found is not None
+    assert "is that of the table" in found.what
+
+
+HISTORY = "1\t0/30001C8\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n"
+
+
+def test_a_promotion_is_followed_only_if_it_kept_what_is_published() -> None:
+    assert switch_point(HISTORY, 1) == 0x30001C8
+    assert switch_point(HISTORY, 2) == 0x5000000
+    assert switch_point(HISTORY, 3) is None
+    place = progress(LogPosition(0x30001C8, 4))
+    assert timeline_fault(place, 2, 0x30001C8) is None
+    for switched_at in (0x30001C7, None):
+        found = timeline_fault(place, 2, switched_at)
+        assert found is not None
+        assert "was promoted (timeline 2) and lost commits" in found.what
+    assert timeline_fault(progress(Cursor()), 2, None) is None
+
+
+def test_the_budget_warns_and_then_is_spent() -> None:
+    budget = Budget(1_000, 2_000)
+    assert budget.warning(SLOT, 1_000) is None
+    assert "holds back 1,001 bytes" in (budget.warning(SLOT, 1_001) or "")
+    assert not budget.is_spent(2_000)
+    assert budget.is_spent(2_001)
+    none = Budget(None, None)
+    assert none.warning(SLOT, 1 << 60) is None
+    assert not none.is_spent(1 << 60)
+    due = none.warning(replace(SLOT, wal_status="unreserved"), 5)
+    assert "about to be invalidated" in (due or "")

@@ -1,0 +1,63 @@
+"""What is read ahead is bounded in rows and bytes, and comes out in order."""
+
+import threading
+
+import pytest
+
+from relay.ahead import Ahead
+from relay.capture.batch import Batch
+from relay.progress import LogPosition
+
+
+def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batch:
+    return Batch([(n,) for n in range(rows)], LogPosition(lsn), size, keep)
+
+
+def test_small_batches_are_many_and_large_ones_few() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    for _ in range(10):
+        assert ahead.put(batch(1), 0)
+    assert ahead.is_full()
+    assert not ahead.put(batch(1), 0)
+    ahead.clear()
+    assert ahead.put(batch(50, size=500), 0), "a large one has room alone"
+    assert not ahead.put(batch(0, size=0), 0)
+
+
+def test_bytes_are_bounded_too() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    assert ahead.put(batch(1, size=99), 0)
+    assert ahead.put(batch(1, size=99), 0)
+    assert not ahead.put(batch(1), 0)
+    assert ahead.take(0) is not None
+    assert ahead.put(batch(1), 0)
+
+
+def test_of_empty_batches_the_last_one_stays_and_what_is_to_be_kept_is_kept() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    for each in (batch(2), batch(0, lsn=2, keep=True), batch(0, lsn=3), batch(1, lsn=4)):
+        assert ahead.put(each, 0)
+    assert ahead.take(0) == batch(2)
+    assert ahead.take(0) == Batch([], LogPosition(3), 0, keep=True)
+    assert ahead.take(0) == batch(1, lsn=4)
+    assert ahead.take(0) is None
+
+
+def test_an_error_comes_behind_what_was_read() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    ahead.put(batch(1), 0)
+    ahead.fail(RuntimeError("gone"))
+    assert ahead.take(0) == batch(1)
+    with pytest.raises(RuntimeError, match="gone"):
+        ahead.take(10)
+
+
+def test_who_waits_for_room_or_for_a_batch_is_woken() -> None:
+    ahead = Ahead(most_rows=1, most_bytes=100)
+    ahead.put(batch(1), 0)
+    put = threading.Thread(target=ahead.put, args=(batch(1, lsn=2), 30))
+    put.start()
+    assert ahead.take(0) == batch(1)
+    assert ahead.take(30) == batch(1, lsn=2)
+    put.join(5)
+    assert not put.is_alive()
