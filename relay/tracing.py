@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 
 from outbox.envelope import TRACEPARENT
-from relay.capture.table import Row
+from relay.capture.batch import Row
 
 try:
     from opentelemetry import trace
