@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to disturb")
     parser.add_argument("--kills", type=int, help="end after so many kills of the active relay")
     parser.add_argument("--seed", type=int, default=1, help="another one: other disturbances")
+    parser.add_argument("--capture", choices=("table", "wal"), default="table")
     parser.add_argument("--relays", type=int, default=3, help="one active, the others stand by")
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.01, help="s between two transactions")
@@ -30,6 +31,7 @@ def main() -> None:
         seconds=args.seconds,
         kills=args.kills,
         seed=args.seed,
+        capture=args.capture,
         relays=args.relays,
         writers=args.writers,
         pace=args.pace,
@@ -38,7 +40,7 @@ def main() -> None:
         outcome = run(options, lambda line: print(line, file=sys.stderr, flush=True))
     except DovecoteError as error:
         sys.exit(f"proof: {error}\nThe relays' logs are in {directory}")
-    line = {"proof": "relay", "capture": "table", "seed": args.seed, **outcome.fields()}
+    line = {"proof": "relay", "capture": args.capture, "seed": args.seed, **outcome.fields()}
     print(json.dumps(line), flush=True)
     if not outcome.verdict.is_well:
         sys.exit(f"proof: the relay broke its word; its logs are in {directory}")

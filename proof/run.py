@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Literal
 
 import psycopg
 from confluent_kafka.admin import AdminClient
@@ -12,6 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from devstack import Stack
 from outbox import schema
+from outbox.capture import use_wal
 from outbox.errors import DovecoteError
 from proof import writers
 from proof.count import Verdict, judge
@@ -40,6 +42,7 @@ class Options:
     seconds: float
     kills: int | None = None
     seed: int = 1
+    capture: Literal["table", "wal"] = "table"
     relays: int = 3
     writers: int = 3
     pace: float = 0.01
@@ -83,13 +86,13 @@ def run(options: Options, show: Show) -> Outcome:
     """
     show("starting Postgres and Kafka")
     with Stack() as stack:
-        dsn = _prepare(stack)
+        dsn = _prepare(stack, options.capture)
         crew = Crew(
             options.directory,
             dsn,
             stack.kafka.bootstrap,
             size=options.relays,
-            settings=options.settings,
+            settings={"capture": options.capture, **options.settings},
         )
         try:
             return _Proof(options, stack, crew=crew, dsn=dsn, show=show).run()
@@ -97,12 +100,14 @@ def run(options: Options, show: Show) -> Outcome:
             crew.end()
 
 
-def _prepare(stack: Stack) -> str:
+def _prepare(stack: Stack, capture: str) -> str:
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
         conn.execute("CREATE DATABASE proof")
     dsn = psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname="proof")
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
+    if capture == "wal":
+        use_wal(dsn, schema.DEFAULT_SCHEMA)
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])[_TOPIC].result(30)
     return dsn

@@ -8,9 +8,10 @@ import pytest
 
 
 @pytest.mark.timeout(240)
-def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong() -> None:
+@pytest.mark.parametrize("capture", ["table", "wal"])
+def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong(capture: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "proof", "--seconds", "20"],
+        [sys.executable, "-m", "proof", "--seconds", "20", "--capture", capture],
         capture_output=True,
         text=True,
         timeout=220,

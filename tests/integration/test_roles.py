@@ -22,7 +22,7 @@ from relay.settings import RelaySettings
 from relay.status import status
 from tests.fix_stack import MakeTopic, new_database
 from tests.integration.test_schema import init
-from tests.relaying import commit, event, published, relays
+from tests.relaying import event, published, relays
 
 RELAY_RIGHTS = {
     ("events", "SELECT"),
@@ -44,6 +44,12 @@ class Crew(NamedTuple):
 
     def role(self, duty: str) -> str:
         return str(psycopg.conninfo.conninfo_to_dict(getattr(self, duty))["user"])
+
+
+def commit(dsn: str, *events: Event) -> None:
+    """Write events in one transaction, as a writer that can do nothing else."""
+    with psycopg.connect(dsn) as conn:
+        write(conn, *events)
 
 
 @pytest.fixture
