@@ -157,10 +157,9 @@ class Relay:
         if known is None:
             self._topic.ensure()
         # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
-        # Before the fence: a clone of production must not fence production.
-        seen = self._topic.peek(name)
-        self._believe(seen, capture.origin())
-        capture.resume(seen)
+        # Before the fence: a clone of production must not fence production. What the slot says is
+        # no reason yet: it may be ahead of what the topic said a moment ago.
+        self._believe(self._topic.peek(name), capture.origin())
         publisher.open()
         progress = self._topic.read(name)
         origin = capture.origin()

@@ -105,12 +105,15 @@ def test_pauses_and_takeovers_under_load_lose_nothing(
         assert (what.lost, what.invented, what.out_of_order) == (set(), set(), [])
 
 
+@pytest.mark.parametrize("capture", ["table", "wal"])
 def test_takeovers_from_a_relay_that_does_not_know_yet_lose_and_double_nothing(
-    fleet: Relays, name: str
+    fleet: Relays, name: str, capture: str
 ) -> None:
+    if capture == "wal":
+        use_wal(fleet.dsn, "outbox")
     # It publishes on for up to a quarter of its lease: what it commits while the other one
     # takes over must be in the progress that the other one reads.
-    pair = start_pair(fleet, lease=12.0)
+    pair = start_pair(fleet, lease=12.0, capture=capture)
     with (
         closing(Watch(fleet.bootstrap, name)) as watch,
         load(fleet.dsn, name, pace=0.001, bursts=[1, 3]),
