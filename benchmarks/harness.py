@@ -17,6 +17,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from devstack import Stack
 from outbox import schema
+from outbox.capture import use_wal
 
 PARTITIONS = 4
 
@@ -36,7 +37,7 @@ def servers() -> Iterator[Stack]:
         yield stack
 
 
-def database(stack: Stack) -> str:
+def database(stack: Stack, capture: str = "table") -> str:
     """Make a database of the benchmark's own, with the outbox installed; return its dsn."""
     name = f"bench_{uuid4().hex[:12]}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
@@ -44,6 +45,8 @@ def database(stack: Stack) -> str:
     dsn = psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname=name)
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
+    if capture == "wal":
+        use_wal(dsn, schema.DEFAULT_SCHEMA)
     return dsn
 
 
@@ -84,6 +87,12 @@ def cpu_seconds(pid: int) -> float:
     """Return the processor time that a running process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a running process has at the moment."""
+    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 def until(done: Callable[[], bool], *, within: float, what: str, every: float = 0.01) -> None:

@@ -8,6 +8,8 @@ broker to the last, so start-up is left out, and so are the events of the first 
 
 import argparse
 import time
+from itertools import product
+from typing import NamedTuple
 
 import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -24,26 +26,41 @@ def main() -> None:
     parser.add_argument("--events", type=int, default=600_000)
     parser.add_argument("--size", type=int, default=200, help="bytes of each value")
     parser.add_argument("--keys", type=int, default=5_000)
+    parser.add_argument("--captures", nargs="+", default=["table", "wal"])
     parser.add_argument("--modes", nargs="+", default=["exactly_once", "at_least_once"])
     args = parser.parse_args()
     with harness.servers() as stack:
-        for mode in args.modes:
-            produce = bare_produce(stack, args.events, args.size, args.keys)
-            drain(stack, mode, args.events, args.size, args.keys, produce)
+        for capture, mode in product(args.captures, args.modes):
+            backlog = Backlog(args.events, args.size, args.keys)
+            produce = bare_produce(stack, backlog)
+            drain(stack, backlog, capture=capture, mode=mode, produce=produce)
 
 
-def events(topic: str, count: int, size: int, keys: int) -> list[Event]:
-    value = b"x" * size
-    return [
-        Event(topic=topic, type="Benched", source="/bench", key=f"key-{n % keys}", value=value)
-        for n in range(count)
-    ]
+class Backlog(NamedTuple):
+    """What is to be drained: so many events of so many bytes."""
+
+    total: int
+    size: int
+    keys: int
+
+    def events(self, topic: str) -> list[Event]:
+        value = b"x" * self.size
+        return [
+            Event(
+                topic=topic,
+                type="Benched",
+                source="/bench",
+                key=f"key-{n % self.keys}",
+                value=value,
+            )
+            for n in range(self.total)
+        ]
 
 
-def bare_produce(stack: Stack, count: int, size: int, keys: int) -> float:
+def bare_produce(stack: Stack, backlog: Backlog) -> float:
     """Return the rate of `produce()` and one flush, everything else done beforehand."""
     name = harness.topic(stack)
-    records = [encode(event) for event in events(name, count, size, keys)]
+    records = [encode(event) for event in backlog.events(name)]
     properties = producer_properties(
         {"bootstrap.servers": stack.kafka.bootstrap},
         mode="at_least_once",
@@ -56,12 +73,12 @@ def bare_produce(stack: Stack, count: int, size: int, keys: int) -> float:
     for key, value, headers in records:
         producer.produce(name, value, key, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
     producer.flush(60)
-    return count / (time.monotonic() - began)
+    return backlog.total / (time.monotonic() - began)
 
 
-def drain(stack: Stack, mode: str, count: int, size: int, keys: int, produce: float) -> None:
-    dsn, name = harness.database(stack), harness.topic(stack)
-    fill(dsn, events(name, count, size, keys))
+def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: float) -> None:
+    dsn, name = harness.database(stack, capture), harness.topic(stack)
+    fill(dsn, backlog.events(name))
     consumer = Consumer(
         {
             "bootstrap.servers": stack.kafka.bootstrap,
@@ -70,32 +87,36 @@ def drain(stack: Stack, mode: str, count: int, size: int, keys: int, produce: fl
             "enable.auto.commit": False,
         }
     )
-    with harness.relay(stack, dsn, name=name, mode=mode) as pid:
-        seen = [(time.monotonic(), harness.cpu_seconds(pid), 0)]
+    started = time.monotonic()
+    with harness.relay(stack, dsn, name=name, mode=mode, capture=capture) as pid:
+        seen = [(started, harness.cpu_seconds(pid), 0)]
 
         def drained() -> bool:
             end = visible(consumer, name)
             if end != seen[-1][2]:
                 seen.append((time.monotonic(), harness.cpu_seconds(pid), end))
-            return end >= count
+            return end >= backlog.total
 
-        harness.until(drained, within=300, what=f"{count} events drained", every=0.02)
+        harness.until(drained, within=300, what=f"{backlog.total} events drained", every=0.02)
+        memory = harness.resident_bytes(pid)
     (began, cpu_before, first), (ended, cpu_after, last) = seen[1], seen[-1]
     counted = counted_records(consumer, name)
     consumer.close()
-    if counted != count:
-        raise SystemExit(f"{counted} records are visible instead of {count}")
+    if counted != backlog.total:
+        raise SystemExit(f"{counted} records are visible instead of {backlog.total}")
     rate = (last - first) / (ended - began)
     harness.emit(
         "relay_drain",
-        capture="table",
+        capture=capture,
         mode=mode,
-        events=count,
-        value_bytes=size,
-        keys=keys,
+        events=backlog.total,
+        value_bytes=backlog.size,
+        keys=backlog.keys,
         partitions=harness.PARTITIONS,
         events_per_s=round(rate),
         events_per_cpu_second=round((last - first) / (cpu_after - cpu_before)),
+        first_event_s=round(began - started, 2),
+        resident_mb=round(memory / 1e6),
         produce_per_s=round(produce),
         share_of_produce=round(rate / produce, 3),
     )

@@ -20,10 +20,10 @@ CREATE FUNCTION {schema}.writes_to_wal() RETURNS boolean
 LANGUAGE sql IMMUTABLE
 AS 'SELECT false';
 
--- Format 1: version, length of the next, [topic, type, source, content_type], id, time,
--- [subject, key, value], and if there are headers [name, value, name, value, …].
--- Lists are bytea[] as array_send() writes them, texts are UTF-8, id is text, time as
--- timestamptz_send() writes it.
+-- Format 1: version, time as timestamptz_send() writes it, id as text; the lengths of what follows
+-- (int4, -1 for NULL): kind, subject, key, value; these four; and headers, if there are any.
+-- kind is [topic, type, source, content_type], headers are [name, value, name, value, …], both
+-- lists of bytea as array_send() writes them. Texts are UTF-8.
 CREATE FUNCTION {schema}.encoded(
     topic text, key bytea, "value" bytea, type text, id uuid, source text, subject text,
     "time" timestamptz, content_type text, header_names text[], header_values bytea[]
@@ -33,9 +33,12 @@ AS $encoded$
 DECLARE
     kind bytea := array_send(ARRAY[convert_to(topic, 'UTF8'), convert_to(type, 'UTF8'),
         convert_to(source, 'UTF8'), convert_to(content_type, 'UTF8')]);
-    event bytea := '\x01'::bytea || int4send(octet_length(kind)) || kind
-        || convert_to(id::text, 'UTF8') || timestamptz_send("time")
-        || array_send(ARRAY[convert_to(subject, 'UTF8'), key, "value"]);
+    about bytea := convert_to(subject, 'UTF8');
+    event bytea := '\x01'::bytea || timestamptz_send("time") || convert_to(id::text, 'UTF8')
+        || int4send(octet_length(kind)) || int4send(coalesce(octet_length(about), -1))
+        || int4send(coalesce(octet_length(key), -1))
+        || int4send(coalesce(octet_length("value"), -1))
+        || kind || coalesce(about, '') || coalesce(key, '') || coalesce("value", '');
 BEGIN
     -- Of NULL no message would be written, and nobody told.
     IF event IS NULL THEN

@@ -6,6 +6,7 @@ from typing import TypeAlias
 from relay.capture.batch import Row
 
 FORMAT = 1
+_FORMAT_BYTE = bytes([FORMAT])
 
 Kind: TypeAlias = tuple[str, str, str, str | None]
 """topic, type, source, content type."""
@@ -13,8 +14,9 @@ Kind: TypeAlias = tuple[str, str, str, str | None]
 Kinds: TypeAlias = dict[bytes, Kind]
 """Kinds read before, by their bytes: most events are of few kinds."""
 
-_START = struct.Struct(">Bi")
-_ID, _ID_SIZE = struct.Struct(">36sq"), 44
+# Format, time, id, lengths of kind, subject, key and value; lists and contents follow.
+_HEAD = struct.Struct(">Bq36siiii")
+_HEAD_SIZE = _HEAD.size
 # As array_send() writes a list: dimensions, whether it has NULLs, element type, length, bound.
 _LIST = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
@@ -22,30 +24,39 @@ _LENGTH = struct.Struct(">i")
 _MOST_KINDS = 1000
 
 
-def decode_event(payload: bytes, position: int, kinds: Kinds) -> Row:
+def decode_event(data: bytes, start: int, position: int, kinds: Kinds) -> Row:
     """
-    Return the event that `payload` holds, as a row at `position`.
+    Return the event that `data` holds from `start` on, as a row at `position`.
 
     Raises:
         ValueError: it holds none that this version understands.
     """
+    if data[start : start + 1] != _FORMAT_BYTE:
+        raise ValueError(_not_understood(data[start:]))
+    subject = key = value = names = values = None
     try:
-        version, length = _START.unpack_from(payload)
-        if version != FORMAT:
-            msg = f"an event of format {version}, this version knows {FORMAT}: upgrade dovecote"
-            raise ValueError(msg)
-        end = _START.size + length
-        packed = payload[_START.size : end]
-        topic, type_, source, content_type = kinds.get(packed) or _kind(packed, kinds)
-        id_, time = _ID.unpack_from(payload, end)
-        (subject, key, value), end = read_list(payload, end + _ID_SIZE)
-        names, values = None, None
-        if end < len(payload):
-            headers, end = read_list(payload, end)
+        _, time, id_, kind_size, subject_size, key_size, value_size = _HEAD.unpack_from(
+            data, start
+        )
+        at = start + _HEAD.size
+        end = at + kind_size
+        topic, type_, source, content_type = kinds.get(data[at:end]) or _kind(data[at:end], kinds)
+        if subject_size >= 0:
+            at, end = end, end + subject_size
+            subject = data[at:end].decode()
+        if key_size >= 0:
+            at, end = end, end + key_size
+            key = data[at:end]
+        if value_size >= 0:
+            at, end = end, end + value_size
+            value = data[at:end]
+        if end < len(data):
+            headers, end = read_list(data, end)
             names, values = [name.decode() for name in headers[::2] if name], headers[1::2]
     except (struct.error, UnicodeDecodeError, TypeError) as error:
-        msg = f"not an event: {payload[:200]!r}"
-        raise ValueError(msg) from error
+        raise ValueError(_not_understood(data[start:])) from error
+    if end != len(data):
+        raise ValueError(_not_understood(data[start:]))
     return (
         position,
         id_.decode("ascii"),
@@ -55,11 +66,17 @@ def decode_event(payload: bytes, position: int, kinds: Kinds) -> Row:
         value,
         type_,
         source,
-        None if subject is None else subject.decode(),
+        subject,
         content_type,
         names,
         values,
     )
+
+
+def _not_understood(payload: bytes) -> str:
+    if payload and payload[0] != FORMAT:
+        return f"an event of format {payload[0]}, this version knows {FORMAT}: upgrade dovecote"
+    return f"not an event: {payload[:200]!r}"
 
 
 def _kind(packed: bytes, kinds: Kinds) -> Kind:

@@ -7,7 +7,6 @@ table: both count alike, in the order in which the transaction wrote them.
 """
 
 import struct
-from dataclasses import replace
 from typing import NamedTuple
 from uuid import UUID
 
@@ -16,8 +15,9 @@ from relay.capture.payload import Kinds, decode_event, read_list
 from relay.progress import LogPosition
 from relay.snapshot import Snapshot
 
-# An XLogData message: its letter, where its data begins, the end of the log, the server's clock.
-_DATA, _DATA_SIZE = ord("w"), 25
+# An XLogData message begins with its letter, where its data begins, the end of the log and the
+# server's clock.
+_DATA_SIZE = 25
 _KEEPALIVE = struct.Struct(">QqB")
 _BEGIN = struct.Struct(">QqI")
 _COMMIT = struct.Struct(">BQQq")
@@ -28,7 +28,8 @@ _INT8 = struct.Struct(">q")
 
 _TRANSACTIONAL = 1
 # After the letter: flags, position, then prefix, NUL, length and content.
-_PREFIX = _DATA_SIZE + 1 + 1 + 8
+_FLAGS = _DATA_SIZE + 1
+_PREFIX = _FLAGS + 1 + 8
 
 _COLUMNS = (
     "time", "topic", "key", "value", "type", "source", "subject", "content_type",
@@ -54,8 +55,7 @@ class Decoder:
     """Turns messages into rows, and knows the place behind the last one taken."""
 
     def __init__(self, prefix: str, table: tuple[str, str], since: LogPosition) -> None:
-        self.position = since
-        self._since = since
+        self._since = self._at = since
         self._prefix = prefix.encode() + b"\0"
         self._content = _PREFIX + len(self._prefix) + _LENGTH.size
         self._table = table
@@ -64,6 +64,14 @@ class Decoder:
         self._commit_lsn = 0
         self._index = self._skip = 0
         self.in_transaction = False
+
+    @property
+    def position(self) -> LogPosition:
+        """The place behind the last event taken."""
+        if self._index <= self._skip:
+            return self._at
+        # Made when it is asked for, and not for each event.
+        return LogPosition(self._commit_lsn, self._index, self._at.seen, self._at.seen_to)
 
     def take(self, data: bytes) -> Row | None:
         """
@@ -111,34 +119,23 @@ class Decoder:
                 "this is not the log that they came from"
             )
             raise ValueError(msg)
-        if end > self.position.lsn:
+        self._index = self._skip = 0
+        if end > self._at.lsn:
             self._move(end)
 
     def _move(self, lsn: int) -> None:
-        at = self.position
+        at = self._at
         seen = at.seen if lsn < at.seen_to else None
-        self.position = LogPosition(lsn, 0, seen, at.seen_to if seen else 0)
-
-    def _counted(self) -> bool:
-        """Count one event, and tell whether it is still to be published."""
-        self._index += 1
-        if self._index <= self._skip:
-            return False
-        at = self.position
-        self.position = (
-            LogPosition(self._commit_lsn, self._index)
-            if at.seen is None
-            else replace(at, lsn=self._commit_lsn, index=self._index)
-        )
-        return True
+        self._at = LogPosition(lsn, 0, seen, at.seen_to if seen else 0)
 
     def _message(self, data: bytes) -> Row | None:
         # Others are not committed, or not ours: any role may write messages.
-        if data[_DATA_SIZE + 1] != _TRANSACTIONAL or not data.startswith(self._prefix, _PREFIX):
+        if data[_FLAGS] != _TRANSACTIONAL or not data.startswith(self._prefix, _PREFIX):
             return None
-        if not self._counted():
+        self._index = index = self._index + 1
+        if index <= self._skip:
             return None
-        return decode_event(data[self._content :], self._index, self._kinds)
+        return decode_event(data, self._content, index, self._kinds)
 
     def _relation(self, data: bytes) -> None:
         (oid,) = _OID.unpack_from(data, _DATA_SIZE + 1)
@@ -160,14 +157,14 @@ class Decoder:
         (oid,) = _OID.unpack_from(data, _DATA_SIZE + 1)
         if (names := self._columns.get(oid)) is None:
             return None
-        wanted = self._counted()
+        self._index += 1
         row = dict(zip(names, _tuple(data, _DATA_SIZE + 6), strict=True))
-        if not wanted or self._was_seen(row["xid"]):
+        if self._index <= self._skip or self._was_seen(row["xid"]):
             return None
         return self._row(row)
 
     def _was_seen(self, xid: bytes | None) -> bool:
-        seen: Snapshot | None = self.position.seen
+        seen: Snapshot | None = self._at.seen
         return seen is not None and xid is not None and seen.sees(int.from_bytes(xid))
 
     def _row(self, row: dict[str, bytes | None]) -> Row:

@@ -27,6 +27,8 @@ def payload(
     headers: tuple[bytes | None, ...] = (),
 ) -> bytes:
     packed = array(*kind)
-    event = b"\x01" + struct.pack(">i", len(packed)) + packed + id_.encode()
-    event += struct.pack(">q", time) + array(subject, key, value)
+    parts = (packed, subject, key, value)
+    sizes = [-1 if part is None else len(part) for part in parts]
+    event = struct.pack(">Bq36siiii", 1, time, id_.encode(), *sizes)
+    event += b"".join(part or b"" for part in parts)
     return event + array(*headers) if headers else event

@@ -32,7 +32,7 @@ def test_what_was_written_is_read(
     )
     kinds: Kinds = {}
     for _ in range(2):
-        assert decode_event(written, 7, kinds) == (
+        assert decode_event(written, 0, 7, kinds) == (
             7, "0190d3f2-0000-7000-8000-000000000001", 42, topic, key, value, type_, source,
             subject, media, [n for n, _ in pairs] or None, [v for _, v in pairs] or None,
         )  # fmt: skip
@@ -45,17 +45,17 @@ def encoded(text: str | None) -> bytes | None:
 
 def test_another_format_is_named() -> None:
     with pytest.raises(ValueError, match="of format 2, this version knows 1: upgrade dovecote"):
-        decode_event(b"\x02" + payload()[1:], 1, {})
+        decode_event(b"\x02" + payload()[1:], 0, 1, {})
 
 
 @given(st.integers(0, len(payload(key=b"k", value=b"v")) - 1))
 def test_an_event_that_was_cut_off_is_an_error(length: int) -> None:
     with pytest.raises(ValueError, match=r".+"):
-        decode_event(payload(key=b"k", value=b"v")[:length], 1, {})
+        decode_event(payload(key=b"k", value=b"v")[:length], 0, 1, {})
 
 
 def test_what_is_remembered_is_bounded() -> None:
     kinds: Kinds = {}
     for number in range(1_500):
-        decode_event(payload(kind=(b"t", b"T", str(number).encode(), None)), 1, kinds)
+        decode_event(payload(kind=(b"t", b"T", str(number).encode(), None)), 0, 1, kinds)
     assert len(kinds) == 1_000
