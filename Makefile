@@ -39,7 +39,7 @@ format: $(INSTALLED)  ## format, and repair what lint can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(addprefix bench-,$(BENCHES))  ## every benchmark, one JSON line a measurement
+bench: $(addprefix bench-,$(filter-out peers,$(BENCHES)))  ## every benchmark of our own, one JSON line a measurement
 
 $(addprefix bench-,$(BENCHES)): bench-%: jars
 	@$(BIN)/python -m benchmarks.$* $(ARGS)

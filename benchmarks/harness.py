@@ -50,6 +50,13 @@ def database(stack: Stack, capture: str = "table") -> str:
     return dsn
 
 
+def settle(dsn: str, table: str) -> None:
+    """Do what autovacuum and the checkpointer would do during the measurement before it."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(f"VACUUM (ANALYZE) {table}".encode())
+        conn.execute("CHECKPOINT")
+
+
 def topic(stack: Stack, name: str | None = None) -> str:
     """Make a topic of the benchmark's own."""
     name = name or f"bench-{uuid4().hex[:12]}"

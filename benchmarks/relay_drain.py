@@ -12,13 +12,15 @@ from itertools import product
 from typing import NamedTuple
 
 import psycopg
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
-from benchmarks import harness
+from benchmarks import draining, harness
 from devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
 from relay.properties import producer_properties
+
+PER_TRANSACTION = 100
 
 
 def main() -> None:
@@ -79,32 +81,9 @@ def bare_produce(stack: Stack, backlog: Backlog) -> float:
 def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: float) -> None:
     dsn, name = harness.database(stack, capture), harness.topic(stack)
     fill(dsn, backlog.events(name))
-    consumer = Consumer(
-        {
-            "bootstrap.servers": stack.kafka.bootstrap,
-            "group.id": "bench",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        }
-    )
     started = time.monotonic()
     with harness.relay(stack, dsn, name=name, mode=mode, capture=capture) as pid:
-        seen = [(started, harness.cpu_seconds(pid), 0)]
-
-        def drained() -> bool:
-            end = visible(consumer, name)
-            if end != seen[-1][2]:
-                seen.append((time.monotonic(), harness.cpu_seconds(pid), end))
-            return end >= backlog.total
-
-        harness.until(drained, within=300, what=f"{backlog.total} events drained", every=0.02)
-        memory = harness.resident_bytes(pid)
-    (began, cpu_before, first), (ended, cpu_after, last) = seen[1], seen[-1]
-    counted = counted_records(consumer, name)
-    consumer.close()
-    if counted != backlog.total:
-        raise SystemExit(f"{counted} records are visible instead of {backlog.total}")
-    rate = (last - first) / (ended - began)
+        drained = draining.watch(stack, name, pid, total=backlog.total, started=started)
     harness.emit(
         "relay_drain",
         capture=capture,
@@ -113,40 +92,18 @@ def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: f
         value_bytes=backlog.size,
         keys=backlog.keys,
         partitions=harness.PARTITIONS,
-        events_per_s=round(rate),
-        events_per_cpu_second=round((last - first) / (cpu_after - cpu_before)),
-        first_event_s=round(began - started, 2),
-        resident_mb=round(memory / 1e6),
+        **drained.fields(),
         produce_per_s=round(produce),
-        share_of_produce=round(rate / produce, 3),
+        share_of_produce=round(drained.events_per_s / produce, 3),
     )
 
 
 def fill(dsn: str, backlog: list[Event]) -> None:
     with psycopg.connect(dsn) as conn:
-        for n in range(0, len(backlog), 1000):
-            write(conn, *backlog[n : n + 1000])
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        # What autovacuum and the checkpointer would do during the measurement, done before it.
-        conn.execute("VACUUM (ANALYZE) outbox.events")
-        conn.execute("CHECKPOINT")
-
-
-def visible(consumer: Consumer, topic: str) -> int:
-    """Return how many offsets a `read_committed` consumer could read by now."""
-    return sum(
-        consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
-        for p in range(harness.PARTITIONS)
-    )
-
-
-def counted_records(consumer: Consumer, topic: str) -> int:
-    """Count the records that are there: offsets also count the transactions' markers."""
-    consumer.assign([TopicPartition(topic, p, 0) for p in range(harness.PARTITIONS)])
-    count = 0
-    while messages := consumer.consume(50_000, timeout=1):
-        count += sum(1 for message in messages if message.error() is None)
-    return count
+        for n in range(0, len(backlog), PER_TRANSACTION):
+            write(conn, *backlog[n : n + PER_TRANSACTION])
+            conn.commit()
+    harness.settle(dsn, "outbox.events")
 
 
 if __name__ == "__main__":

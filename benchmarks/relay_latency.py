@@ -2,66 +2,162 @@
 From commit to a `read_committed` consumer: `make bench-relay_latency`.
 
 Open loop: each transaction has its time, whether or not the one before is done. The clock starts
-when the writer's COMMIT returns and stops when `poll` returns the record.
+when the writer's COMMIT returns and stops when `poll` returns the record. Beside it the floor: the
+same events at the same times from a bare loop of Kafka transactions, without any Postgres.
 """
 
 import argparse
 import threading
 import time
 from array import array
+from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import RawArray
+from typing import NamedTuple, TypeAlias
 
 import psycopg
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
+from devstack import Stack
 from outbox import Event, write
+from outbox.envelope import encode
+from relay.properties import producer_properties
 
 CONNECTIONS = 4
+KEYS = 5_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 5_000])
+    parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 5_000, 50_000])
+    parser.add_argument("--captures", nargs="+", default=["table", "wal"])
     parser.add_argument("--seconds", type=int, default=30)
     parser.add_argument("--warm-up", type=int, default=5, help="seconds that are not counted")
     parser.add_argument("--mode", default="exactly_once")
     args = parser.parse_args()
     with harness.servers() as stack:
         for rate in args.rates:
-            dsn, topic = harness.database(stack), harness.topic(stack)
-            per_transaction = max(1, rate // 1_000)
-            total = rate * (args.seconds + args.warm_up)
-            committed = RawArray("d", total)
-            with harness.relay(stack, dsn, name=topic, mode=args.mode) as pid:
-                writer = get_context("spawn").Process(
-                    target=write_all, args=(dsn, topic, rate, per_transaction, committed)
-                )
-                writer.start()
-                seen = receive(stack.kafka.bootstrap, topic, total)
-                writer.join()
-                cpu = harness.cpu_seconds(pid)
-            if writer.exitcode != 0:
-                raise SystemExit(f"the writer ended with {writer.exitcode}")
-            counted = range(rate * args.warm_up, total)
-            harness.emit(
-                "relay_latency",
-                capture="table",
-                mode=args.mode,
-                rate=rate,
-                events_per_transaction=per_transaction,
-                seconds=args.seconds,
-                **harness.percentiles([seen[n] - committed[n] for n in counted]),
-                relay_cpu_share=round(cpu / (args.seconds + args.warm_up), 3),
-            )
+            run = Run(rate, args.seconds, args.warm_up)
+            floor = through_kafka_alone(stack, run)
+            for capture in args.captures:
+                through_relay(stack, run, capture, args.mode, floor)
 
 
-def write_all(dsn: str, topic: str, rate: int, group: int, committed: "array[float]") -> None:
+class Run(NamedTuple):
+    """So many events a second for so many seconds, the first of which are not counted."""
+
+    rate: int
+    seconds: int
+    warm_up: int
+
+    @property
+    def total(self) -> int:
+        return self.rate * (self.seconds + self.warm_up)
+
+    @property
+    def per_transaction(self) -> int:
+        """A thousand transactions a second at most: one event each, or more."""
+        return max(1, self.rate // 1_000)
+
+    def percentiles(self, seen: "array[float]", since: "array[float]") -> Mapping[str, float]:
+        counted = range(self.rate * self.warm_up, self.total)
+        return harness.percentiles([seen[n] - since[n] for n in counted])
+
+
+def through_relay(
+    stack: Stack, run: Run, capture: str, mode: str, floor: Mapping[str, float]
+) -> None:
+    dsn, topic = harness.database(stack, capture), harness.topic(stack)
+    with harness.relay(stack, dsn, name=topic, mode=mode, capture=capture) as pid:
+        percentiles = seen_through(stack, dsn, topic, run, write_numbers)
+        cpu = harness.cpu_seconds(pid)
+    harness.emit(
+        "relay_latency",
+        capture=capture,
+        mode=mode,
+        rate=run.rate,
+        events_per_transaction=run.per_transaction,
+        seconds=run.seconds,
+        **percentiles,
+        floor=floor,
+        relay_cpu_share=round(cpu / (run.seconds + run.warm_up), 3),
+    )
+
+
+def seen_through(
+    stack: Stack, dsn: str, topic: str, run: Run, write_some: "Write"
+) -> Mapping[str, float]:
+    """Write events at their times, and return the percentiles from commit to consumer."""
+    committed = RawArray("d", run.total)
+    writer = get_context("spawn").Process(
+        target=write_all, args=(dsn, topic, run, committed, write_some)
+    )
+    writer.start()
+    seen = receive(stack.kafka.bootstrap, topic, run.total)
+    writer.join()
+    if writer.exitcode != 0:
+        raise SystemExit(f"the writer ended with {writer.exitcode}")
+    return run.percentiles(seen, committed)
+
+
+def through_kafka_alone(stack: Stack, run: Run) -> Mapping[str, float]:
+    """Return the percentiles of a loop of transactions, each with all that was due by then."""
+    topic = harness.topic(stack)
+    due = RawArray("d", run.total)
+    producer = get_context("spawn").Process(
+        target=produce_all, args=(stack.kafka.bootstrap, topic, run.rate, due)
+    )
+    producer.start()
+    seen = receive(stack.kafka.bootstrap, topic, run.total)
+    producer.join()
+    if producer.exitcode != 0:
+        raise SystemExit(f"the producer ended with {producer.exitcode}")
+    return run.percentiles(seen, due)
+
+
+def produce_all(bootstrap: str, topic: str, rate: int, due: "array[float]") -> None:
+    """Produce event n at its time, or with the first transaction that begins behind it."""
+    producer = Producer(
+        producer_properties(
+            {"bootstrap.servers": bootstrap},
+            mode="exactly_once",
+            transactional_id=topic,
+            transaction_timeout=60,
+        )
+    )
+    producer.init_transactions(30)
+    records = [encode(_event(topic, n)) for n in range(len(due))]
+    began, sent = time.monotonic() + 1, 0
+    for n in range(len(due)):
+        due[n] = began + n / rate
+    while sent < len(due):
+        time.sleep(max(0, due[sent] - time.monotonic()))
+        now = time.monotonic()
+        producer.begin_transaction()
+        while sent < len(due) and due[sent] <= now:
+            key, value, headers = records[sent]
+            producer.produce(topic, value, key, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
+            sent += 1
+        producer.commit_transaction(30)
+
+
+Write: TypeAlias = Callable[[psycopg.Connection, str, range], None]
+"""Writes the events of these numbers to a topic, in the open transaction."""
+
+
+def write_numbers(conn: psycopg.Connection, topic: str, numbers: range) -> None:
+    """Write events for the relay."""
+    write(conn, *[_event(topic, n) for n in numbers])
+
+
+def write_all(
+    dsn: str, topic: str, run: Run, committed: "array[float]", write_some: Write
+) -> None:
     """Write event n at its time; several connections, each with every so-many-th transaction."""
     began = time.monotonic() + 1
     threads = [
-        threading.Thread(target=_write, args=(dsn, topic, rate, group, committed, began, lane))
+        threading.Thread(target=_write, args=(dsn, topic, run, committed, write_some, began, lane))
         for lane in range(CONNECTIONS)
     ]
     for thread in threads:
@@ -73,17 +169,18 @@ def write_all(dsn: str, topic: str, rate: int, group: int, committed: "array[flo
 def _write(
     dsn: str,
     topic: str,
-    rate: int,
-    group: int,
+    run: Run,
     committed: "array[float]",
+    write_some: Write,
     began: float,
     lane: int,
 ) -> None:
+    group = run.per_transaction
     with psycopg.connect(dsn) as conn:
         for first in range(lane * group, len(committed), CONNECTIONS * group):
-            time.sleep(max(0, began + first / rate - time.monotonic()))
+            time.sleep(max(0, began + first / run.rate - time.monotonic()))
             numbers = range(first, min(first + group, len(committed)))
-            write(conn, *[_event(topic, n) for n in numbers])
+            write_some(conn, topic, numbers)
             conn.commit()
             now = time.monotonic()
             for n in numbers:
@@ -92,7 +189,7 @@ def _write(
 
 def _event(topic: str, n: int) -> Event:
     value = str(n).encode().ljust(200)
-    return Event(topic=topic, type="Benched", source="/bench", key=f"key-{n % 5_000}", value=value)
+    return Event(topic=topic, type="Benched", source="/bench", key=f"key-{n % KEYS}", value=value)
 
 
 def receive(bootstrap: str, topic: str, total: int) -> "array[float]":

@@ -1,0 +1,73 @@
+"""Watch a process drain a backlog into a topic, from outside: at the broker, and in /proc."""
+
+import time
+from typing import NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+
+from benchmarks import harness
+from devstack import Stack
+
+
+class Drained(NamedTuple):
+    """How it went, between the first commit seen at the broker and the last."""
+
+    events_per_s: int
+    events_per_cpu_second: int
+    first_event_s: float
+    """From the start, of the process or of its work, to the first event."""
+    resident_mb: int
+
+    def fields(self) -> dict[str, float]:
+        """Return it as one flat mapping."""
+        return self._asdict()
+
+
+def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> Drained:
+    """Wait until process `pid` has made `total` events visible; they must be so many exactly."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": stack.kafka.bootstrap,
+            "group.id": "bench",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
+    )
+    seen = [(started, 0.0, 0)]
+
+    def drained() -> bool:
+        end = _visible(consumer, topic)
+        if end != seen[-1][2]:
+            seen.append((time.monotonic(), harness.cpu_seconds(pid), end))
+        return end >= total
+
+    harness.until(drained, within=300, what=f"{total} events drained", every=0.02)
+    memory = harness.resident_bytes(pid)
+    counted = _records(consumer, topic)
+    consumer.close()
+    if counted != total:
+        raise SystemExit(f"{counted} records are visible instead of {total}")
+    (began, cpu_before, first), (ended, cpu_after, last) = seen[1], seen[-1]
+    return Drained(
+        events_per_s=round((last - first) / (ended - began)),
+        events_per_cpu_second=round((last - first) / (cpu_after - cpu_before)),
+        first_event_s=round(began - started, 2),
+        resident_mb=round(memory / 1e6),
+    )
+
+
+def _visible(consumer: Consumer, topic: str) -> int:
+    """Return how many offsets a `read_committed` consumer could read by now."""
+    return sum(
+        consumer.get_watermark_offsets(TopicPartition(topic, p), timeout=10)[1]
+        for p in range(harness.PARTITIONS)
+    )
+
+
+def _records(consumer: Consumer, topic: str) -> int:
+    """Count the records that are there: offsets also count the transactions' markers."""
+    consumer.assign([TopicPartition(topic, p, 0) for p in range(harness.PARTITIONS)])
+    count = 0
+    while messages := consumer.consume(50_000, timeout=1):
+        count += sum(1 for message in messages if message.error() is None)
+    return count
