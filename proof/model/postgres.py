@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from relay.progress import Cursor
 from relay.snapshot import Snapshot
 
 
@@ -35,8 +36,10 @@ class Database:
     """One server with one outbox."""
 
     rows: list[Row] = field(default_factory=list)
-    """Of transactions that run and of those that committed."""
+    """Of transactions that run and of those that committed, but for what is forgotten."""
     counters: dict[str, int] = field(default_factory=dict)
+    forgotten: Cursor = field(default_factory=Cursor)
+    """Up to where the server has been told that all is published."""
     holder: object | None = None
     """The session that has the advisory lock."""
     _next_xid: int = 10
@@ -116,9 +119,21 @@ class Database:
         found = (row for row in self.committed() if until.sees(row.xid))
         return sorted(row for row in found if not since.sees(row.xid))
 
+    def forget(self, published: Cursor) -> None:
+        """Make room: what lies behind `published` need not be there any more."""
+        self.forgotten = published
+        self.rows = [row for row in self.rows if not _is_behind(row, published)]
+
     def _forget(self, transactions: Iterable[Running]) -> None:
         gone = {each.xid for each in transactions}
         self.rows = [row for row in self.rows if row.xid not in gone]
+
+
+def _is_behind(row: Row, published: Cursor) -> bool:
+    if published.since.sees(row.xid):
+        return True
+    until = published.until
+    return until is not None and until.sees(row.xid) and row.position <= published.position
 
 
 def _require_alive(running: Running) -> None:

@@ -34,8 +34,9 @@ class Point(StrEnum):
     PRODUCE_PROGRESS = "7 send the progress record"
     COMMIT = "8 send the commit"
     AWAIT = "9 wait for the broker's answer"
-    FAILED = "10 make a new producer"
-    GIVE_UP = "11 give up the active role"
+    CONFIRM = "10 let the server forget what is published"
+    FAILED = "11 make a new producer"
+    GIVE_UP = "12 give up the active role"
 
 
 Steps: TypeAlias = Generator["Point", None, T]
@@ -58,6 +59,8 @@ class Bug(StrEnum):
     TWO_STATEMENTS = "reads the rows in one statement and the snapshot in the next"
     NEW_WINDOW = "goes on in the middle of a window that ends elsewhere"
     BEYOND_THE_NEWEST = "lets the cursor reach beyond the newest event"
+    CONFIRMS_FIRST = "lets the server forget a batch before the broker has committed it"
+    RESUMES_WHERE_CONFIRMED = "goes on from what the server was told, and not from progress"
 
 
 class World:
@@ -121,9 +124,15 @@ class Relay:
             cursor = yield from self._take_over()
             try:
                 while True:
+                    yield from self._confirm(cursor)
                     cursor = yield from self._publish(cursor)
             except _InDoubt:
                 yield Point.FAILED
+
+    def _confirm(self, cursor: Cursor) -> Steps[None]:
+        """As rotation does with rows, and a replication slot with the log."""
+        yield Point.CONFIRM
+        self._database.forget(cursor)
 
     def _take_over(self) -> Steps[Cursor]:
         bug = self._world.bug
@@ -147,6 +156,8 @@ class Relay:
         yield Point.WATERMARK
         end = self._broker.end(PROGRESS)
         yield Point.PROGRESS
+        if self._world.bug is Bug.RESUMES_WHERE_CONFIRMED:
+            return self._database.forgotten
         values: list[object] | None
         if self._world.bug is Bug.UNCOMMITTED_PROGRESS:
             values = self._broker.uncommitted(PROGRESS)
@@ -166,6 +177,8 @@ class Relay:
             return following if self._world.bug is Bug.BEYOND_THE_NEWEST else cursor
         bug = self._world.bug
         self._cursor = following if bug is Bug.BELIEVES_IN_SUCCESS else cursor
+        if bug is Bug.CONFIRMS_FIRST:
+            yield from self._confirm(following)
         if bug is Bug.PROGRESS_BEFORE:
             yield from self._transaction([], following)
         try:
