@@ -25,14 +25,7 @@ class Drained(NamedTuple):
 
 def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> Drained:
     """Wait until process `pid` has made `total` events visible; they must be so many exactly."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": stack.kafka.bootstrap,
-            "group.id": "bench",
-            "isolation.level": "read_committed",
-            "enable.auto.commit": False,
-        }
-    )
+    consumer = _consumer(stack)
     seen = [(started, 0.0, 0)]
 
     def drained() -> bool:
@@ -53,6 +46,24 @@ def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> 
         events_per_cpu_second=round((last - first) / (cpu_after - cpu_before)),
         first_event_s=round(began - started, 2),
         resident_mb=round(memory / 1e6),
+    )
+
+
+def until_published(stack: Stack, topic: str, count: int) -> None:
+    """Wait until so many events are visible."""
+    consumer = _consumer(stack)
+    harness.until(lambda: _visible(consumer, topic) >= count, within=30, what=f"{count} events")
+    consumer.close()
+
+
+def _consumer(stack: Stack) -> Consumer:
+    return Consumer(
+        {
+            "bootstrap.servers": stack.kafka.bootstrap,
+            "group.id": "bench",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+        }
     )
 
 
