@@ -9,11 +9,21 @@ import pytest
 from tests.documents import ROOT, blocks, commands, table
 
 README = ROOT / "README.md"
+DOCUMENT = ROOT / "docs/guarantees.md"
+SECTIONS = [
+    heading
+    for heading in re.findall(r"^## (.+)$", DOCUMENT.read_text(), flags=re.MULTILINE)
+    if not heading.startswith("What is not")
+]
 GUARANTEES = table(README, "What is guaranteed")
-_TEST = re.compile(r"\[([^\]]+)\]\((tests/[^)]+\.py)\)")
+_TEST = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(tests/[^)]+\.py)\)")
 
 
-@pytest.mark.parametrize("row", GUARANTEES, ids=lambda row: row[0][:60])
+@pytest.mark.parametrize(
+    "row",
+    [*GUARANTEES, *(row for heading in SECTIONS for row in table(DOCUMENT, heading))],
+    ids=lambda row: row[0][:60],
+)
 def test_each_guarantee_names_a_test_that_is_there(row: list[str]) -> None:
     named = _TEST.findall(row[1])
     assert named, row
