@@ -79,6 +79,8 @@ def reader(bootstrap: str, *, isolation: str = "read_committed") -> Iterator[Con
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
+            # The broker says that there is no more only after it has waited for more so long.
+            "fetch.wait.max.ms": 20,
         }
     )
     try:
