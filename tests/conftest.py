@@ -1,6 +1,31 @@
-"""Where pytest finds the fixtures; each kind lives in a module of its own."""
+"""Where pytest finds the fixtures, each kind in a module of its own; and what marks do."""
 
-from tests.fix_stack import database, module_stack, own_stack, stack, topic
+import pytest
+
+from tests.fix_containers import NEEDED, lacking
+from tests.fix_stack import database, embedded, module_stack, own_stack, stack, topic
 from tests.fix_tracing import spans
 
-__all__ = ["database", "module_stack", "own_stack", "spans", "stack", "topic"]
+__all__ = [
+    "database",
+    "embedded",
+    "module_stack",
+    "own_stack",
+    "spans",
+    "stack",
+    "topic",
+]
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run what is marked `contract` with every stack there is."""
+    if "stack" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):
+        stacks = ["embedded", pytest.param("containers", marks=NEEDED)]
+        metafunc.parametrize("stack", stacks, indirect=True)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip what is marked `containers` where they cannot run."""
+    for mark in item.iter_markers("containers"):
+        if (lack := lacking(*mark.args)) is not None:
+            pytest.skip(lack)

@@ -14,8 +14,33 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from devstack import Stack
+from tests.fix_containers import containers
+from tests.waiting import until
 
 _ADMIN_SECONDS = 30
+
+
+class HasDsn(Protocol):
+    """A Postgres, to its superuser."""
+
+    @property
+    def dsn(self) -> str: ...
+
+
+class HasBootstrap(Protocol):
+    """A Kafka, to its clients."""
+
+    @property
+    def bootstrap(self) -> str: ...
+
+
+class Servers(Protocol):
+    """A Postgres and a Kafka, embedded or in containers."""
+
+    @property
+    def postgres(self) -> HasDsn: ...
+    @property
+    def kafka(self) -> HasBootstrap: ...
 
 
 class MakeTopic(Protocol):
@@ -25,8 +50,22 @@ class MakeTopic(Protocol):
 
 
 @pytest.fixture(scope="session")
-def stack() -> Iterator[Stack]:
-    """Servers that all tests share: make what you need in them, and never stop them."""
+def stack(request: pytest.FixtureRequest) -> Iterator[Servers]:
+    """
+    Servers that all tests share: make what you need in them, and never stop them.
+
+    They are a `Stack`; what is marked `contract` runs a second time, with `containers`.
+    """
+    if getattr(request, "param", "embedded") == "containers":
+        with containers() as running:
+            yield running
+    else:
+        yield request.getfixturevalue("embedded")
+
+
+@pytest.fixture(scope="session")
+def embedded() -> Iterator[Stack]:
+    """The stack that is there without containers."""
     with Stack(fsync=False) as running:
         yield running
 
@@ -46,21 +85,21 @@ def module_stack() -> Iterator[Stack]:
 
 
 @pytest.fixture
-def database(stack: Stack) -> Iterator[str]:
+def database(stack: Servers) -> Iterator[str]:
     """Connection string of a new database, which is dropped at the end."""
     with new_database(stack) as conninfo:
         yield conninfo
 
 
 @pytest.fixture
-def topic(stack: Stack) -> Iterator[MakeTopic]:
+def topic(stack: Servers) -> Iterator[MakeTopic]:
     """Makes topics in the shared Kafka, which are deleted at the end."""
     with new_topics(stack) as make:
         yield make
 
 
 @contextmanager
-def new_database(stack: Stack) -> Iterator[str]:
+def new_database(stack: Servers) -> Iterator[str]:
     """Give a database of a random name in `stack`, and drop it."""
     name = f"test_{uuid4().hex}"
     quoted = sql.Identifier(name)
@@ -88,7 +127,7 @@ def _drop_slots(admin: psycopg.Connection, database: str) -> None:
 
 
 @contextmanager
-def new_topics(stack: Stack) -> Iterator[MakeTopic]:
+def new_topics(stack: Servers) -> Iterator[MakeTopic]:
     """Give what makes topics in `stack`, and delete those it made."""
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     made: list[str] = []
@@ -98,6 +137,12 @@ def new_topics(stack: Stack) -> Iterator[MakeTopic]:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         wanted = NewTopic(name, partitions, 1, config=settings)
         admin.create_topics([wanted])[name].result(_ADMIN_SECONDS)
+        # The controller has it; the broker may be a moment behind.
+        until(
+            lambda: len(admin.list_topics(name).topics[name].partitions) == partitions,
+            within=_ADMIN_SECONDS,
+            what=f"topic {name} at the broker",
+        )
         made.append(name)
         return name
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
 from relay.capture.batch import Row
@@ -24,9 +23,11 @@ from relay.progress_topic import ProgressTopic
 from relay.properties import producer_properties
 from relay.publisher import IdempotentPublisher, Publisher, TransactionalPublisher
 from relay.snapshot import Snapshot
-from tests.fix_stack import MakeTopic, new_database
+from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.relaying import Watch, event, ids, installed, record_of
 from tests.waiting import consume, until
+
+pytestmark = pytest.mark.contract
 
 MODES = ("exactly_once", "at_least_once")
 POSITIONS = count(1)
@@ -82,7 +83,7 @@ class Setting:
 
 
 @pytest.fixture(params=MODES)
-def setting(request: pytest.FixtureRequest, stack: Stack, topic: MakeTopic) -> Setting:
+def setting(request: pytest.FixtureRequest, stack: Servers, topic: MakeTopic) -> Setting:
     return Setting(stack.kafka.bootstrap, request.param, topic(1, cleanup_policy="compact"))
 
 
@@ -261,7 +262,7 @@ def test_a_broker_out_of_reach_is_an_outage(setting: Setting, topic: MakeTopic) 
         assert any("Kafka: a batch is not confirmed after" in reason for reason in setting.told)
 
 
-def test_a_relay_that_is_to_stop_waits_only_its_grace(topic: MakeTopic, stack: Stack) -> None:
+def test_a_relay_that_is_to_stop_waits_only_its_grace(topic: MakeTopic, stack: Servers) -> None:
     setting = Setting(stack.kafka.bootstrap, "at_least_once", topic(1))
     setting.stopped = True
     with (
@@ -272,7 +273,7 @@ def test_a_relay_that_is_to_stop_waits_only_its_grace(topic: MakeTopic, stack: S
 
 
 def test_the_older_of_two_transactional_publishers_is_fenced(
-    topic: MakeTopic, stack: Stack
+    topic: MakeTopic, stack: Servers
 ) -> None:
     setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
     name = topic(1)
@@ -289,7 +290,7 @@ def test_the_older_of_two_transactional_publishers_is_fenced(
 
 
 def test_taking_over_ends_the_transaction_of_the_one_before(
-    topic: MakeTopic, stack: Stack
+    topic: MakeTopic, stack: Servers
 ) -> None:
     setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
     name = topic(1)
@@ -328,7 +329,7 @@ fields: dict[str, st.SearchStrategy[Any]] = {
 
 
 @pytest.fixture(scope="module")
-def outbox_dsn(stack: Stack) -> Iterator[str]:
+def outbox_dsn(stack: Servers) -> Iterator[str]:
     with new_database(stack) as database:
         yield installed(database)
 

@@ -9,11 +9,12 @@ from uuid import uuid4
 import psycopg
 import pytest
 
-from devstack import Stack
 from outbox import Event, InvalidEvent, Limits, NotAllowed, NoTransaction, SchemaMissing
-from tests.fix_stack import new_database
+from tests.fix_stack import Servers, new_database
 from tests.relaying import installed
 from tests.writers import LIBRARIES, Undo, Writer
+
+pytestmark = pytest.mark.contract
 
 Scenario: TypeAlias = Callable[[Writer], Awaitable[None]]
 Run: TypeAlias = Callable[..., None]
@@ -22,7 +23,7 @@ TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
 @pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
+def installation(stack: Servers) -> Iterator[str]:
     """A database with the outbox and a table of the caller's own."""
     with new_database(stack) as database:
         installed(database)
@@ -40,7 +41,7 @@ def dsn(installation: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def stranger(stack: Stack) -> Iterator[str]:
+def stranger(stack: Servers) -> Iterator[str]:
     """A role that may do nothing."""
     name = f"stranger_{uuid4().hex[:12]}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:

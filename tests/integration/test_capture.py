@@ -23,7 +23,6 @@ from hypothesis.stateful import (
 )
 from psycopg import Connection
 
-from devstack import Stack
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from outbox import Event, write
@@ -32,7 +31,7 @@ from relay.capture.table import TableCapture, waiting
 from relay.errors import Refused
 from relay.progress import Cursor, Place, Progress, at
 from relay.snapshot import Snapshot
-from tests.fix_stack import new_database
+from tests.fix_stack import Servers, new_database
 from tests.relaying import event, installed
 from tests.waiting import until
 
@@ -40,7 +39,7 @@ LARGE = 501  # one more than what a tick reads in one statement
 
 
 @pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
+def installation(stack: Servers) -> Iterator[str]:
     with new_database(stack) as database:
         yield installed(database)
 
@@ -93,6 +92,7 @@ def sessions(dsn: str, count: int) -> Iterator[list[Connection]]:
         yield [stack.enter_context(psycopg.connect(dsn)) for _ in range(count)]
 
 
+@pytest.mark.contract
 def test_what_is_committed_is_read_once(dsn: str) -> None:
     with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
         append(conn, 1, 2)
@@ -108,6 +108,7 @@ def test_what_is_committed_is_read_once(dsn: str) -> None:
         assert read(capture, cursor)[0] == [4]
 
 
+@pytest.mark.contract
 def test_a_late_commit_with_a_low_position_is_not_lost(dsn: str) -> None:
     with capturing(dsn) as capture, sessions(dsn, 2) as (slow, fast):
         append(slow, 1)
@@ -123,6 +124,7 @@ def test_a_late_commit_with_a_low_position_is_not_lost(dsn: str) -> None:
         assert read(capture, cursor)[0] == []
 
 
+@pytest.mark.contract
 def test_a_late_commit_far_behind_a_large_window_is_not_lost(dsn: str) -> None:
     with capturing(dsn, rows=100) as capture, sessions(dsn, 2) as (slow, fast):
         append(slow, 1)
@@ -138,6 +140,7 @@ def test_a_late_commit_far_behind_a_large_window_is_not_lost(dsn: str) -> None:
         assert read(capture, cursor)[0] == []
 
 
+@pytest.mark.contract
 @pytest.mark.parametrize("writes_itself", [False, True])
 def test_a_long_open_transaction_stalls_nothing(
     dsn: str,
@@ -161,6 +164,7 @@ def test_a_long_open_transaction_stalls_nothing(
         assert read(capture, cursor)[0] == ([-1] if writes_itself else [])
 
 
+@pytest.mark.contract
 def test_a_rolled_back_savepoint_is_never_read_and_a_kept_one_is(dsn: str) -> None:
     with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
         append(conn, 1)
@@ -311,6 +315,7 @@ def test_a_window_is_split_where_its_values_are_large(dsn: str) -> None:
         ]
 
 
+@pytest.mark.contract
 def test_a_window_goes_on_in_the_middle_after_a_restart(dsn: str) -> None:
     with sessions(dsn, 2) as (late, conn):
         append(late, -1)
@@ -590,6 +595,7 @@ class Interleaving(RuleBasedStateMachine):
                 writer.close()
 
 
+@pytest.mark.contract
 def test_any_interleaving_is_read_once_and_in_order_of_position(installation: str) -> None:
     run_state_machine_as_test(
         type("Run", (Interleaving,), {"dsn": installation}),

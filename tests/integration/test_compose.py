@@ -23,21 +23,7 @@ def said(*command: str, within: float = 60.0) -> str:
     return done.stdout
 
 
-def succeeds(*command: str) -> bool:
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
-
-
-def missing() -> str | None:
-    """Return what is not there to run containers; nothing is pulled for a test."""
-    if shutil.which("docker") is None or shutil.which("docker-compose") is None:
-        return "no docker or no docker-compose"
-    if not succeeds("docker", "info"):
-        return "no Docker engine answers"
-    lacking = [image for image in IMAGES if not succeeds("docker", "image", "inspect", image)]
-    return f"there is no image {', '.join(lacking)}" if lacking else None
-
-
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.containers(*IMAGES), pytest.mark.timeout(600)]
 
 
 class Project:
@@ -79,8 +65,8 @@ class Project:
 
 @pytest.fixture
 def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
-    if (reason := missing()) is not None:
-        pytest.skip(reason)
+    if shutil.which("docker-compose") is None:
+        pytest.skip("there is no docker-compose: install it")
     monkeypatch.setenv("DOVECOTE_FLIGHTS", str(FLIGHTS))
     monkeypatch.setenv("DOVECOTE_BUILD_NETWORK", os.environ.get("DOVECOTE_BUILD_NETWORK", "host"))
     project = Project()
