@@ -16,7 +16,7 @@ class Drained(NamedTuple):
     events_per_cpu_second: int
     first_event_s: float
     """From the start, of the process or of its work, to the first event."""
-    resident_mb: int
+    peak_mb: int
 
     def fields(self) -> dict[str, float]:
         """Return it as one flat mapping."""
@@ -34,8 +34,8 @@ def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> 
             seen.append((time.monotonic(), harness.cpu_seconds(pid), end))
         return end >= total
 
-    harness.until(drained, within=300, what=f"{total} events drained", every=0.02)
-    memory = harness.resident_bytes(pid)
+    harness.until(drained, within=900, what=f"{total} events drained", every=0.02)
+    memory = harness.peak_bytes(pid)
     counted = _records(consumer, topic)
     consumer.close()
     if counted != total:
@@ -45,7 +45,7 @@ def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> 
         events_per_s=round((last - first) / (ended - began)),
         events_per_cpu_second=round((last - first) / (cpu_after - cpu_before)),
         first_event_s=round(began - started, 2),
-        resident_mb=round(memory / 1e6),
+        peak_mb=round(memory / 1e6),
     )
 
 

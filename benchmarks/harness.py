@@ -96,10 +96,10 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 
-def resident_bytes(pid: int) -> int:
-    """Return how much memory a running process has at the moment."""
-    pages = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+def peak_bytes(pid: int) -> int:
+    """Return the most memory that a running process has had at a time."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def until(done: Callable[[], bool], *, within: float, what: str, every: float = 0.01) -> None:

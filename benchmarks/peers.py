@@ -53,7 +53,7 @@ class Relay:
 
     def drain(self, stack: Stack, backlog: Backlog) -> Drained:
         dsn, topic = harness.database(stack, self._capture), harness.topic(stack)
-        fill(dsn, backlog.events(topic))
+        fill(dsn, backlog, topic)
         started = time.monotonic()
         with harness.relay(stack, dsn, name=topic, capture=self._capture) as pid:
             return draining.watch(stack, topic, pid, total=backlog.total, started=started)
@@ -141,7 +141,7 @@ def _drains(stack: Stack, contenders: Sequence[Contender], backlog: Backlog, rep
                 "peers_drain", relay=each.name, mode=each.mode, events=backlog.total, **drained
             )
     more_is_better = ("events_per_s", "events_per_cpu_second")
-    _ratios("peers_drain_ratios", results, more=more_is_better, less=("resident_mb",))
+    _ratios("peers_drain_ratios", results, more=more_is_better, less=("peak_mb",))
 
 
 def _latencies(stack: Stack, contenders: Sequence[Contender], run: Run, repeats: int) -> None:

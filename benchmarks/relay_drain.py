@@ -30,11 +30,14 @@ def main() -> None:
     parser.add_argument("--keys", type=int, default=5_000)
     parser.add_argument("--captures", nargs="+", default=["table", "wal"])
     parser.add_argument("--modes", nargs="+", default=["exactly_once", "at_least_once"])
+    parser.add_argument(
+        "--one-transaction", action="store_true", help="commit the backlog as a whole, by SQL"
+    )
     args = parser.parse_args()
+    backlog = Backlog(args.events, args.size, args.keys, args.one_transaction)
     with harness.servers() as stack:
         for capture, mode in product(args.captures, args.modes):
-            backlog = Backlog(args.events, args.size, args.keys)
-            produce = bare_produce(stack, backlog)
+            produce = bare_produce(stack, backlog._replace(total=min(args.events, 600_000)))
             drain(stack, backlog, capture=capture, mode=mode, produce=produce)
 
 
@@ -44,6 +47,7 @@ class Backlog(NamedTuple):
     total: int
     size: int
     keys: int
+    in_one_transaction: bool = False
 
     def events(self, topic: str) -> list[Event]:
         value = b"x" * self.size
@@ -80,7 +84,7 @@ def bare_produce(stack: Stack, backlog: Backlog) -> float:
 
 def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: float) -> None:
     dsn, name = harness.database(stack, capture), harness.topic(stack)
-    fill(dsn, backlog.events(name))
+    fill(dsn, backlog, name)
     started = time.monotonic()
     with harness.relay(stack, dsn, name=name, mode=mode, capture=capture) as pid:
         drained = draining.watch(stack, name, pid, total=backlog.total, started=started)
@@ -98,11 +102,20 @@ def drain(stack: Stack, backlog: Backlog, *, capture: str, mode: str, produce: f
     )
 
 
-def fill(dsn: str, backlog: list[Event]) -> None:
+def fill(dsn: str, backlog: Backlog, topic: str) -> None:
+    """Commit a backlog."""
     with psycopg.connect(dsn) as conn:
-        for n in range(0, len(backlog), PER_TRANSACTION):
-            write(conn, *backlog[n : n + PER_TRANSACTION])
-            conn.commit()
+        if backlog.in_one_transaction:
+            conn.execute(
+                "SELECT outbox.append(%s, convert_to('key-' || n %% %s, 'UTF8'), %s, 'Benched',"
+                " source => '/bench') FROM generate_series(1, %s) AS n",
+                [topic, backlog.keys, b"x" * backlog.size, backlog.total],
+            )
+        else:
+            events = backlog.events(topic)
+            for n in range(0, len(events), PER_TRANSACTION):
+                write(conn, *events[n : n + PER_TRANSACTION])
+                conn.commit()
     harness.settle(dsn, "outbox.events")
 
 

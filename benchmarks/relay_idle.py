@@ -32,13 +32,13 @@ def idle(stack: Stack, capture: str, seconds: float) -> None:
         before, began = harness.cpu_seconds(pid), time.monotonic()
         time.sleep(seconds)
         share = (harness.cpu_seconds(pid) - before) / (time.monotonic() - began)
-        memory = harness.resident_bytes(pid)
+        memory = harness.peak_bytes(pid)
     harness.emit(
         "relay_idle",
         capture=capture,
         seconds=seconds,
         relay_cpu_share=round(share, 4),
-        resident_mb=round(memory / 1e6),
+        peak_mb=round(memory / 1e6),
     )
 
 
