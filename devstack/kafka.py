@@ -126,11 +126,19 @@ class Kafka(Server):
 
     def _properties(self) -> str:
         port, controller_port = self.ports
-        settings = {
-            **self._settings,
-            "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+        own = {
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        }
+        # Listeners that are asked for come beside the stack's own, by which it asks for readiness.
+        listeners = {
+            name: ",".join(filter(None, [listener, self._settings.get(name)]))
+            for name, listener in own.items()
+        }
+        settings = {
+            **self._settings,
+            **listeners,
+            "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
             "log.dirs": str(self.directory / "data"),
         }
         return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())

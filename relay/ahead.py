@@ -2,6 +2,7 @@
 
 import threading
 from collections import deque
+from dataclasses import replace
 
 from relay.capture.batch import Batch
 
@@ -66,7 +67,7 @@ class Ahead:
         last = self._batches[-1] if self._batches else None
         if last is not None and not last.rows and not batch.rows:
             # Of polls that found nothing, the last one says it all.
-            self._batches[-1] = Batch([], batch.cursor, 0, last.keep or batch.keep)
+            self._batches[-1] = replace(batch, keep=last.keep or batch.keep)
             return
         self._batches.append(batch)
         self._rows += len(batch.rows)

@@ -6,11 +6,11 @@ import threading
 import psycopg
 
 from relay.capture.catalog import look
-from relay.capture.slot import ACCEPT, Budget
+from relay.capture.slot import Budget
 from relay.capture.table import waiting
 from relay.errors import Refused
 from relay.metrics import Metrics
-from relay.progress import Cursor, LogPosition, Progress
+from relay.progress import ACCEPT, Cursor, LogPosition, Progress
 from relay.settings import RelaySettings
 
 _log = logging.getLogger("dovecote.relay")

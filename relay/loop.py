@@ -10,6 +10,7 @@ import random
 import threading
 import time
 from contextlib import AbstractContextManager, closing
+from dataclasses import replace
 
 import psycopg
 
@@ -23,7 +24,7 @@ from relay.guardian import BudgetSpent, Guardian
 from relay.health import Health
 from relay.lease import Lease, lock_key, try_acquire
 from relay.metrics import Metrics
-from relay.postgres import first_line, not_allowed
+from relay.postgres import first_line, not_allowed, shut_out
 from relay.progress import Origin, Place, Progress, at, refusal
 from relay.progress_topic import ProgressTopic
 from relay.publisher import (
@@ -33,6 +34,7 @@ from relay.publisher import (
 )
 from relay.reader import Reader
 from relay.settings import RelaySettings
+from relay.timeline import shared
 from relay.tracing import publishing
 
 _log = logging.getLogger("dovecote.relay")
@@ -61,7 +63,7 @@ class Relay:
         self._guardian = Guardian(settings, metrics)
         self._progress: Progress | None = None
         self._most_rows = settings.batch_rows
-        self._to_come = False
+        self._to_come = self._let_in = False
         self._failing_since: float | None = None
         self._attempt = 0
 
@@ -76,6 +78,9 @@ class Relay:
             try:
                 self._stand_by(stop)
             except psycopg.OperationalError as error:
+                # Later, a server that is being repaired may say so for a while.
+                if not self._let_in and (refused := shut_out(error)):
+                    raise refused from error
                 self._failed(Outage(f"Postgres: {first_line(error)}"), stop)
             except psycopg.errors.InsufficientPrivilege as error:
                 settings = self._settings
@@ -89,6 +94,7 @@ class Relay:
         settings = self._settings
         key = lock_key(settings.schema_name, settings.name)
         with try_acquire(settings.dsn, key, settings.lease.total_seconds()) as lease:
+            self._let_in = True
             if lease is None:
                 self._recovered("standby")
             else:
@@ -207,6 +213,7 @@ class Relay:
     def _publish(
         self, publisher: Publisher, capture: Capture, batch: Batch, origin: Origin
     ) -> None:
+        origin = replace(origin, lsn=batch.lsn or origin.lsn)
         progress = at(self._settings.name, origin, batch.cursor)
         if batch.rows or batch.keep:
             with self._metrics.publish_seconds.time(), publishing(progress.name, batch.rows):
@@ -245,9 +252,13 @@ class Relay:
             slow=self._slow,
         )
 
-    @staticmethod
-    def _believe(progress: Progress | None, origin: Origin) -> None:
-        if progress is not None and (reason := refusal(progress, origin)):
+    def _believe(self, progress: Progress | None, origin: Origin) -> None:
+        if progress is None:
+            return
+        known, old, new = None, progress.timeline, origin.timeline
+        if old < new:
+            known = shared(self._settings.dsn, old=old, new=new)
+        if reason := refusal(progress, origin, known):
             raise Refused(reason)
 
     def _beat(self, conn: psycopg.Connection) -> None:

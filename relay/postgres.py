@@ -1,6 +1,7 @@
 """Connect to Postgres so that a server that is gone is noticed soon."""
 
 import os
+import re
 
 import psycopg
 from psycopg import errors
@@ -19,11 +20,30 @@ _NOTICE: dict[str, int] = {
     "tcp_user_timeout": 25_000,
 }
 
+OLDEST = 14
+"""The oldest Postgres: `idle_session_timeout`, on which the active role rests, came with it."""
+
+# What waiting does not mend. libpq hands on no SQLSTATE of a connection that failed, so it is told
+# from the text; a server that speaks another language is taken to be away.
+_SHUT = re.compile(
+    r"password authentication failed|no password supplied|database .* does not exist"
+    r"|role .* does not exist|is not permitted to log in|permission denied for database"
+    r"|no pg_hba\.conf entry|certificate verify failed|root certificate file .* does not exist"
+    r"|server does not support SSL|does not match host name"
+)
+_ATTEMPTS = "All failures were:\n"
+
 
 def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
     """Return an autocommit connection; what `dsn` says of timeouts holds."""
     conninfo = parameters(dsn, purpose=purpose)
-    return psycopg.connect(conninfo, autocommit=True, row_factory=tuple_row)
+    conn = psycopg.connect(conninfo, autocommit=True, row_factory=tuple_row)
+    if conn.info.server_version < OLDEST * 10_000:
+        found = conn.info.server_version // 10_000
+        conn.close()
+        msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
+        raise Refused(msg)
+    return conn
 
 
 def parameters(dsn: str, *, purpose: str) -> str:
@@ -31,6 +51,18 @@ def parameters(dsn: str, *, purpose: str) -> str:
     given = conninfo_to_dict(dsn)
     notice = {name: value for name, value in _NOTICE.items() if name not in given}
     return make_conninfo(dsn, application_name=f"dovecote relay ({purpose})", **notice)
+
+
+def shut_out(error: psycopg.OperationalError) -> Refused | None:
+    """Return why no server that was asked will ever let us in, or None if waiting may help."""
+    _, _, attempts = str(error).partition(_ATTEMPTS)
+    if all(_SHUT.search(attempt) for attempt in (attempts or str(error)).split("\n- ")):
+        msg = (
+            f"Postgres: {first_line(error)}; waiting does not mend that: correct `dsn` and its "
+            "secrets, or the server's roles, databases and pg_hba.conf"
+        )
+        return Refused(msg)
+    return None
 
 
 def first_line(error: BaseException) -> str:

@@ -10,6 +10,9 @@ from relay.snapshot import BEGINNING, Snapshot
 
 _FORMAT = 1
 
+ACCEPT = "dovecote init --capture wal --accept-gap"
+"""Makes the slot anew: what comes next is captured, and the rest given up."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
@@ -174,8 +177,13 @@ def at(name: str, origin: Origin, cursor: Place) -> Progress:
     )
 
 
-def refusal(progress: Progress, origin: Origin) -> str | None:
-    """Return why this database must not go on from `progress`, or None if it may."""
+def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> str | None:
+    """
+    Return why this database must not go on from `progress`, or None if it may.
+
+    Where progress was made on an earlier timeline, `shared` is the end of the log that the server
+    has of it; None if that cannot be learnt.
+    """
     if progress.system_identifier != origin.system_identifier:
         return (
             f"the progress of outbox {progress.name!r} was made by another database server "
@@ -189,14 +197,53 @@ def refusal(progress: Progress, origin: Origin) -> str | None:
             "this server (one was dropped and made again, or two outboxes share a name); give "
             "this relay a `name` of its own"
         )
+    if progress.timeline != origin.timeline and (
+        reason := _timeline_refusal(progress, origin, shared)
+    ):
+        return reason
     if ahead := _ahead(progress.cursor, origin):
         return (
-            f"the progress of outbox {progress.name!r} lies ahead of this server ({ahead}"
-            "): it was restored to an "
-            "earlier point, and events may be published that it no longer has; give this relay "
-            "a `name` of its own to publish everything it holds again"
+            f"the progress of outbox {progress.name!r} lies ahead of this server ({ahead}): it "
+            "was restored to an earlier point, and events may be published that it no longer "
+            f"has; {_way_out(progress.cursor)}"
         )
     return None
+
+
+def _timeline_refusal(progress: Progress, origin: Origin, shared: int | None) -> str | None:
+    """Return why a server on another timeline must not go on from `progress`."""
+    if progress.timeline > origin.timeline:
+        return (
+            f"the progress of outbox {progress.name!r} is of timeline {progress.timeline}, this "
+            f"server is on timeline {origin.timeline}: another server was promoted in its place; "
+            "connect to that one"
+        )
+    reached = _reached(progress)
+    if shared is not None and reached > shared:
+        return (
+            f"commits were lost: the progress of outbox {progress.name!r} is of timeline "
+            f"{progress.timeline} and reaches to {format_lsn(reached)}, and this server was "
+            f"promoted or restored to timeline {origin.timeline} with no more of it than "
+            f"{format_lsn(shared)}. Events may be published that it does not have, and new "
+            f"transactions may have the numbers of lost ones; {_way_out(progress.cursor)}"
+        )
+    if shared is None and reached > 0:
+        return (
+            f"the progress of outbox {progress.name!r} is of timeline {progress.timeline}, this "
+            f"server was promoted to timeline {origin.timeline}, and only a role with REPLICATION "
+            "can learn now whether commits were lost: give the relay's role REPLICATION until it "
+            f"has started once; or {_way_out(progress.cursor)}"
+        )
+    return None
+
+
+def _reached(progress: Progress) -> int:
+    """Return where the log ends that holds the commits of all that is published."""
+    match progress.cursor:
+        case LogPosition(lsn=lsn, seen_to=seen_to):
+            return max(lsn, seen_to)
+        case Cursor() as cursor:
+            return 0 if cursor == Cursor() else parse_lsn(progress.lsn)
 
 
 def _ahead(place: Place, origin: Origin) -> str | None:
@@ -209,3 +256,9 @@ def _ahead(place: Place, origin: Origin) -> str | None:
     if newest.xmax <= origin.snapshot.xmax:
         return None
     return f"transaction {newest.xmax}, the server is at {origin.snapshot.xmax}"
+
+
+def _way_out(place: Place) -> str:
+    if isinstance(place, LogPosition):
+        return f"`{ACCEPT}` and a `name` of its own for this relay go on with what comes next"
+    return "give this relay a `name` of its own to publish everything it holds again"

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from confluent_kafka import (
     OFFSET_INVALID,
@@ -16,10 +17,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     AdminClient,
     ConfigResource,
     ResourceType,
+    TopicMetadata,
 )
 from confluent_kafka.cimpl import NewTopic
 
 from relay.errors import Outage, Refused
+from relay.kafka_errors import FORBIDDEN, MISSING, shuts_out
 from relay.progress import Progress
 
 _log = logging.getLogger("dovecote.relay.kafka")
@@ -27,18 +30,13 @@ _log = logging.getLogger("dovecote.relay.kafka")
 # Progress records to read first; further back only if the outbox's own is not among them.
 _TAIL = 1_000
 
+_GROUP = "dovecote-progress"
+
 _CLIENT = (
     "bootstrap.", "security.", "sasl.", "enable.sasl.", "ssl.", "enable.ssl.", "https.",
     "client.", "socket.", "connections.", "reconnect.", "broker.", "api.version.", "plugin.",
     "debug", "log",
 )  # fmt: skip
-
-_FORBIDDEN = {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}
-_MISSING = {
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # the name librdkafka gives it
-}
 
 
 def client_properties(given: Mapping[str, str]) -> dict[str, str]:
@@ -52,6 +50,7 @@ class ProgressTopic:
     def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
         self.name, self._timeout = name, timeout
         self._client = client_properties(properties)
+        self._said: list[KafkaError] = []
 
     def ensure(self) -> None:
         """
@@ -63,9 +62,9 @@ class ProgressTopic:
             Outage: the broker does not answer.
             Refused: the topic is there but would mix or forget progress, or we may not create it.
         """
-        admin = AdminClient(dict(self._client), logger=_log)
+        admin = self._admin()
         try:
-            found = admin.list_topics(timeout=self._timeout).topics.get(self.name)
+            found = self._topics(admin).get(self.name)
             if found is not None and found.error is None:
                 self._check_partitions(len(found.partitions))
                 self._check_compaction(admin)
@@ -87,14 +86,35 @@ class ProgressTopic:
         Raises:
             Outage: the broker does not answer.
         """
+        return self.name in self._topics(self._admin())
+
+    def _admin(self) -> AdminClient:
+        self._said.clear()
+        # Declared as if there were no callbacks.
+        listening: Any = {**self._client, "error_cb": self._said.append}
+        return AdminClient(listening, logger=_log)
+
+    def _topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
+        """
+        Return what topics there are: the first question, which tells whether we are let in.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: it does not let us in.
+        """
         try:
-            topics = AdminClient(dict(self._client), logger=_log).list_topics(
-                timeout=self._timeout
-            )
+            return admin.list_topics(timeout=self._timeout).topics
         except KafkaException as error:
-            msg = f"Kafka: {error.args[0].str()}"
+            admin.poll(0)  # hands over what librdkafka has to say of its brokers
+            if shut := next(filter(shuts_out, self._said), None):
+                msg = (
+                    f"Kafka: {shut.str()}; waiting does not mend that: correct `[kafka]` and its "
+                    "secrets, or the broker's"
+                )
+                raise Refused(msg) from error
+            reasons = [each.str() for each in (error.args[0], *self._said[:1])]
+            msg = f"Kafka: {'; '.join(reasons)}"
             raise Outage(msg) from error
-        return self.name in topics.topics
 
     def _check_partitions(self, partitions: int) -> None:
         # With another transactional.id in the partition, its open transaction hides our record.
@@ -111,7 +131,7 @@ class ProgressTopic:
             config = admin.describe_configs([resource], request_timeout=self._timeout)
             policy = config[resource].result()["cleanup.policy"].value
         except KafkaException as error:
-            if error.args[0].code() in _FORBIDDEN:
+            if error.args[0].code() in FORBIDDEN:
                 _log.info("not allowed to see the cleanup.policy of %s", self.name)
                 return
             raise
@@ -126,7 +146,7 @@ class ProgressTopic:
         code = error.args[0].code()
         if code == KafkaError.TOPIC_ALREADY_EXISTS:
             return
-        if code in _FORBIDDEN:
+        if code in FORBIDDEN:
             msg = (
                 f"not allowed to create progress topic {self.name}; create it with 1 partition, "
                 "cleanup.policy=compact, segment.bytes=4194304"
@@ -164,7 +184,13 @@ class ProgressTopic:
                 tail *= 10
         except KafkaException as error:
             msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
-            if error.args[0].code() in _MISSING:
+            if error.args[0].code() in FORBIDDEN:
+                msg = (
+                    f"not allowed to read progress topic {self.name} ({error.args[0].str()}); "
+                    f"grant `Read` on it, and `Describe` on the group {_GROUP}"
+                )
+                raise Refused(msg) from error
+            if error.args[0].code() in MISSING:
                 msg += "; was it deleted? A relay started anew would publish everything again"
             raise Outage(msg) from error
         try:
@@ -177,7 +203,7 @@ class ProgressTopic:
         return Consumer(
             {
                 **self._client,
-                "group.id": "dovecote-progress",  # required, never used: we assign
+                "group.id": _GROUP,  # required, never used: we assign
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": isolation,

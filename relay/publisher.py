@@ -18,7 +18,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
 from relay.capture.batch import Row
-from relay.errors import Fenced, Outage, RelayError, Unpublishable
+from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
+from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
 from relay.postgres_time import format_time
 from relay.progress import Progress
 
@@ -36,22 +37,6 @@ _COLLISION = 0.02
 _SHORTEST_REST, _LONGEST_REST = 0.001, 0.016
 
 Header: TypeAlias = tuple[str, str | bytes | None]
-
-_FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it
-# What the broker can never take, however long one waits.
-_POISON = {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.UNKNOWN_TOPIC_OR_PART,
-    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
-    KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # the name librdkafka gives it
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.POLICY_VIOLATION,
-}
 
 
 class Publisher(Protocol):
@@ -139,7 +124,7 @@ class _KafkaPublisher:
             except BufferError:
                 self._when_there_is_room(partial(produce, topic, value, key, headers=headers))
             except KafkaException as error:
-                if error.args[0].code() in _POISON:
+                if error.args[0].code() in POISON:
                     raise self._unpublishable(row, error.args[0].str()) from error
                 raise
 
@@ -198,16 +183,21 @@ class _KafkaPublisher:
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that says what `error` means for the relay."""
         self._serve()
-        if self._failure is not None and self._failure[0].code() in _POISON:
+        if self._failure is not None and self._failure[0].code() in POISON:
             cause, message = self._failure
             lost = (message.topic(), message.key(), message.value())
             for row in self._rows:
                 if lost == (row[3], row[4], row[5]):
                     return self._unpublishable(row, cause.str())
+            if lost[0] == self._progress_topic and cause.code() in FORBIDDEN:
+                msg = f"not allowed to write to progress topic {lost[0]}; grant `Write` on it"
+                return Refused(msg)
             return Outage(f"Kafka: topic {lost[0]}: {cause.str()}")
-        if error.code() in _FENCED:
+        if error.code() in FENCED:
             return Fenced(f"{what}: another relay has taken over ({error.str()})")
-        return Outage(f"Kafka: {what}: {error.name()}: {error.str()}")
+        return refusal(error, self._timeout) or Outage(
+            f"Kafka: {what}: {error.name()}: {error.str()}"
+        )
 
     def _unpublishable(self, row: Row, why: str) -> Unpublishable:
         msg = (

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
@@ -79,7 +80,7 @@ class Reader:
                 size += following.size
                 keep = keep or following.keep
                 batch = following
-            yield Batch(rows, batch.cursor, size, keep)
+            yield replace(batch, rows=rows, size=size, keep=keep)
 
     def _next(self, stop: threading.Event) -> Batch | None:
         began = time.monotonic()

@@ -25,6 +25,8 @@ class Batch:
     """Bytes of keys and values, or a little more."""
     keep: bool = False
     """Make the cursor durable even if there are no rows: the server waits for it."""
+    lsn: str | None = None
+    """The write-ahead log up to here holds the commits of all that a snapshot in `cursor` sees."""
 
 
 class Capture(Protocol):

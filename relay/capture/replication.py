@@ -168,16 +168,6 @@ class Stream:
         return psycopg.OperationalError("the server ended the replication stream")
 
 
-def timeline_history(dsn: str, timeline: int) -> str:
-    """Return how `timeline` came about, as the server's history file tells it."""
-    with psycopg.connect(
-        make_conninfo(parameters(dsn, purpose="timeline"), replication="database"), autocommit=True
-    ) as conn:
-        row = conn.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).fetchone()
-    content = row[1] if row else ""
-    return content.decode() if isinstance(content, bytes) else str(content)
-
-
 def _quoted(name: str) -> str:
     # Twice: an identifier within a literal.
     identifier = '"' + name.replace('"', '""') + '"'

@@ -5,13 +5,12 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from relay.lsn import format_lsn, parse_lsn
-from relay.progress import Cursor, LogPosition, Place, Progress
+from relay.progress import ACCEPT, Cursor, LogPosition, Place, Progress
 from relay.snapshot import BEGINNING, Snapshot
 
 PLUGIN = "pgoutput"
 
 INIT = "dovecote init --capture wal"
-ACCEPT = f"{INIT} --accept-gap"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,31 +149,6 @@ def handed_over(beginning: Beginning, since: Snapshot, now: int) -> LogPosition:
     """Return where the log goes on when the table is published up to `since`, the log at `now`."""
     # A relay of the table may have gone on after the slot was made: these rows come again.
     return LogPosition(beginning.lsn, 0, since, now)
-
-
-def switch_point(history: str, timeline: int) -> int | None:
-    """Return where the server left `timeline`, as a history file tells it; None: it never did."""
-    for line in history.splitlines():
-        fields = line.split()
-        if fields and fields[0] == str(timeline):
-            return parse_lsn(fields[1])
-    return None
-
-
-def timeline_fault(progress: Progress, timeline: int, switched_at: int | None) -> Fault | None:
-    """Return why progress made on another timeline is not to be trusted on this one, or None."""
-    place = progress.cursor
-    if not isinstance(place, LogPosition):
-        return None
-    if switched_at is not None and place.lsn <= switched_at:
-        return None
-    left = "never had" if switched_at is None else f"left at {format_lsn(switched_at)}"
-    return Fault(
-        f"the server was promoted (timeline {timeline}) and lost commits: progress is at {place} "
-        f"of timeline {progress.timeline}, which it {left}; events are published that it no "
-        "longer has",
-        f"`{ACCEPT}`, and a `name` of its own for this relay, go on with what comes from then on",
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,10 +134,10 @@ class TableCapture:
             raise TypeError(msg)
         while True:
             if cursor.until is None:
-                snapshot, rows = self._tick(cursor.since)
+                snapshot, lsn, rows = self._tick(cursor.since)
                 if rows is not None:
                     cursor = Cursor(snapshot)
-                    yield Batch(rows, cursor, _size(rows))
+                    yield Batch(rows, cursor, _size(rows), lsn=lsn)
                     if not rows:
                         return
                     continue
@@ -200,9 +200,9 @@ class TableCapture:
             raise AssertionError(msg)
         return row
 
-    def _tick(self, since: Snapshot) -> tuple[Snapshot, list[Row] | None]:
+    def _tick(self, since: Snapshot) -> tuple[Snapshot, str, list[Row] | None]:
         """
-        Return where the window ends, and its rows if they are few.
+        Return where the window ends, in the log too, and its rows if they are few.
 
         One statement has one snapshot: what it sees is what the snapshot it returns sees.
         """
@@ -214,19 +214,20 @@ class TableCapture:
             " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
             " pg_current_snapshot()::text, NULL, (SELECT later.xid::text FROM {later} AS later"
             # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
-            " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL"
+            " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, pg_current_wal_flush_lsn()::text,"
+            " NULL, NULL, NULL, NULL, NULL"
             " FROM tick"
             " UNION ALL (SELECT {columns} FROM {new}, tick"
             " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
         ).format(new=behind(self._events, since), later=later(self._events), columns=COLUMNS)
         small = min(_SMALL, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
-        (mark, text, _, newest, *_), *rows = self._conn.execute(
+        (mark, text, _, newest, _, _, lsn, *_), *rows = self._conn.execute(
             query, given, binary=True
         ).fetchall()
         snapshot = Snapshot.parse(text)
         end = snapshot.before(since.xmax if newest is None else int(newest) + 1)
-        return end, rows if mark == -1 else None
+        return end, lsn, rows if mark == -1 else None
 
     def _first_position(self, since: Snapshot) -> int:
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
@@ -242,6 +243,7 @@ class TableCapture:
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
             " ORDER BY position LIMIT %(limit)s"
         ).format(columns=COLUMNS, events=self._events)
+        (lsn,) = self._one(sql.SQL("SELECT pg_current_wal_flush_lsn()::text"))
         limit = self._batch_rows
         window = {"until": str(until), "since": str(since), "limit": limit}
         while True:
@@ -251,7 +253,7 @@ class TableCapture:
                 position = rows[-1][0]
                 done = read < limit and size < self._batch_bytes
                 cursor = Cursor(until) if done else Cursor(since, until, position)
-                yield Batch(rows, cursor, size)
+                yield Batch(rows, cursor, size, lsn=lsn)
             if read < limit:
                 return
 

@@ -17,16 +17,13 @@ import psycopg
 from relay.capture.batch import Batch, Row
 from relay.capture.catalog import Look, look
 from relay.capture.pgoutput import Decoder, read_keepalive
-from relay.capture.replication import Stream, Wake, timeline_history
+from relay.capture.replication import Stream, Wake
 from relay.capture.slot import (
     Beginning,
-    Fault,
     fault,
     handed_over,
     progress_fault,
     resume,
-    switch_point,
-    timeline_fault,
 )
 from relay.capture.table import TableCapture
 from relay.errors import Refused
@@ -100,20 +97,11 @@ class WalCapture:
             raise AssertionError(msg)
         wrong = progress_fault(self._look.slot, self._beginning, progress)
         place = resume(self._beginning, progress)
-        if progress is not None and wrong is None and place == progress.cursor:
-            wrong = self._wrong_timeline(progress)
         if wrong is not None:
             raise Refused(str(wrong))
         if progress is not None and place != progress.cursor:
             _log.warning("going on at %s: the gap from %s was accepted", place, progress.cursor)
         return place
-
-    def _wrong_timeline(self, progress: Progress) -> Fault | None:
-        timeline = self.origin().timeline
-        if progress.timeline == timeline or not isinstance(progress.cursor, LogPosition):
-            return None
-        history = timeline_history(self._dsn, timeline)
-        return timeline_fault(progress, timeline, switch_point(history, progress.timeline))
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
         if isinstance(cursor, Cursor):

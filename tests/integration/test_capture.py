@@ -29,6 +29,7 @@ from outbox import Event, write
 from relay.capture.batch import Batch
 from relay.capture.table import TableCapture, waiting
 from relay.errors import Refused
+from relay.lsn import parse_lsn
 from relay.progress import Cursor, Place, Progress, at
 from relay.snapshot import Snapshot
 from tests.fix_stack import Servers, new_database
@@ -313,6 +314,18 @@ def test_a_window_is_split_where_its_values_are_large(dsn: str) -> None:
         assert left == [
             sum(len(batch.rows) for batch in batches[n:]) for n in range(1, len(batches) + 1)
         ]
+
+
+@pytest.mark.parametrize("count", [1, LARGE])
+def test_a_batch_says_up_to_where_the_log_holds_its_commits(dsn: str, count: int) -> None:
+    with capturing(dsn, rows=400) as capture, psycopg.connect(dsn) as conn:
+        append_range(conn, 1, count)
+        conn.commit()
+        row = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
+        end, seen = parse_lsn(row[0] if row else ""), capture.origin().snapshot
+        for batch in [*capture.batches(Cursor()), *capture.up_to(seen, Cursor())]:
+            assert batch.lsn is not None
+            assert parse_lsn(batch.lsn) >= end
 
 
 @pytest.mark.contract

@@ -519,14 +519,6 @@ def test_it_goes_on_after_a_promotion_that_lost_nothing(own_server: Postgres) ->
         assert capture.origin().timeline == progress.timeline + 1
         found, _ = read(capture, capture.resume(progress), 1)
         assert found == [2]
-        ahead = progress_at(LogPosition(place.lsn + (1 << 20)), capture)
-        lost = Progress(**{**_fields(ahead), "timeline": progress.timeline})
-        with pytest.raises(Refused, match=r"was promoted .* and lost commits"):
-            capture.resume(lost)
-
-
-def _fields(progress: Progress) -> dict[str, Any]:
-    return {name: getattr(progress, name) for name in progress.__slots__}
 
 
 def test_a_server_without_logical_decoding_is_named() -> None:

@@ -244,7 +244,7 @@ def refusals(module: Path) -> list[str]:
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(body, list):
                 found += [literal(before) for before, after in pairwise(body) if is_refusal(after)]
-        if isinstance(node, ast.FunctionDef) and node.name == "refusal":
+        if isinstance(node, ast.FunctionDef) and node.name.endswith("refusal"):
             returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
             found += [text(value) for value in returned if isinstance(value, ast.JoinedStr)]
     return found

@@ -10,7 +10,7 @@ from relay.progress import LogPosition
 
 
 def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batch:
-    return Batch([(n,) for n in range(rows)], LogPosition(lsn), size, keep)
+    return Batch([(n,) for n in range(rows)], LogPosition(lsn), size, keep, f"0/{lsn}")
 
 
 def test_small_batches_are_many_and_large_ones_few() -> None:
@@ -35,10 +35,10 @@ def test_bytes_are_bounded_too() -> None:
 
 def test_of_empty_batches_the_last_one_stays_and_what_is_to_be_kept_is_kept() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
-    for each in (batch(2), batch(0, lsn=2, keep=True), batch(0, lsn=3), batch(1, lsn=4)):
+    for each in (batch(2), batch(0, lsn=2, keep=True), batch(0, size=0, lsn=3), batch(1, lsn=4)):
         assert ahead.put(each, 0)
     assert ahead.take(0) == batch(2)
-    assert ahead.take(0) == Batch([], LogPosition(3), 0, keep=True)
+    assert ahead.take(0) == batch(0, lsn=3, size=0, keep=True)
     assert ahead.take(0) == batch(1, lsn=4)
     assert ahead.take(0) is None
 

@@ -88,6 +88,55 @@ def test_a_place_in_the_log_must_be_one_that_the_server_has() -> None:
     assert "lies ahead of this server (position 0/1A2B3D, the server is at 0/1A2B3C)" in reason
 
 
+PROMOTED = replace(HERE, timeline=2, lsn="0/2000000")
+"""The server that took the place of `HERE`; progress made there reaches to 0/1A2B3C."""
+
+PLACES: list[Place] = [
+    Cursor(HERE.snapshot),
+    LogPosition(0x1A2B3C),
+    LogPosition(7, 0, HERE.snapshot, 0x1A2B3C),
+]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_promotion_is_gone_through_only_if_it_kept_what_is_published(place: Place) -> None:
+    progress = at("shop", HERE, place)
+    assert refusal(progress, PROMOTED, 0x1A2B3C) is None
+    lost = refusal(progress, PROMOTED, 0x1A2B3B)
+    assert lost is not None
+    assert "commits were lost: the progress of outbox 'shop' is of timeline 1" in lost
+    assert "reaches to 0/1A2B3C" in lost
+    assert "promoted or restored to timeline 2 with no more of it than 0/1A2B3B" in lost
+    never = refusal(progress, PROMOTED, 0)
+    assert never is not None
+    assert "no more of it than 0/0" in never
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_cannot_be_learnt_is_not_believed(place: Place) -> None:
+    reason = refusal(at("shop", HERE, place), PROMOTED, None)
+    assert reason is not None
+    assert "give the relay's role REPLICATION until it has started once" in reason
+
+
+def test_each_capture_has_its_own_way_out() -> None:
+    table, log = (refusal(at("shop", HERE, place), PROMOTED, 0) or "" for place in PLACES[:2])
+    assert "`name` of its own to publish everything it holds again" in table
+    assert "`dovecote init --capture wal --accept-gap` and a `name` of its own" in log
+
+
+def test_who_has_published_nothing_has_lost_nothing() -> None:
+    assert refusal(at("shop", HERE, Cursor()), PROMOTED, 0) is None
+    assert refusal(at("shop", HERE, Cursor()), PROMOTED, None) is None
+
+
+@pytest.mark.parametrize("place", [Cursor(), *PLACES])
+def test_an_old_primary_is_refused(place: Place) -> None:
+    reason = refusal(at("shop", PROMOTED, place), HERE)
+    assert reason is not None
+    assert "is of timeline 2, this server is on timeline 1: another server was promoted" in reason
+
+
 def test_the_record_names_its_capture() -> None:
     assert at("shop", HERE, Cursor()).capture == "table"
     assert at("shop", HERE, LogPosition(1)).capture == "wal"

@@ -19,9 +19,8 @@ from tests.waiting import until
 def batch(*numbers: int) -> Batch:
     """Return a batch whose cursor tells its last number."""
     last = max(numbers, default=0)
-    return Batch(
-        [(number,) for number in numbers], Cursor(Snapshot(1, 1), None, last), len(numbers)
-    )
+    cursor = Cursor(Snapshot(1, 1), None, last)
+    return Batch([(number,) for number in numbers], cursor, len(numbers), lsn=f"0/{last:X}")
 
 
 class FakeCapture:
@@ -40,7 +39,7 @@ class FakeCapture:
                 raise following
             cursor = following.cursor
             yield following
-        yield Batch([], cursor, 0)
+        yield Batch([], cursor, 0, lsn=f"0/{cast(Cursor, cursor).position:X}")
 
     def wait(self, seconds: float) -> None:
         self.interrupted.wait(seconds)
@@ -87,6 +86,7 @@ def test_what_is_read_comes_in_order_with_the_cursor_of_its_end() -> None:
     for each in found:
         assert cast(Cursor, each.cursor).position == each.rows[-1][0]
         assert each.size == len(each.rows)
+        assert each.lsn == f"0/{each.rows[-1][0]:X}"
 
 
 def test_batches_are_joined_up_to_the_bound_and_never_beyond() -> None:

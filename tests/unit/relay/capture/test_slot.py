@@ -12,8 +12,6 @@ from relay.capture.slot import (
     handed_over,
     progress_fault,
     resume,
-    switch_point,
-    timeline_fault,
 )
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress, at
 from relay.snapshot import BEGINNING, Snapshot
@@ -117,22 +115,6 @@ def test_progress_of_the_table_does_not_fit_a_slot_that_ignores_the_table() -> N
     found = progress_fault(SLOT, Beginning(100, None), progress(Cursor()))
     assert found is not None
     assert "is that of the table" in found.what
-
-
-HISTORY = "1\t0/30001C8\tno recovery target specified\n\n2\t0/5000000\tbefore 2026\n"
-
-
-def test_a_promotion_is_followed_only_if_it_kept_what_is_published() -> None:
-    assert switch_point(HISTORY, 1) == 0x30001C8
-    assert switch_point(HISTORY, 2) == 0x5000000
-    assert switch_point(HISTORY, 3) is None
-    place = progress(LogPosition(0x30001C8, 4))
-    assert timeline_fault(place, 2, 0x30001C8) is None
-    for switched_at in (0x30001C7, None):
-        found = timeline_fault(place, 2, switched_at)
-        assert found is not None
-        assert "was promoted (timeline 2) and lost commits" in found.what
-    assert timeline_fault(progress(Cursor()), 2, None) is None
 
 
 def test_the_budget_warns_and_then_is_spent() -> None:

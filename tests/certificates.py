@@ -1,0 +1,66 @@
+"""Certificates for servers on the loopback, signed by an authority that the test makes."""
+
+from datetime import UTC, datetime, timedelta
+from ipaddress import IPv4Address
+from pathlib import Path
+from typing import NamedTuple
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from devstack.places import LOOPBACK
+
+
+class Certificates(NamedTuple):
+    """Files in PEM: who to trust, a server's certificate and key, and both of these in one."""
+
+    authority: Path
+    certificate: Path
+    key: Path
+    both: Path
+
+
+def certificates(folder: Path) -> Certificates:
+    """Make an authority and a server certificate for the loopback's address, in `folder`."""
+    authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
+    authority = _signed(f"authority in {folder.name}", authority_key, None, authority_key)
+    server = _signed("server", server_key, authority, authority_key)
+    files = Certificates(*(folder / name for name in ("ca.pem", "server.pem", "key.pem", "both")))
+    key = server_key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    public = server.public_bytes(serialization.Encoding.PEM)
+    files.authority.write_bytes(authority.public_bytes(serialization.Encoding.PEM))
+    files.certificate.write_bytes(public)
+    for file, content in ((files.key, key), (files.both, key + public)):
+        file.touch(mode=0o600)
+        file.write_bytes(content)
+    return files
+
+
+def _signed(
+    name: str,
+    key: ec.EllipticCurvePrivateKey,
+    issuer: x509.Certificate | None,
+    issuer_key: ec.EllipticCurvePrivateKey,
+) -> x509.Certificate:
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.now(UTC)
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer.subject if issuer else subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=issuer is None, path_length=None), critical=True)
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(IPv4Address(LOOPBACK))]), critical=False
+        )
+        .sign(issuer_key, hashes.SHA256())
+    )

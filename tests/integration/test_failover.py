@@ -1,0 +1,218 @@
+"""A standby is promoted: with everything that was published the relay goes on, else it refuses."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import copy, rmtree
+from typing import NamedTuple
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from devstack.places import LOOPBACK, temporary_directory
+from devstack.postgres import Postgres, installation, server_user
+from outbox import schema
+from relay.timeline import shared
+from tests.fix_stack import MakeTopic, Servers, new_topics
+from tests.integration.test_schema import init
+from tests.relaying import Relays, commit, event, ids, installed, published, relays
+from tests.waiting import consume, until
+
+ROLE = "relay_without_replication"
+LOGGED = "logged"
+
+
+class Pair(NamedTuple):
+    """A primary and its standby."""
+
+    primary: Postgres
+    standby: Postgres
+
+
+@contextmanager
+def paired() -> Iterator[Pair]:
+    """Give a primary with two outboxes, one of each capture, and a standby that follows it."""
+    folder = temporary_directory(server_user())
+    primary, standby = (Postgres(folder / name, fsync=False) for name in ("primary", "standby"))
+    try:
+        with primary:
+            installed(primary.dsn)
+            with psycopg.connect(primary.dsn, autocommit=True) as conn:
+                conn.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'x'".encode())
+                conn.execute(f"CREATE DATABASE {LOGGED}".encode())
+                schema.install(conn, roles=schema.Roles(relays=[ROLE]))
+            installed(make_conninfo(primary.dsn, dbname=LOGGED), capture="wal")
+            copy_of(primary, standby.directory)
+            with standby:
+                yield Pair(primary, standby)
+    finally:
+        rmtree(folder)
+
+
+def copy_of(primary: Postgres, folder: Path) -> None:
+    """Make a standby of `primary` in `folder`."""
+    user = server_user()
+    folder.mkdir()
+    folder.chmod(0o711)
+    data = folder / "data"
+    data.mkdir(mode=0o700)
+    if user is not None:
+        os.chown(data, *user)
+    password = str(conninfo_to_dict(primary.dsn)["password"])
+    program = installation(user) / "bin/pg_basebackup"
+    place = ["-h", LOOPBACK, "-p", str(primary.port), "-U", "postgres"]
+    subprocess.run(
+        [program, *place, "-D", data, "-R", "-X", "stream", "-c", "fast", "--no-sync"],
+        env={"PGPASSWORD": password},
+        cwd=data,
+        user=user.uid if user else None,
+        group=user.gid if user else None,
+        extra_groups=None if user is None else [],
+        check=True,
+        timeout=60,
+    )
+    copy(primary.directory / "password", folder / "password")
+
+
+def promote(pair: Pair) -> None:
+    """Fail over: the primary is gone, and the standby takes its place."""
+    pair.primary.kill()
+    with psycopg.connect(pair.standby.dsn, autocommit=True) as conn:
+        assert conn.execute("SELECT pg_promote(true, 30)").fetchone() == (True,)
+
+
+def until_received(pair: Pair) -> None:
+    """Wait until the standby has all that the primary has written."""
+    with (
+        psycopg.connect(pair.primary.dsn, autocommit=True) as ahead,
+        psycopg.connect(pair.standby.dsn, autocommit=True) as behind,
+    ):
+        (end,) = ahead.execute("SELECT pg_current_wal_lsn()::text").fetchone() or ("",)
+        query = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
+        until(
+            lambda: behind.execute(query, [end]).fetchone() == (True,),
+            within=20,
+            what=f"{end} on the standby",
+        )
+
+
+def as_role(server: Postgres) -> str:
+    return make_conninfo(server.dsn, user=ROLE, password="x")  # noqa: S106  # of this test's role
+
+
+def test_a_failover_that_lost_nothing_is_gone_through_and_the_old_primary_refused(
+    stack: Servers, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name = topic(1)
+    with paired() as pair, relays(tmp_path, pair.primary.dsn, stack.kafka.bootstrap) as fleet:
+        first = fleet.active(dsn=as_role(pair.primary))
+        commit(pair.primary.dsn, *(event(name, number) for number in range(3)))
+        published(fleet, name, 3)
+        first.terminate()
+        until_received(pair)
+        promote(pair)
+        commit(pair.standby.dsn, event(name, 3))
+        second = fleet.active(dsn=as_role(pair.standby))
+        published(fleet, name, 4)
+        second.terminate()
+        # It comes back as if nothing had happened.
+        pair.primary.start()
+        commit(pair.primary.dsn, event(name, 666))
+        old = fleet.start(dsn=as_role(pair.primary))
+        assert old.wait() == 1
+        assert "another server was promoted in its place; connect to that one" in old.log
+        assert len(ids(consume(fleet.bootstrap, name))) == 4
+        only_replication_tells_after_a_restart(pair)
+
+
+def only_replication_tells_after_a_restart(pair: Pair) -> None:
+    dsn, owner = as_role(pair.standby), pair.standby.dsn
+    left = shared(owner, old=1, new=2)
+    assert left is not None
+    assert left > 0
+    assert shared(dsn, old=1, new=2) == left
+    assert shared(dsn, old=1, new=3) is None, "it was promoted twice, and tells of the last time"
+    assert shared(owner, old=7, new=2) == 0, "it never was on that timeline"
+    pair.standby.kill()
+    pair.standby.start()
+    assert shared(dsn, old=1, new=2) is None, "the end of a crash's recovery is another place"
+    assert shared(owner, old=1, new=2) == left
+
+
+class Lossy(NamedTuple):
+    """What is left of a failover that lost commits of two outboxes, one of each capture."""
+
+    fleet: Relays
+    server: Postgres
+    topics: dict[str, str]
+    dsns: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def lossy(stack: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lossy]:
+    with paired() as pair, new_topics(stack) as topic:
+        folder, bootstrap = tmp_path_factory.mktemp("lossy"), stack.kafka.bootstrap
+        with relays(folder, pair.primary.dsn, bootstrap) as fleet:
+            topics = {capture: topic(1) for capture in ("table", "wal")}
+            before = dsns(pair.primary)
+            running = [
+                fleet.active(dsn=dsn, name=fleet.name + capture, capture=capture)
+                for capture, dsn in before.items()
+            ]
+            until_received(pair)
+            pair.standby.stop()
+            for number in range(4):
+                for capture, dsn in before.items():
+                    commit(dsn, event(topics[capture], number))
+            for name in topics.values():
+                published(fleet, name, 4)
+            for relay in running:
+                relay.terminate()
+            pair.primary.kill()
+            pair.standby.start()
+            promote(pair)
+            yield Lossy(fleet, pair.standby, topics, dsns(pair.standby))
+
+
+def dsns(server: Postgres) -> dict[str, str]:
+    return {"table": server.dsn, "wal": make_conninfo(server.dsn, dbname=LOGGED)}
+
+
+def refused(lost: Lossy, capture: str, dsn: str) -> str:
+    """Start the relay of an outbox, and return what it says when it ends."""
+    relay = lost.fleet.start(dsn=dsn, name=lost.fleet.name + capture, capture=capture)
+    assert relay.wait() == 1
+    assert "Traceback" not in relay.log
+    return relay.log
+
+
+def test_a_failover_that_lost_commits_is_refused_whoever_asks(lossy: Lossy) -> None:
+    owner, topic = lossy.dsns["table"], lossy.topics["table"]
+    # Their transactions may have the numbers of lost ones: they would be passed over.
+    for number in range(4, 12):
+        commit(owner, event(topic, number))
+    for dsn in (as_role(lossy.server), owner):
+        assert "commits were lost: the progress of outbox" in refused(lossy, "table", dsn)
+    lossy.fleet.active(dsn=as_role(lossy.server), name=lossy.fleet.name + "anew")
+    found = ids(published(lossy.fleet, topic, 4 + 8))
+    with psycopg.connect(owner) as conn:
+        rows = conn.execute("SELECT id::text FROM outbox.events ORDER BY position").fetchall()
+    assert found[4:] == [row[0] for row in rows]
+
+
+def test_a_log_whose_slot_and_commits_were_lost_is_left_for_a_new_name(lossy: Lossy) -> None:
+    dsn, topic = lossy.dsns["wal"], lossy.topics["wal"]
+    said = refused(lossy, "wal", dsn)
+    assert "is missing: it was dropped, or a standby that did not have it was promoted" in said
+    accept = init("--dsn", dsn, "--capture", "wal", "--accept-gap")
+    assert accept.returncode == 0, accept.stderr
+    said = refused(lossy, "wal", dsn)
+    assert "commits were lost: the progress of outbox" in said
+    assert "--accept-gap` and a `name` of its own" in said
+    lossy.fleet.active(dsn=dsn, name=lossy.fleet.name + "next", capture="wal")
+    last = event(topic, 4)
+    commit(dsn, last)
+    assert ids(published(lossy.fleet, topic, 4 + 1))[4:] == [last.id]

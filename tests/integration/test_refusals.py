@@ -1,0 +1,116 @@
+"""What the relay does not go on with: it says why, and what resolves it."""
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka.admin import AdminClient
+from psycopg.conninfo import conninfo_to_dict
+
+from devstack.postgres import installation, server_user
+from relay.errors import Refused
+from relay.postgres import connect
+from tests.fix_stack import MakeTopic, Servers, new_database
+from tests.relaying import Relays, commit, event, ids, installed, published, relays
+from tests.waiting import consume, until
+
+
+@pytest.fixture
+def fleet(database: str, stack: Servers, tmp_path: Path) -> Iterator[Relays]:
+    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
+        yield started
+
+
+def test_a_transaction_timeout_that_the_broker_does_not_allow_is_named(fleet: Relays) -> None:
+    relay = fleet.start(transaction_timeout="16m")
+    assert relay.wait() == 1
+    assert "`transaction_timeout` of 960 s is longer than this broker allows" in relay.log
+    assert "raise the broker's transaction.max.timeout.ms" in relay.log
+    assert "Traceback" not in relay.log
+
+
+def test_progress_that_vanished_while_no_relay_ran_is_no_beginning(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name, progress = topic(1), f"dovecote.progress.{fleet.name}"
+    relay = fleet.active()
+    commit(fleet.dsn, event(name, 0))
+    published(fleet, name, 1)
+    assert relay.terminate() == 0
+    admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
+    admin.delete_topics([progress])[progress].result(30)
+    until(
+        lambda: progress not in admin.list_topics(timeout=10).topics,
+        within=20,
+        what="the topic gone",
+    )
+    # The first one makes the topic again, the second one finds it empty.
+    for _ in range(2):
+        relay = fleet.start()
+        assert relay.wait() == 1
+        assert f"progress topic {progress} of this Kafka knows nothing of it" in relay.log
+        assert "give this relay a `name` of its own if that is wanted" in relay.log
+    assert len(consume(fleet.bootstrap, name)) == 1
+    fleet.active(name=fleet.name + "-anew")
+    first, again = ids(published(fleet, name, 2))
+    assert first == again
+
+
+def test_a_restored_dump_is_refused_and_goes_on_under_a_name_of_its_own(
+    fleet: Relays, stack: Servers, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    relay = fleet.active()
+    commit(fleet.dsn, event(name, 0), event(name, 1))
+    published(fleet, name, 2)
+    assert relay.terminate() == 0
+    with new_database(stack) as restored:
+        program(
+            "psql",
+            restored,
+            "--quiet",
+            "-v",
+            "ON_ERROR_STOP=1",
+            given=program("pg_dump", fleet.dsn),
+        )
+        refused = fleet.start(dsn=restored)
+        assert refused.wait() == 1
+        assert "made by another database or schema of this server" in refused.log
+        assert "give this relay a `name` of its own" in refused.log
+        fleet.active(dsn=restored, name=fleet.name + "-restored")
+        found = ids(published(fleet, name, 4))
+    assert found[2:] == found[:2]
+
+
+def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:
+    """Run one of Postgres's programs on a database, and return what it prints."""
+    password = str(conninfo_to_dict(dsn)["password"])
+    done = subprocess.run(
+        [installation(server_user()) / "bin" / name, *arguments, "--dbname", dsn],
+        env={"PGPASSWORD": password, "PATH": "/usr/bin:/bin"},
+        input=given,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_server_that_is_too_old_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with connect(database, purpose="test") as conn:
+        newest = conn.info.server_version // 10_000
+    monkeypatch.setattr("relay.postgres.OLDEST", newest + 1)
+    needed = f"Postgres {newest} is too old: Dovecote needs Postgres {newest + 1} or newer"
+    with pytest.raises(Refused, match=needed):
+        connect(database, purpose="test")
+    query = "SELECT count(*) FROM pg_stat_activity WHERE application_name = %s"
+    with psycopg.connect(database, autocommit=True) as conn:
+        until(
+            lambda: conn.execute(query, ["dovecote relay (test)"]).fetchone() == (0,),
+            within=10,
+            what="no session left behind",
+        )

@@ -1,0 +1,296 @@
+"""The relay over TLS, under users that may do no more than the document says."""
+
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+from psycopg.conninfo import make_conninfo
+
+from devstack import Stack
+from devstack.places import LOOPBACK, free_port, temporary_directory
+from devstack.postgres import server_user
+from tests.certificates import Certificates, certificates
+from tests.fix_stack import MakeTopic, new_database, new_topics
+from tests.relaying import (
+    COMMAND,
+    DSN,
+    RelayProcess,
+    Relays,
+    commit,
+    event,
+    installed,
+    published,
+    relays,
+)
+from tests.relaying import settings as relay_settings
+from tests.tls_proxy import tls_in_front
+
+PASSWORD = "sasl-tops3cret"  # noqa: S105  # of this test's broker
+LOGIN = "org.apache.kafka.common.security"
+SASL = {
+    "PLAIN": f'{LOGIN}.plain.PlainLoginModule required user_relay="{PASSWORD}";',
+    "SCRAM-SHA-512": f"{LOGIN}.scram.ScramLoginModule required;",
+}
+
+
+class Secured(NamedTuple):
+    """Servers that ask for TLS and passwords, and what a client needs to know."""
+
+    stack: Stack
+    postgres_port: int
+    bootstrap: str
+    trusted: Certificates
+    stranger: Certificates
+
+
+@pytest.fixture(scope="module")
+def secured() -> Iterator[Secured]:
+    folder = temporary_directory(server_user())
+    others = folder / "others"
+    others.mkdir()
+    own, port = certificates(folder), free_port()
+    listener = f"SECURED://{LOOPBACK}:{port}"
+    sasl = {
+        f"listener.name.secured.{mechanism.lower()}.sasl.jaas.config": login
+        for mechanism, login in SASL.items()
+    }
+    kafka = {
+        "listeners": listener,
+        "advertised.listeners": listener,
+        "listener.security.protocol.map": (
+            "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SECURED:SASL_SSL"
+        ),
+        "listener.name.secured.ssl.keystore.type": "PEM",
+        "listener.name.secured.ssl.keystore.location": str(own.both),
+        "listener.name.secured.sasl.enabled.mechanisms": ",".join(SASL),
+        **sasl,
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    try:
+        with (
+            Stack(fsync=False, kafka=kafka) as stack,
+            tls_in_front(stack.postgres.port, own.certificate, own.key) as postgres_port,
+        ):
+            admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+            scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+            wanted = UserScramCredentialUpsertion("relay", scram, PASSWORD.encode())
+            for made in admin.alter_user_scram_credentials([wanted]).values():
+                made.result(30)
+            yield Secured(stack, postgres_port, f"{LOOPBACK}:{port}", own, certificates(others))
+    finally:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def fleet(secured: Secured, tmp_path: Path) -> Iterator[Relays]:
+    with (
+        new_database(secured.stack) as dsn,
+        relays(tmp_path, installed(verified(dsn, secured)), secured.stack.kafka.bootstrap) as made,
+    ):
+        yield made
+
+
+@pytest.fixture
+def topic(secured: Secured) -> Iterator[MakeTopic]:
+    with new_topics(secured.stack) as make:
+        yield make
+
+
+def verified(dsn: str, secured: Secured, **changed: str) -> str:
+    return make_conninfo(
+        dsn,
+        **{
+            "port": str(secured.postgres_port),
+            "sslmode": "verify-full",
+            "sslrootcert": str(secured.trusted.authority),
+            **changed,
+        },
+    )
+
+
+def client(secured: Secured, mechanism: str = "PLAIN", **changed: str) -> dict[str, str]:
+    """Return the `[kafka]` of the document, for this broker."""
+    return {
+        "bootstrap.servers": secured.bootstrap,
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": mechanism,
+        "sasl.username": "relay",
+        "ssl.ca.location": str(secured.trusted.authority),
+        **{name.replace("_", "."): value for name, value in changed.items()},
+    }
+
+
+def secret(password: str = PASSWORD) -> dict[str, str]:
+    return {"DOVECOTE_RELAY_KAFKA__SASL_PASSWORD": password}
+
+
+def rights(name: str, *topics: str) -> dict[str, AclBinding]:
+    """Return the rights that docs/relay.md names, each under a word for it."""
+    progress = f"dovecote.progress.{name}"
+    wanted = {
+        **{topic: (ResourceType.TOPIC, topic, "WRITE") for topic in topics},
+        "read": (ResourceType.TOPIC, progress, "READ"),
+        "write": (ResourceType.TOPIC, progress, "WRITE"),
+        "create": (ResourceType.TOPIC, progress, "CREATE"),
+        "describe": (ResourceType.TOPIC, progress, "DESCRIBE_CONFIGS"),
+        "transact": (ResourceType.TRANSACTIONAL_ID, name, "WRITE"),
+        "group": (ResourceType.GROUP, "dovecote-progress", "DESCRIBE"),
+    }
+    return {
+        word: AclBinding(
+            kind,
+            resource,
+            ResourcePatternType.LITERAL,
+            "User:relay",
+            "*",
+            AclOperation[operation],
+            AclPermissionType.ALLOW,
+        )
+        for word, (kind, resource, operation) in wanted.items()
+    }
+
+
+def grant(secured: Secured, wanted: Mapping[str, AclBinding]) -> None:
+    admin = AdminClient({"bootstrap.servers": secured.stack.kafka.bootstrap})
+    for granted in admin.create_acls(list(wanted.values())).values():
+        granted.result(30)
+
+
+def test_it_relays_over_verified_connections_with_the_rights_of_the_document(
+    secured: Secured, fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    grant(secured, rights(fleet.name, name))
+    relay = fleet.active(kafka=client(secured), environ=secret())
+    commit(fleet.dsn, event(name, 1))
+    assert len(published(fleet, name, 1)) == 1
+    said = status(secured, fleet)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert relay.terminate() == 0
+    assert PASSWORD not in relay.log + said.stdout
+
+
+def status(secured: Secured, fleet: Relays) -> subprocess.CompletedProcess[str]:
+    config = fleet.folder / "status.toml"
+    config.write_text(relay_settings(secured.bootstrap, name=fleet.name, kafka=client(secured)))
+    return subprocess.run(
+        [COMMAND, "status", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn, **secret()},
+    )
+
+
+WRONG = "wrong-tops3cret"
+
+
+def ends(relay: RelayProcess, *says: str) -> None:
+    """Wait for a relay's end, and see that it says why in one line, and no secret."""
+    assert relay.wait(within=30) == 1
+    (said,) = [line for line in relay.log.splitlines() if line.startswith("dovecote: ")]
+    assert all(each in said for each in says), said
+    assert WRONG not in relay.log
+    assert PASSWORD not in relay.log
+    assert "Traceback" not in relay.log
+
+
+def test_a_broker_that_lets_it_in_on_no_account_ends_it_and_keeps_the_secret(
+    secured: Secured, fleet: Relays
+) -> None:
+    cases = [
+        (client(secured), WRONG, "Authentication failed"),
+        (client(secured, "SCRAM-SHA-512"), WRONG, "Authentication failed"),
+        (
+            client(secured, ssl_ca_location=str(secured.stranger.authority)),
+            PASSWORD,
+            "certificate",
+        ),
+    ]
+    # All at once: librdkafka tries until the end.
+    started = [
+        fleet.start(
+            kafka=kafka,
+            environ=secret(password),
+            name=f"{fleet.name}-{n}",
+            transaction_timeout="3s",
+        )
+        for n, (kafka, password, _) in enumerate(cases)
+    ]
+    for relay, (_, _, says) in zip(started, cases, strict=True):
+        ends(relay, "dovecote: Kafka: ", says, "correct `[kafka]`")
+
+
+def test_a_postgres_that_lets_it_in_on_no_account_ends_it_and_keeps_the_secret(
+    secured: Secured, fleet: Relays
+) -> None:
+    cases = {
+        "password authentication failed": {"password": WRONG},
+        'database "nowhere" does not exist': {"dbname": "nowhere"},
+        "certificate verify failed": {"sslrootcert": str(secured.stranger.authority)},
+        "does not match host name": {"host": "localhost"},
+        "root certificate file": {"sslrootcert": "/nowhere.pem"},
+    }
+    started = {
+        says: fleet.start(dsn=verified(fleet.dsn, secured, **changed))
+        for says, changed in cases.items()
+    }
+    for says, relay in started.items():
+        ends(relay, "dovecote: Postgres: ", says, "correct `dsn`")
+
+
+def test_a_right_that_is_missing_in_kafka_is_named(secured: Secured, fleet: Relays) -> None:
+    cases = {
+        "create": "not allowed to create progress topic",
+        "write": "not allowed to publish",
+        "transact": "not allowed to publish",
+    }
+    started = {}
+    for missing in cases:
+        name = f"{fleet.name}-{missing}"
+        wanted = rights(name)
+        del wanted[missing]
+        grant(secured, wanted)
+        started[missing] = fleet.start(kafka=client(secured), environ=secret(), name=name)
+    for missing, relay in started.items():
+        ends(relay, cases[missing])
+
+
+def test_a_relay_that_may_not_read_its_progress_is_told_so(
+    secured: Secured, fleet: Relays
+) -> None:
+    wanted = rights(fleet.name)
+    del wanted["read"]
+    grant(secured, wanted)
+    fleet.active(kafka=client(secured), environ=secret()).terminate()
+    relay = fleet.start(kafka=client(secured), environ=secret())
+    ends(relay, "not allowed to read progress topic")
+
+
+def test_a_topic_that_it_may_not_write_to_holds_events_up_and_is_named(
+    secured: Secured, fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    grant(secured, rights(fleet.name))
+    relay = fleet.active(kafka=client(secured, "SCRAM-SHA-512"), environ=secret())
+    commit(fleet.dsn, event(name, 1))
+    relay.until_logged("unpublishable")
+    assert f"for topic '{name}'" in relay.log
+    grant(secured, rights(fleet.name, name))
+    assert len(published(fleet, name, 1)) == 1
