@@ -129,6 +129,7 @@ def test_of_many_relays_one_is_active_and_the_next_takes_over(
     name = topic(1)
     crew = [fleet.start() for _ in range(3)]
     until(lambda: sum(is_active(relay) for relay in crew) == 1, within=30, what="one is active")
+    until(lambda: all(is_ready(relay) for relay in crew), within=30, what="the others stand by")
     for number in range(3):
         commit(fleet.dsn, event(name, number))
         published(fleet, name, number + 1)
@@ -144,6 +145,10 @@ def test_of_many_relays_one_is_active_and_the_next_takes_over(
             crew.remove(active[0])
             until(lambda: any(is_active(relay) for relay in crew), within=10, what="a takeover")
     agrees(fleet, name)
+
+
+def is_ready(relay: RelayProcess) -> bool:
+    return "serving" in relay.log and relay.get("/readyz").status == 200
 
 
 def is_active(relay: RelayProcess) -> bool:
