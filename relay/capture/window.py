@@ -27,6 +27,30 @@ def later(events: sql.Identifier) -> sql.Composed:
     ).format(events)
 
 
+def tick(events: sql.Identifier, columns: sql.SQL, since: Snapshot) -> sql.Composed:
+    """
+    Return the statement that a tick is: one row on the window, and its rows if they are few.
+
+    The first row says whether they are (-1) or not (-2), what the statement sees, the newest
+    transaction among them, and the end of the log. Parameters: those of `params`, and `small` and
+    `bytes`, more than which is not few.
+    """
+    # `position + 0`: sort the window, never walk the whole table along its primary key.
+    return sql.SQL(
+        "WITH tick AS MATERIALIZED (SELECT count(*) AS rows,"
+        " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
+        " (SELECT value FROM {new} LIMIT %(small)s + 1) AS w)"
+        " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
+        " pg_current_snapshot()::text, NULL, (SELECT later.xid::text FROM {later} AS later"
+        # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
+        " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, pg_current_wal_flush_lsn()::text,"
+        " NULL, NULL, NULL, NULL, NULL"
+        " FROM tick"
+        " UNION ALL (SELECT {columns} FROM {new}, tick"
+        " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
+    ).format(new=behind(events, since), later=later(events), columns=columns)
+
+
 def params(since: Snapshot) -> dict[str, object]:
     """Return the parameters of both, as text."""
     return {"xmax": str(since.xmax), "xip": [str(xid) for xid in since.xip]}
