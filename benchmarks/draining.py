@@ -3,10 +3,18 @@
 import time
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from benchmarks import harness
 from devstack import Stack
+
+
+# A topic that was made a moment ago has no leader.
+_NOT_YET = {
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+}
 
 
 class Drained(NamedTuple):
@@ -73,8 +81,7 @@ def _visible(consumer: Consumer, topic: str) -> int:
     try:
         return sum(consumer.get_watermark_offsets(each, timeout=10)[1] for each in places)
     except KafkaException as error:
-        # A topic that was made a moment ago has no leader yet.
-        if not error.args[0].retriable():
+        if error.args[0].code() not in _NOT_YET:
             raise
         return 0
 
