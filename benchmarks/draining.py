@@ -8,7 +8,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from benchmarks import harness
 from devstack import Stack
 
-
 # A topic that was made a moment ago has no leader.
 _NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
