@@ -50,10 +50,10 @@ def database(stack: Stack, capture: str = "table") -> str:
     return dsn
 
 
-def settle(dsn: str, table: str) -> None:
+def settle(dsn: str, tables: str) -> None:
     """Do what autovacuum and the checkpointer would do during the measurement before it."""
     with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(f"VACUUM (ANALYZE) {table}".encode())
+        conn.execute(f"VACUUM (ANALYZE) {tables}".encode())
         conn.execute("CHECKPOINT")
 
 

@@ -18,6 +18,7 @@ from benchmarks import draining, harness
 from devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
+from relay.leaves import TABLES
 from relay.properties import producer_properties
 
 PER_TRANSACTION = 100
@@ -116,7 +117,7 @@ def fill(dsn: str, backlog: Backlog, topic: str) -> None:
             for n in range(0, len(events), PER_TRANSACTION):
                 write(conn, *events[n : n + PER_TRANSACTION])
                 conn.commit()
-    harness.settle(dsn, "outbox.events")
+    harness.settle(dsn, ", ".join(f"outbox.{table}" for table in TABLES))
 
 
 if __name__ == "__main__":

@@ -83,6 +83,8 @@ def init(
         with psycopg.connect(dsn) as conn:
             applied = outbox_schema.install(conn, schema, roles=roles)
             place = f"schema {schema!r} of {without_secrets(conn.info.dsn)}"
+    except psycopg.errors.LockNotAvailable as error:
+        raise DovecoteError(str(error.diag.message_primary)) from error
     except psycopg.OperationalError as error:
         msg = f"cannot connect: {str(error).strip()}; give --dsn or set DOVECOTE_DSN"
         raise DovecoteError(msg) from error

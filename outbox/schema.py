@@ -46,6 +46,8 @@ GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many TO {role};
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims TO {role};
 GRANT INSERT ON {schema}.claims TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.leaves, {schema}.write_to_leaf,
+    {schema}.truncate_leaf TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.writes_to_wal TO {role};
 DO $capture$
 BEGIN

@@ -16,7 +16,7 @@ from hashlib import blake2b
 import psycopg
 
 from relay.errors import LeaseLost
-from relay.postgres import connect, first_line
+from relay.postgres import connect, first_line, follow_indexes
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -65,5 +65,7 @@ def try_acquire(dsn: str, key: int, timeout: float) -> Iterator[Lease | None]:
     with connect(dsn, purpose="lease") as conn:
         milliseconds = str(int(timeout * 1000))
         conn.execute("SELECT set_config('idle_session_timeout', %s, false)", [milliseconds])
+        # For the heartbeats, which look at the outbox.
+        follow_indexes(conn)
         row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
         yield Lease(conn, timeout) if row and row[0] else None

@@ -33,6 +33,7 @@ from relay.publisher import (
     TransactionalPublisher,
 )
 from relay.reader import Reader
+from relay.retention import Retention
 from relay.settings import RelaySettings
 from relay.timeline import shared
 from relay.tracing import publishing
@@ -62,6 +63,13 @@ class Relay:
         )
         self._guardian = Guardian(settings, metrics)
         self._progress: Progress | None = None
+        self._retention = Retention(
+            settings.schema_name,
+            settings.name,
+            metrics,
+            keep=settings.retention.total_seconds(),
+            every=settings.rotate_every.total_seconds(),
+        )
         self._most_rows = settings.batch_rows
         self._to_come = self._let_in = False
         self._failing_since: float | None = None
@@ -133,6 +141,7 @@ class Relay:
         lease.require()
         with closing(self._open_capture()) as capture, closing(self._publisher(stop)) as publisher:
             progress, origin = self._take_over(publisher, capture)
+            self._retention.begin(lease.conn, origin, progress.cursor)
             _log.info("publishing from %s", progress.cursor)
             reader = Reader(
                 capture,
@@ -220,6 +229,7 @@ class Relay:
                 publisher.publish(batch.rows, progress)
             # Not before: what the server forgets is nowhere else.
             capture.confirm(batch.cursor)
+            self._retention.confirmed(batch.cursor)
             self._metrics.published(batch.rows)
             self._metrics.batches.inc()
         self._progress = progress
@@ -262,8 +272,9 @@ class Relay:
             raise Refused(reason)
 
     def _beat(self, conn: psycopg.Connection) -> None:
-        """Keep the session that has the role, and measure on the way."""
+        """Keep the session that has the role; measure and make room on the way."""
         self._guardian.beat(conn, self._progress)
+        self._retention.beat(conn)
 
     def _failed(self, error: Exception, stop: threading.Event) -> None:
         """Say what is in the way, and wait: longer each time, up to a few seconds."""

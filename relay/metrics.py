@@ -78,6 +78,63 @@ class Metrics:
             label,
             registry=self.registry,
         ).labels(*values)
+        self._leaves = Gauge(
+            "dovecote_relay_leaves",
+            "Tables of the outbox that hold rows.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._stored_bytes = Gauge(
+            "dovecote_relay_stored_bytes",
+            "Size of the outbox's tables with their indexes.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._rotations = Counter(
+            "dovecote_relay_rotations_total",
+            "Tables of the outbox emptied.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._rotated_rows = Counter(
+            "dovecote_relay_rotated_rows_total",
+            "Published rows that went with them, as the server's statistics count them.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._rotated_bytes = Counter(
+            "dovecote_relay_rotated_bytes_total",
+            "Bytes that this gave back to the file system.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._last_rotation = Gauge(
+            "dovecote_relay_last_rotation_timestamp_seconds",
+            "When a table was last emptied.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._rotation_delayed = Gauge(
+            "dovecote_relay_rotation_delayed_seconds",
+            "For how long the longest waiting table could not be emptied, by cause.",
+            ["outbox", "cause"],
+            registry=self.registry,
+        )
+
+    def stored(self, leaves: int, size: int) -> None:
+        """Tell how much room the outbox takes."""
+        self._leaves.set(leaves)
+        self._stored_bytes.set(size)
+
+    def rotated(self, rows: int, size: int) -> None:
+        """Count a table that was emptied."""
+        self._rotations.inc()
+        self._rotated_rows.inc(rows)
+        self._rotated_bytes.inc(size)
+        self._last_rotation.set_to_current_time()
+
+    def rotation_delayed(self, cause: str, seconds: float) -> None:
+        self._rotation_delayed.labels(self._name, cause).set(seconds)
 
     def published(self, rows: Iterable[Row]) -> None:
         """Count confirmed events; neighbours mostly share a topic, so runs are counted."""

@@ -65,6 +65,16 @@ def shut_out(error: psycopg.OperationalError) -> Refused | None:
     return None
 
 
+def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
+    """
+    Keep the planner from scanning tables as a whole.
+
+    A plan that was made while a table was empty is used when it is full, and without statistics
+    it would rather sort everything than follow an index.
+    """
+    conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, which names the fault."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -102,6 +102,12 @@ class RelaySettings(Settings):
     stall_after: Duration = timedelta(seconds=10)
     """Without progress for so long, /readyz says no."""
 
+    retention: Duration = timedelta(0)
+    """Published events stay in the table at least so long, to be looked up there."""
+
+    rotate_every: Duration = timedelta(seconds=10)
+    """How often at most writers go on to another leaf, so that the one before can be emptied."""
+
     http: HttpSettings = HttpSettings()
 
     wal: WalSettings = WalSettings()
@@ -117,7 +123,9 @@ class RelaySettings(Settings):
             raise ValueError(msg)
         return kafka
 
-    @field_validator("poll_min", "poll_max", "lease", "standby_poll", "transaction_timeout")
+    @field_validator(
+        "poll_min", "poll_max", "lease", "standby_poll", "transaction_timeout", "rotate_every"
+    )
     @classmethod
     def _positive(cls, value: timedelta) -> timedelta:
         if value <= timedelta(0):

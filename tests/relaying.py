@@ -127,8 +127,8 @@ def _state(pid: int) -> str:
 def settings(
     bootstrap: str, *, kafka: Mapping[str, str] | None = None, **fields: int | str
 ) -> str:
-    """Return the TOML of a relay that notices trouble sooner than the defaults do."""
-    sooner: dict[str, int | str] = {"standby_poll": "50ms", "lease": "2s"}
+    """Return the TOML of a relay that notices trouble, and makes room, sooner than by default."""
+    sooner: dict[str, int | str] = {"standby_poll": "50ms", "lease": "2s", "rotate_every": "1s"}
     lines = [f"{name} = {json.dumps(value)}" for name, value in (sooner | fields).items()]
     properties = {"bootstrap.servers": bootstrap, **(kafka or {})}
     lines += ["[http]", "port = 0", "[kafka]"]
@@ -186,8 +186,11 @@ def installed(dsn: str, capture: str = "table") -> str:
     """Install the outbox in a database, and return its `dsn`."""
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
-        # What is written to the log alone would be remembered nowhere else.
-        conn.execute("CREATE TABLE IF NOT EXISTS written (id text, topic text)")
+        # What is written to the log, or published, would be remembered nowhere else.
+        conn.execute(
+            "CREATE TABLE IF NOT EXISTS written"
+            " (nr bigint GENERATED ALWAYS AS IDENTITY, id text, topic text)"
+        )
     if capture == "wal":
         use_wal(dsn, schema.DEFAULT_SCHEMA)
     return dsn
@@ -197,7 +200,7 @@ def write_known(conn: psycopg.Connection, *events: Event) -> None:
     """Write events, and in the same transaction remember them."""
     write(conn, *events)
     conn.execute(
-        "INSERT INTO written SELECT unnest(%s::text[]), unnest(%s::text[])",
+        "INSERT INTO written (id, topic) SELECT unnest(%s::text[]), unnest(%s::text[])",
         [[each.id for each in events], [each.topic for each in events]],
     )
 
@@ -211,6 +214,20 @@ def commit(dsn: str, *events: Event) -> None:
     """Write events in one transaction of their own."""
     with psycopg.connect(dsn) as conn:
         write_known(conn, *events)
+
+
+def fill(dsn: str, topic: str, count: int, *, first: int = 0, keys: int = 7) -> None:
+    """Commit many events, fast: numbered in order within their keys."""
+    with psycopg.connect(dsn) as conn:
+        conn.execute(
+            "WITH known AS (INSERT INTO written (id, topic) SELECT gen_random_uuid(), %(topic)s"
+            " FROM generate_series(1, %(count)s) RETURNING id, nr),"
+            " numbered AS (SELECT id, %(first)s - 1 + row_number() OVER (ORDER BY nr) AS n"
+            " FROM known ORDER BY nr)"
+            " SELECT outbox.append(%(topic)s, ('k' || n %% %(keys)s)::bytea, n::text::bytea,"
+            " 'Counted', id::uuid) FROM numbered",
+            {"topic": topic, "count": count, "first": first, "keys": keys},
+        )
 
 
 def ids(messages: Iterable[Message]) -> list[str]:
@@ -244,13 +261,9 @@ AGREE = Difference(set(), set(), set(), [])
 
 
 def committed(dsn: str, topic: str) -> list[str]:
-    """Return the ids of all committed events for `topic`."""
+    """Return the ids of all committed events for `topic`: the outbox need not hold them now."""
     with psycopg.connect(dsn) as conn:
-        rows = conn.execute(
-            "SELECT id::text FROM outbox.events WHERE topic = %(topic)s"
-            " UNION SELECT id FROM written WHERE topic = %(topic)s",
-            {"topic": topic},
-        )
+        rows = conn.execute("SELECT id FROM written WHERE topic = %s ORDER BY nr", [topic])
         return [row[0] for row in rows]
 
 

@@ -2,11 +2,12 @@
 Decode what a replication slot sends: transactions in the order of their commits, and our events.
 
 The server sends only what was committed, one transaction after the other (`streaming 'off'`). An
-event is a transactional message with the install's prefix, or a row inserted into the events
-table: both count alike, in the order in which the transaction wrote them.
+event is a transactional message with the install's prefix, or a row inserted into one of the
+outbox's tables: both count alike, in the order in which the transaction wrote them.
 """
 
 import struct
+from collections.abc import Collection
 from typing import NamedTuple
 from uuid import UUID
 
@@ -54,11 +55,13 @@ def read_keepalive(data: bytes) -> Keepalive:
 class Decoder:
     """Turns messages into rows, and knows the place behind the last one taken."""
 
-    def __init__(self, prefix: str, table: tuple[str, str], since: LogPosition) -> None:
+    def __init__(
+        self, prefix: str, tables: Collection[tuple[str, str]], since: LogPosition
+    ) -> None:
         self._since = self._at = since
         self._prefix = prefix.encode() + b"\0"
         self._content = _PREFIX + len(self._prefix) + _LENGTH.size
-        self._table = table
+        self._tables = tables
         self._kinds: Kinds = {}
         self._columns: dict[int, list[str]] = {}
         self._commit_lsn = 0
@@ -142,7 +145,7 @@ class Decoder:
         schema, place = _text(data, _DATA_SIZE + 5)
         name, place = _text(data, place)
         self._columns.pop(oid, None)
-        if (schema, name) != self._table:
+        if (schema, name) not in self._tables:
             return
         (count,) = _COUNT.unpack_from(data, place + 1)
         place += 3

@@ -24,7 +24,7 @@ from outbox import schema as outbox_schema
 from relay.capture.batch import Batch, Row
 from relay.capture.window import behind, params, tick
 from relay.errors import Refused
-from relay.postgres import connect, first_line
+from relay.postgres import connect, first_line, follow_indexes
 from relay.progress import Cursor, Origin, Place, Progress
 from relay.snapshot import Snapshot
 
@@ -70,8 +70,7 @@ class TableCapture:
     def _prepare(self, schema: str) -> None:
         conn = self._conn
         conn.adapters.register_loader("timestamptz", Int8BinaryLoader)
-        # Every read follows an index; without statistics the planner would rather sort the table.
-        conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
+        follow_indexes(conn)
         conn.execute("SET max_parallel_workers_per_gather = 0")
         conn.execute("SET default_transaction_isolation = 'read committed'")
         conn.prepare_threshold = 1

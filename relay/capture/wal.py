@@ -27,6 +27,7 @@ from relay.capture.slot import (
 )
 from relay.capture.table import TableCapture
 from relay.errors import Refused
+from relay.leaves import TABLES
 from relay.lsn import parse_lsn
 from relay.postgres import connect
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress
@@ -185,7 +186,8 @@ class WalCapture:
         installed = self._look.installed
         self._stream = Stream(self._dsn, timeout=self._timing.lease)
         self._stream.start(installed.slot, installed.publication, position.lsn)
-        self._decoder = Decoder(installed.prefix, (self._schema, "events"), position)
+        tables = {(self._schema, table) for table in TABLES}
+        self._decoder = Decoder(installed.prefix, tables, position)
         return self._stream, self._decoder
 
     def _hang_up(self) -> None:

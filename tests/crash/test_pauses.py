@@ -8,7 +8,7 @@ import pytest
 
 from outbox.capture import use_wal
 from tests.load import load
-from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
+from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained, fill
 from tests.waiting import consume, until
 
 LEASE = 2.0
@@ -43,21 +43,12 @@ def start_pair(
     return first, second
 
 
-def backlog(fleet: Relays, name: str, count: int) -> None:
-    with psycopg.connect(fleet.dsn) as conn:
-        conn.execute(
-            "SELECT outbox.append(%s, ('k' || n %% 7)::bytea, n::text::bytea, 'Counted')"
-            " FROM generate_series(1, %s) AS n",
-            [name, count],
-        )
-
-
 def test_a_paused_relay_loses_its_lease_and_is_fenced_with_its_work_in_flight(
     fleet: Relays, name: str
 ) -> None:
     old, new = start_pair(fleet, batch_rows=2_000)
     with closing(Watch(fleet.bootstrap, name)) as watch:
-        backlog(fleet, name, 60_000)
+        fill(fleet.dsn, name, 60_000)
         pause_in_flight(old, watch)
         assert len(consume(fleet.bootstrap, name)) < 60_000
         # The server hears nothing of it for as long as the lease, and the other one asks often.
@@ -73,7 +64,7 @@ def test_a_paused_relay_loses_its_lease_and_is_fenced_with_its_work_in_flight(
         assert difference(committed(fleet.dsn, name), consume(fleet.bootstrap, name)) == AGREE
         assert new.log.count("publishing from") == 1, "the old relay fenced the new one"
         new.kill()
-        backlog(fleet, name, 100)
+        fill(fleet.dsn, name, 100)
         assert len(drained(fleet, name)) == 60_100
 
 

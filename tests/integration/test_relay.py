@@ -33,6 +33,7 @@ from tests.relaying import (
     committed,
     difference,
     event,
+    fill,
     ids,
     installed,
     published,
@@ -50,16 +51,6 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
     """Starts relays of one outbox, in a database of its own."""
     with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
         yield started
-
-
-def fill(dsn: str, topic: str, count: int, *, first: int = 0, keys: int = 7) -> None:
-    """Commit many events, fast: numbered in order within their keys."""
-    with psycopg.connect(dsn) as conn:
-        conn.execute(
-            "SELECT outbox.append(%s, ('k' || n %% %s)::bytea, n::text::bytea, 'Counted')"
-            " FROM generate_series(%s::int, %s::int) AS n",
-            [topic, keys, first, first + count - 1],
-        )
 
 
 def agrees(fleet: Relays, topic: str) -> None:

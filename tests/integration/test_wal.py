@@ -19,6 +19,7 @@ from relay.capture.catalog import Look, look
 from relay.capture.table import TableCapture
 from relay.capture.wal import Timing, WalCapture
 from relay.errors import Refused
+from relay.leaves import TABLES
 from relay.progress import Cursor, LogPosition, Place, Progress, at
 from tests.fix_stack import new_database
 from tests.relaying import event, installed
@@ -377,6 +378,25 @@ def test_a_relay_of_the_table_that_had_gone_on_doubles_nothing(database: str) ->
     with capturing(dsn) as capture:
         found, _ = read_on(capture, capture.resume(progress), dsn)
         assert found == [6]
+
+
+def test_a_publication_from_before_there_were_leaves_gets_them(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(schema.script(until=3).encode())
+        use_wal(database, "outbox")
+        schema.install(conn)
+        published = conn.execute("SELECT tablename FROM pg_publication_tables").fetchall()
+        assert sorted(name for (name,) in published) == sorted(TABLES)
+        append(database, 1)
+        conn.execute(MODE.replace("%", "false").encode())
+        # Where there is no leaf of that number rows go into the parent.
+        for leaf in range(len(TABLES)):
+            conn.execute("SELECT outbox.write_to_leaf(%s)", [leaf])
+            append(database, leaf + 2)
+        rows = conn.execute("SELECT tableoid::regclass::text FROM outbox.events").fetchall()
+        assert len(set(rows)) == len(TABLES)
+        with capturing(database) as capture:
+            assert read(capture, capture.resume(None), 6)[0] == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_missing_slot_is_refused_until_the_gap_is_accepted(dsn: str) -> None:

@@ -15,7 +15,7 @@ from relay.snapshot import Snapshot
 from tests.unit.relay.capture.messages import array, payload, text
 
 PREFIX = "dovecote/secret"
-TABLE = ("outbox", "events")
+TABLES = {("outbox", "events"), ("outbox", "events_0")}
 OID = 16400
 
 
@@ -100,7 +100,7 @@ def test_begun_again_at_any_place_every_event_comes_once_and_in_order(
     place = LogPosition(100)
     found: list[int] = []
     for most in [*stops, 1 << 30]:
-        decoder = Decoder(PREFIX, TABLE, place)
+        decoder = Decoder(PREFIX, TABLES, place)
         # The server may begin earlier than asked, and never later.
         sent = [t for t in log if resend_all or t.at >= place.lsn]
         before = len(found)
@@ -116,7 +116,7 @@ def test_begun_again_at_any_place_every_event_comes_once_and_in_order(
 
 
 def test_a_message_counts_only_if_it_is_transactional_and_has_the_prefix() -> None:
-    decoder = Decoder(PREFIX, TABLE, LogPosition(1))
+    decoder = Decoder(PREFIX, TABLES, LogPosition(1))
     event = payload(value=b"1")
     rows = taken(
         decoder,
@@ -134,14 +134,17 @@ def test_a_message_counts_only_if_it_is_transactional_and_has_the_prefix() -> No
     assert decoder.position == LogPosition(20)
 
 
-def test_only_rows_of_the_events_table_count() -> None:
-    decoder = Decoder(PREFIX, TABLE, LogPosition(1))
+def test_only_rows_of_the_events_table_and_its_leaves_count() -> None:
+    decoder = Decoder(PREFIX, TABLES, LogPosition(1))
     rows = taken(
         decoder,
-        [begin(10), relation(name="orders"), insert(1), insert(2, oid=9), relation(), insert(3)],
+        [
+            *[begin(10), relation(name="orders"), insert(1), insert(2, oid=9)],
+            *[relation(), insert(3), relation(name="events_0", oid=9), insert(4, oid=9)],
+        ],
     )
-    assert values(rows) == [3]
-    assert decoder.position == LogPosition(10, 1)
+    assert values(rows) == [3, 4]
+    assert decoder.position == LogPosition(10, 2)
     assert rows[0][1:] == (
         str(UUID(int=3)), 42, "t", b"k", b"3", "T", "/s", None, None, ["h"], [None],
     )  # fmt: skip
@@ -149,7 +152,7 @@ def test_only_rows_of_the_events_table_count() -> None:
 
 def test_rows_that_were_published_from_the_table_are_left_out_up_to_a_place() -> None:
     place = LogPosition(1, 0, Snapshot(700, 710, (705,)), 50)
-    decoder = Decoder(PREFIX, TABLE, place)
+    decoder = Decoder(PREFIX, TABLES, place)
     first = [begin(10), relation(), insert(1, xid=701), insert(2, xid=705), commit(10, 20)]
     assert values(taken(decoder, first)) == [2]
     assert decoder.position.seen == place.seen
@@ -161,7 +164,7 @@ def test_rows_that_were_published_from_the_table_are_left_out_up_to_a_place() ->
 def test_a_keepalive_moves_on_between_transactions_only() -> None:
     said = read_keepalive(b"k" + struct.pack(">QqB", 500, 0, 1))
     assert (said.end, said.wants_reply) == (500, True)
-    decoder = Decoder(PREFIX, TABLE, LogPosition(1))
+    decoder = Decoder(PREFIX, TABLES, LogPosition(1))
     taken(decoder, [begin(10), message(payload())])
     decoder.caught_up(500)
     assert decoder.position == LogPosition(10, 1)
@@ -173,7 +176,7 @@ def test_a_keepalive_moves_on_between_transactions_only() -> None:
 
 
 def test_a_transaction_that_lost_events_is_not_gone_on_with() -> None:
-    decoder = Decoder(PREFIX, TABLE, LogPosition(10, 3))
+    decoder = Decoder(PREFIX, TABLES, LogPosition(10, 3))
     with pytest.raises(ValueError, match="transaction of 1 events, of which 3 are published"):
         taken(decoder, [begin(10), message(payload()), commit(10, 20)])
 
@@ -181,4 +184,4 @@ def test_a_transaction_that_lost_events_is_not_gone_on_with() -> None:
 @pytest.mark.parametrize("letter", [b"S", b"E", b"x", b""])
 def test_a_message_that_was_not_asked_for_is_an_error(letter: bytes) -> None:
     with pytest.raises(ValueError, match="in the replication stream"):
-        Decoder(PREFIX, TABLE, LogPosition(1)).take(data(letter))
+        Decoder(PREFIX, TABLES, LogPosition(1)).take(data(letter))

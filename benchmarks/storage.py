@@ -1,0 +1,121 @@
+"""
+What rotation does while a transaction stays open elsewhere: `make bench-storage`.
+
+Writers go on at a steady rate, a relay publishes, and a transaction of the same database, which
+has a number and a snapshot, is open for four fifths of the time. Without rotation for half the
+time, with it for all the time, and again without it for half the time: a run of its own each,
+with a database of its own.
+"""
+
+import argparse
+import threading
+import time
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import psycopg
+
+from benchmarks import harness
+from benchmarks.relay_latency import Times, receive, write_all
+from devstack import Stack
+
+# Long enough that nothing goes.
+KEEP_ALL = "1000h"
+
+
+@dataclass
+class Storage:
+    """The largest that was seen, looking once a second."""
+
+    dead_rows: int = 0
+    size: int = 0
+    leaves: int = 0
+    """With rows in them."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rate", type=int, default=2_000, help="events a second")
+    parser.add_argument("--seconds", type=int, default=60, help="with rotation, and without it")
+    parser.add_argument("--warm-up", type=int, default=5, help="seconds that are not counted")
+    args = parser.parse_args()
+    with harness.servers() as stack:
+        half = args.seconds // 2
+        plain = [measure(stack, args.rate, half, args.warm_up, rotation=False)]
+        rotating = measure(stack, args.rate, args.seconds, args.warm_up, rotation=True)
+        plain.append(measure(stack, args.rate, half, args.warm_up, rotation=False))
+    harness.emit(
+        "storage",
+        writers_p99_ms_more=round(rotating - sum(plain) / len(plain), 2),
+        writers_p99_ms_rotating=rotating,
+        writers_p99_ms_plain=plain,
+    )
+
+
+def measure(stack: Stack, rate: int, seconds: int, warm_up: int, *, rotation: bool) -> float:
+    """Print what one run was like, and return its writers' p99 in milliseconds."""
+    dsn, topic = harness.database(stack), harness.topic(stack)
+    total, group = rate * (seconds + warm_up), max(1, rate // 1_000)
+    times = Times.of(total)
+    found, done, open_for = Storage(), threading.Event(), (warm_up + seconds) * 0.8
+    watcher = threading.Thread(target=watch, args=(dsn, open_for, found, done))
+    with harness.relay(stack, dsn, name=topic, retention="0ms" if rotation else KEEP_ALL) as pid:
+        writer = get_context("spawn").Process(
+            target=write_all, args=(dsn, topic, rate, group, times)
+        )
+        writer.start()
+        watcher.start()
+        try:
+            seen = receive(stack.kafka.bootstrap, topic, total)
+        finally:
+            done.set()
+            watcher.join()
+            writer.join()
+        cpu = harness.cpu_seconds(pid)
+    if writer.exitcode != 0:
+        raise SystemExit(f"the writer ended with {writer.exitcode}")
+    counted = range(rate * warm_up, total)
+    begun, committed = times.begun, times.committed
+    writers = harness.percentiles([committed[n] - begun[n] for n in counted[::group]])
+    # One that is held up holds up those behind it.
+    due = harness.percentiles([committed[n] - times.due[n] for n in counted[::group]])
+    delays = [seen[n] - committed[n] for n in counted]
+    harness.emit(
+        "storage",
+        rotation=rotation,
+        rate=rate,
+        events_per_transaction=group,
+        seconds=seconds,
+        transaction_open_for_s=round(open_for),
+        dead_rows_max=found.dead_rows,
+        stored_mb_max=round(found.size / 1e6, 1),
+        leaves_max=found.leaves,
+        writers=writers,
+        writers_since_due=due,
+        delivery={**harness.percentiles(delays), "max_ms": round(max(delays) * 1000, 2)},
+        relay_cpu_share=round(cpu / (seconds + warm_up), 3),
+    )
+    return writers["p99_ms"]
+
+
+def watch(dsn: str, open_for: float, found: Storage, done: threading.Event) -> None:
+    """Keep a transaction open for so many seconds, and look at the outbox's tables meanwhile."""
+    with psycopg.connect(dsn) as elsewhere, psycopg.connect(dsn, autocommit=True) as conn:
+        elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        elsewhere.execute("CREATE TABLE elsewhere AS SELECT pg_current_xact_id()")
+        until = time.monotonic() + open_for
+        while not done.wait(1):
+            if time.monotonic() > until:
+                elsewhere.commit()
+            dead, size, leaves = conn.execute(
+                "SELECT sum(pg_stat_get_dead_tuples(oid)), sum(pg_total_relation_size(oid)),"
+                " count(*) FILTER (WHERE relname LIKE 'events%' AND pg_relation_size(oid) > 0)"
+                " FROM pg_class WHERE relnamespace = 'outbox'::regnamespace AND relkind = 'r'"
+            ).fetchone() or (0, 0, 0)
+            found.dead_rows = max(found.dead_rows, int(dead))
+            found.size = max(found.size, int(size))
+            found.leaves = max(found.leaves, leaves)
+
+
+if __name__ == "__main__":
+    main()
