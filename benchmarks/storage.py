@@ -10,13 +10,16 @@ with a database of its own.
 import argparse
 import threading
 import time
+from array import array
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import get_context
+from multiprocessing.sharedctypes import RawArray
 
 import psycopg
 
 from benchmarks import harness
-from benchmarks.relay_latency import Times, receive, write_all
+from benchmarks.relay_latency import Run, receive, write_all, write_numbers
 from devstack import Stack
 
 # Long enough that nothing goes.
@@ -39,11 +42,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=60, help="with rotation, and without it")
     parser.add_argument("--warm-up", type=int, default=5, help="seconds that are not counted")
     args = parser.parse_args()
+    whole, half = (Run(args.rate, n, args.warm_up) for n in (args.seconds, args.seconds // 2))
     with harness.servers() as stack:
-        half = args.seconds // 2
-        plain = [measure(stack, args.rate, half, args.warm_up, rotation=False)]
-        rotating = measure(stack, args.rate, args.seconds, args.warm_up, rotation=True)
-        plain.append(measure(stack, args.rate, half, args.warm_up, rotation=False))
+        plain = [measure(stack, half, rotation=False)]
+        rotating = measure(stack, whole, rotation=True)
+        plain.append(measure(stack, half, rotation=False))
     harness.emit(
         "storage",
         writers_p99_ms_more=round(rotating - sum(plain) / len(plain), 2),
@@ -52,21 +55,20 @@ def main() -> None:
     )
 
 
-def measure(stack: Stack, rate: int, seconds: int, warm_up: int, *, rotation: bool) -> float:
+def measure(stack: Stack, run: Run, *, rotation: bool) -> float:
     """Print what one run was like, and return its writers' p99 in milliseconds."""
     dsn, topic = harness.database(stack), harness.topic(stack)
-    total, group = rate * (seconds + warm_up), max(1, rate // 1_000)
-    times = Times.of(total)
-    found, done, open_for = Storage(), threading.Event(), (warm_up + seconds) * 0.8
+    begun, committed = RawArray("d", run.total), RawArray("d", run.total)
+    found, done, open_for = Storage(), threading.Event(), (run.warm_up + run.seconds) * 0.8
     watcher = threading.Thread(target=watch, args=(dsn, open_for, found, done))
     with harness.relay(stack, dsn, name=topic, retention="0ms" if rotation else KEEP_ALL) as pid:
         writer = get_context("spawn").Process(
-            target=write_all, args=(dsn, topic, rate, group, times)
+            target=write_all, args=(dsn, topic, run, committed, partial(note_and_write, begun))
         )
         writer.start()
         watcher.start()
         try:
-            seen = receive(stack.kafka.bootstrap, topic, total)
+            seen = receive(stack.kafka.bootstrap, topic, run.total)
         finally:
             done.set()
             watcher.join()
@@ -74,28 +76,34 @@ def measure(stack: Stack, rate: int, seconds: int, warm_up: int, *, rotation: bo
         cpu = harness.cpu_seconds(pid)
     if writer.exitcode != 0:
         raise SystemExit(f"the writer ended with {writer.exitcode}")
-    counted = range(rate * warm_up, total)
-    begun, committed = times.begun, times.committed
-    writers = harness.percentiles([committed[n] - begun[n] for n in counted[::group]])
-    # One that is held up holds up those behind it.
-    due = harness.percentiles([committed[n] - times.due[n] for n in counted[::group]])
+    counted = range(run.rate * run.warm_up, run.total)
+    writers = harness.percentiles(
+        [committed[n] - begun[n] for n in counted[:: run.per_transaction]]
+    )
     delays = [seen[n] - committed[n] for n in counted]
     harness.emit(
         "storage",
         rotation=rotation,
-        rate=rate,
-        events_per_transaction=group,
-        seconds=seconds,
+        rate=run.rate,
+        events_per_transaction=run.per_transaction,
+        seconds=run.seconds,
         transaction_open_for_s=round(open_for),
         dead_rows_max=found.dead_rows,
         stored_mb_max=round(found.size / 1e6, 1),
         leaves_max=found.leaves,
         writers=writers,
-        writers_since_due=due,
         delivery={**harness.percentiles(delays), "max_ms": round(max(delays) * 1000, 2)},
-        relay_cpu_share=round(cpu / (seconds + warm_up), 3),
+        relay_cpu_share=round(cpu / (run.seconds + run.warm_up), 3),
     )
     return writers["p99_ms"]
+
+
+def note_and_write(
+    begun: "array[float]", conn: psycopg.Connection, topic: str, numbers: range
+) -> None:
+    """Write events, and note when that began."""
+    begun[numbers.start] = time.monotonic()
+    write_numbers(conn, topic, numbers)
 
 
 def watch(dsn: str, open_for: float, found: Storage, done: threading.Event) -> None:

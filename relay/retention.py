@@ -140,8 +140,11 @@ class Retention:
             self._confirm(conn, Cursor(self._mark[0]))
             self._mark = None
         if self._mark is None:
-            # In this order: what a snapshot sees has its commit in the log already.
-            taken = conn.execute("SELECT pg_current_snapshot()::text").fetchone()
+            # A slot made with --accept-gap may have passed over rows: they stay.
+            capture = sql.Identifier(self._schema, "capture")
+            query = sql.SQL("SELECT pg_current_snapshot()::text FROM {} WHERE before IS NOT NULL")
+            taken = conn.execute(query.format(capture)).fetchone()
+            # Behind it: what a snapshot sees has its commit in the log already.
             end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             if taken and end:
                 self._mark = Snapshot.parse(taken[0]), parse_lsn(end[0])

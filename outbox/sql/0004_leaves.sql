@@ -34,44 +34,6 @@ DECLARE
                ON p.pubname = 'dovecote_' || c.relnamespace
          WHERE c.oid = $events${schema}.events$events$::regclass);
     positions CONSTANT text := pg_get_serial_sequence($events${schema}.events$events$, 'position');
-    one CONSTANT text := $one$
-            INSERT INTO %s
-                ("time", id, topic, type, source, subject, content_type, key, value,
-                 header_names, header_values)
-            VALUES
-                (insert_one."time", insert_one.id, insert_one.topic, insert_one.type,
-                 insert_one.source, insert_one.subject, insert_one.content_type, insert_one.key,
-                 insert_one.value, insert_one.header_names, insert_one.header_values);$one$;
-    many CONSTANT text := $many$
-            IF header_counts IS NULL THEN
-                INSERT INTO %1$s
-                    ("time", id, topic, type, source, subject, content_type, key, value)
-                SELECT e."time", e.id, e.topic, e.type, e.source, e.subject, e.content_type,
-                       e.key, e.value
-                  FROM unnest(times, ids, topics, types, sources, subjects, content_types, keys,
-                              "values")
-                       WITH ORDINALITY
-                       AS e ("time", id, topic, type, source, subject, content_type, key, value,
-                             nr)
-                 ORDER BY e.nr;
-            ELSE
-                INSERT INTO %1$s
-                    ("time", id, topic, type, source, subject, content_type, key, value,
-                     header_names, header_values)
-                SELECT e."time", e.id, e.topic, e.type, e.source, e.subject, e.content_type,
-                       e.key, e.value,
-                       insert_many.header_names[e.last - e.own + 1 : e.last],
-                       insert_many.header_values[e.last - e.own + 1 : e.last]
-                  FROM (SELECT u.*, sum(u.own) OVER (ORDER BY u.nr)::int AS last
-                          FROM unnest(times, ids, topics, types, sources, subjects, content_types,
-                                      keys, "values", header_counts)
-                               WITH ORDINALITY
-                               AS u ("time", id, topic, type, source, subject, content_type,
-                                     key, value, own, nr)) AS e
-                 ORDER BY e.nr;
-            END IF;$many$;
-    ones text := '';
-    manies text := '';
     leaf text;
 BEGIN
     FOR number IN 0..3 LOOP
@@ -85,45 +47,51 @@ BEGIN
         IF publication IS NOT NULL THEN
             EXECUTE format('ALTER PUBLICATION %I ADD TABLE ONLY %s', publication, leaf);
         END IF;
-        ones := ones || format(E'\n        WHEN %s THEN', number) || format(one, leaf);
-        manies := manies || format(E'\n        WHEN %s THEN', number) || format(many, leaf);
     END LOOP;
-    -- One INSERT for each leaf, each planned once a session: a single one would have to be routed
-    -- by a partitioned table, or planned anew each time.
-    EXECUTE format($function$
-        CREATE FUNCTION {schema}.insert_one(
-            topic text, key bytea, value bytea, type text, id uuid, source text, subject text,
-            "time" timestamptz, content_type text, header_names text[], header_values bytea[]
-        ) RETURNS boolean
-        LANGUAGE plpgsql
-        AS $insert_one$
-        BEGIN
-        CASE pg_sequence_last_value($leaf${schema}.leaf$leaf$)%s
-        ELSE%s
-        END CASE;
-        RETURN true;
-        END
-        $insert_one$
-        $function$, ones, format(one, $events${schema}.events$events$));
-    EXECUTE format($function$
-        CREATE FUNCTION {schema}.insert_many(
-            topics text[], keys bytea[], "values" bytea[], types text[], ids uuid[],
-            sources text[], subjects text[], times timestamptz[], content_types text[],
-            header_counts int[], header_names text[], header_values bytea[]
-        ) RETURNS boolean
-        LANGUAGE plpgsql
-        AS $insert_many$
-        BEGIN
-        CASE pg_sequence_last_value($leaf${schema}.leaf$leaf$)%s
-        ELSE%s
-        END CASE;
-        RETURN true;
-        END
-        $insert_many$
-        $function$, manies, format(many, $events${schema}.events$events$));
 END
 $leaves$;
 
+-- The functions that write, with an INSERT for each leaf, each planned once a session: a single one
+-- would have to be routed by a partitioned table, or planned anew each time.
+DO $writers$
+DECLARE
+    one CONSTANT text := $one$
+            INSERT INTO <<leaf>>
+                ("time", id, topic, type, source, subject, content_type, key, value,
+                 header_names, header_values)
+            VALUES
+                (append."time", append.id, append.topic, append.type,
+                 append.source, append.subject, append.content_type, append.key,
+                 append.value, append.header_names, append.header_values);$one$;
+    many CONSTANT text := $many$
+            IF header_counts IS NULL THEN
+                INSERT INTO <<leaf>>
+                    ("time", id, topic, type, source, subject, content_type, key, value)
+                SELECT e."time", e.id, e.topic, e.type, e.source, e.subject, e.content_type,
+                       e.key, e.value
+                  FROM unnest(times, ids, topics, types, sources, subjects, content_types, keys,
+                              "values")
+                       WITH ORDINALITY
+                       AS e ("time", id, topic, type, source, subject, content_type, key, value,
+                             nr)
+                 ORDER BY e.nr;
+            ELSE
+                INSERT INTO <<leaf>>
+                    ("time", id, topic, type, source, subject, content_type, key, value,
+                     header_names, header_values)
+                SELECT e."time", e.id, e.topic, e.type, e.source, e.subject, e.content_type,
+                       e.key, e.value,
+                       append_many.header_names[e.last - e.own + 1 : e.last],
+                       append_many.header_values[e.last - e.own + 1 : e.last]
+                  FROM (SELECT u.*, sum(u.own) OVER (ORDER BY u.nr)::int AS last
+                          FROM unnest(times, ids, topics, types, sources, subjects, content_types,
+                                      keys, "values", header_counts)
+                               WITH ORDINALITY
+                               AS u ("time", id, topic, type, source, subject, content_type,
+                                     key, value, own, nr)) AS e
+                 ORDER BY e.nr;
+            END IF;$many$;
+    append CONSTANT text := $function$
 CREATE OR REPLACE FUNCTION {schema}.append(
     topic text,
     key bytea,
@@ -157,15 +125,16 @@ BEGIN
             PERFORM pg_logical_emit_message(true, own_prefix, {schema}.encoded(
                 topic, key, value, type, id, source, subject, "time", content_type,
                 header_names, header_values));
-        -- An IF costs no query, as PERFORM would.
-        ELSIF {schema}.insert_one(topic, key, value, type, id, source, subject, "time",
-                                  content_type, header_names, header_values) THEN
-            RETURN;
+        ELSE
+            CASE pg_sequence_last_value($leaf${schema}.leaf$leaf$)
+            <<inserts>>
+            END CASE;
         END IF;
     END IF;
 END
 $append$;
-
+    $function$;
+    append_many CONSTANT text := $function$
 CREATE OR REPLACE FUNCTION {schema}.append_many(
     topics text[],
     keys bytea[],
@@ -226,11 +195,33 @@ BEGIN
                               content_type, own, nr)
                   ORDER BY u.nr) AS e;
     ELSE
-        PERFORM {schema}.insert_many(topics, keys, "values", types, ids, sources, subjects, times,
-                                     content_types, header_counts, header_names, header_values);
+        CASE pg_sequence_last_value($leaf${schema}.leaf$leaf$)
+        <<inserts>>
+        END CASE;
     END IF;
 END
 $append_many$;
+    $function$;
+    ones text := '';
+    manies text := '';
+    branch text;
+    leaf text;
+BEGIN
+    FOR number IN 0..4 LOOP
+        branch := format('WHEN %s THEN', number);
+        leaf := format($events${schema}.events_%s$events$, number);
+        IF number = 4 THEN
+            -- No leaf has this number.
+            branch := 'ELSE';
+            leaf := $events${schema}.events$events$;
+        END IF;
+        ones := ones || branch || replace(one, '<<leaf>>', leaf) || E'\n';
+        manies := manies || branch || replace(many, '<<leaf>>', leaf) || E'\n';
+    END LOOP;
+    EXECUTE replace(append, '<<inserts>>', ones);
+    EXECUTE replace(append_many, '<<inserts>>', manies);
+END
+$writers$;
 
 -- Up to where everything is published, by each relay that reads this outbox: what one of them has
 -- not published stays. Each writes its own line, and only in the session that has the active role.

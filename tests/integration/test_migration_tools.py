@@ -324,7 +324,7 @@ def test_autogenerate_leaves_the_outbox_alone(project: Config, tmp_path: Path) -
 
 
 # The type of a column of the outbox, which SQLAlchemy reflects here and nowhere else.
-@pytest.mark.filterwarnings("ignore:Did not recognize type 'xid8':sqlalchemy.exc.SAWarning")
+@pytest.mark.filterwarnings("ignore:Did not recognize type:sqlalchemy.exc.SAWarning")
 def test_autogenerate_would_drop_the_outbox_if_it_were_not_told(database: str) -> None:
     with psycopg.connect(database) as conn:
         schema.install(conn)

@@ -410,6 +410,33 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
             assert relay.found == list(range(2 * LEAF + 2))
 
 
+def test_what_a_slot_made_with_a_gap_may_have_passed_over_stays(database: str) -> None:
+    installed(database)
+    with psycopg.connect(database) as writer, try_acquire(database, 1, 30) as lease:
+        assert lease is not None
+        append(writer, 0)
+        writer.commit()
+        capture.use_wal(database, "outbox", accept_gap=True)
+        timing = Timing(10, 60)
+        with closing(
+            WalCapture(database, "outbox", batch_rows=1000, batch_bytes=10**8, timing=timing)
+        ) as log:
+            relay = Shop(database, lease.conn, log)
+            relay.cursor = log.resume(None)
+            for number in range(3):
+                append(writer, LEAF + number, 1)
+                writer.commit()
+
+                def published(count: int = number + 1) -> bool:
+                    relay.publish()
+                    relay.beat()
+                    return len(relay.found) >= count
+
+                until(published, within=20, what="an event behind the gap")
+            assert relay.found == [LEAF, LEAF + 1, LEAF + 2]
+            assert held(database) == {0: LEAF}
+
+
 def test_another_outbox_of_the_database_is_left_alone(database: str) -> None:
     installed(database)
     with psycopg.connect(database) as conn:
