@@ -99,9 +99,6 @@ def init(
     typer.echo(f"the outbox is up to date in {place}")
     if capture is not None:
         _switch(dsn, schema, capture, accept_gap=accept_gap)
-        with psycopg.connect(dsn) as conn:
-            # Reading the log takes a right more.
-            outbox_schema.install(conn, schema, roles=roles)
 
 
 def _require_sense(capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool) -> None:
@@ -119,5 +116,10 @@ def _switch(dsn: str, schema: str, capture: CaptureMode, *, accept_gap: bool) ->
         slot = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap)
         typer.echo(f"events are written to the write-ahead log, which slot {slot} holds back")
     else:
-        outbox_capture.use_table(dsn, schema)
+        leaving = outbox_capture.use_table(dsn, schema)
         typer.echo("events are written to the table")
+        if leaving:
+            typer.echo(
+                "the relay reads the write-ahead log on until no transaction is left that began "
+                "before, then the table, and drops the slot"
+            )

@@ -44,16 +44,16 @@ GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many TO {role};
 """,
     "relay": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims TO {role};
+GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading TO {role};
 GRANT INSERT ON {schema}.claims TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.leaves, {schema}.write_to_leaf,
     {schema}.truncate_leaf TO {role};
-GRANT EXECUTE ON FUNCTION {schema}.writes_to_wal TO {role};
 DO $capture$
 BEGIN
     -- Who knows the prefix can forge events: only where it is needed.
-    IF {schema}.writes_to_wal() THEN
+    IF (SELECT state <> 'table' FROM {schema}.reading) THEN
         GRANT SELECT ON {schema}.capture TO {role};
+        GRANT EXECUTE ON FUNCTION {schema}.leave_log TO {role};
     END IF;
 END
 $capture$;

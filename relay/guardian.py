@@ -1,6 +1,7 @@
 """Watch how far the relay is behind, and how much of the log its slot holds back."""
 
 import logging
+import math
 import threading
 
 import psycopg
@@ -26,7 +27,6 @@ class Guardian:
     def __init__(self, settings: RelaySettings, metrics: Metrics) -> None:
         self._schema, self._metrics = settings.schema_name, metrics
         self._budget = Budget(settings.wal.warn_bytes, settings.wal.stop_bytes)
-        self._guards = settings.capture == "wal"
         self._warned = False
         self._spent = threading.Event()
 
@@ -38,8 +38,12 @@ class Guardian:
             rows, seconds = waiting(conn, self._schema, progress.cursor)
             self._metrics.lag_rows.set(rows)
             self._metrics.lag_seconds.set(seconds)
-        if self._guards:
-            self._guard(conn, progress)
+            self._metrics.lag_bytes.set(0)
+        else:
+            # In the log they cannot be counted.
+            self._metrics.lag_rows.set(math.nan)
+            self._metrics.lag_seconds.set(math.nan)
+        self._guard(conn, progress)
 
     def require(self) -> None:
         """
@@ -65,7 +69,8 @@ class Guardian:
 
     def _guard(self, conn: psycopg.Connection, progress: Progress | None) -> None:
         found = look(conn, self._schema)
-        if found.slot is None:
+        if found.slot is None or found.installed.state == "table":
+            self._metrics.slot_retained_bytes.set(0)
             return
         retained = found.retained
         self._metrics.slot_retained_bytes.set(retained)

@@ -11,13 +11,15 @@ import threading
 import time
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
+from functools import partial
 
 import psycopg
 
 from relay.ahead import Ahead
 from relay.capture.batch import Batch, Capture
-from relay.capture.table import TableCapture
-from relay.capture.wal import Timing, WalCapture
+from relay.capture.catalog import leave_log
+from relay.capture.switching import SwitchingCapture
+from relay.capture.wal import Timing
 from relay.claims import Claim, claims
 from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
@@ -156,6 +158,7 @@ class Relay:
                     lease.require()
                     self._guardian.require()
                     self._publish(publisher, capture, batch, origin)
+                    capture.settle(partial(leave_log, lease.conn, settings.schema_name))
                     if batch.rows:
                         if self._resized():
                             return
@@ -238,13 +241,16 @@ class Relay:
 
     def _open_capture(self) -> Capture:
         settings = self._settings
-        place = (settings.dsn, settings.schema_name)
-        rows, size = self._most_rows, settings.batch_bytes
+        timing = Timing(settings.lease.total_seconds(), settings.wal.heartbeat.total_seconds())
         try:
-            if settings.capture == "table":
-                return TableCapture(*place, batch_rows=rows, batch_bytes=size)
-            timing = Timing(settings.lease.total_seconds(), settings.wal.heartbeat.total_seconds())
-            return WalCapture(*place, batch_rows=rows, batch_bytes=size, timing=timing)
+            return SwitchingCapture(
+                settings.dsn,
+                settings.schema_name,
+                batch_rows=self._most_rows,
+                batch_bytes=settings.batch_bytes,
+                timing=timing,
+                expected=settings.capture,
+            )
         except psycopg.OperationalError as error:
             msg = f"Postgres: {first_line(error)}"
             raise Outage(msg) from error

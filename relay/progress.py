@@ -26,6 +26,8 @@ class Cursor:
     since: Snapshot = BEGINNING
     until: Snapshot | None = None
     position: int = 0
+    log: int = 0
+    """So far the write-ahead log was published, too, when it was left for the table; 0: never."""
 
     def __str__(self) -> str:
         """Return it as a log tells it."""
@@ -128,6 +130,7 @@ def _written(place: Place) -> dict[str, object]:
                 "since": str(place.since),
                 "until": None if place.until is None else str(place.until),
                 "position": place.position,
+                "log": format_lsn(place.log),
             }
         case LogPosition():
             return {
@@ -144,6 +147,7 @@ def _read_cursor(cursor: Mapping[str, Any]) -> Cursor:
         Snapshot.parse(cursor["since"]),
         None if until is None else Snapshot.parse(until),
         int(cursor["position"]),
+        parse_lsn(cursor.get("log", "0/0")),
     )
 
 

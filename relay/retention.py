@@ -141,9 +141,9 @@ class Retention:
             self._mark = None
         if self._mark is None:
             # A slot made with --accept-gap may have passed over rows: they stay.
-            capture = sql.Identifier(self._schema, "capture")
+            reading = sql.Identifier(self._schema, "reading")
             query = sql.SQL("SELECT pg_current_snapshot()::text FROM {} WHERE before IS NOT NULL")
-            taken = conn.execute(query.format(capture)).fetchone()
+            taken = conn.execute(query.format(reading)).fetchone()
             # Behind it: what a snapshot sees has its commit in the log already.
             end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             if taken and end:

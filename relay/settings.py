@@ -69,8 +69,9 @@ class RelaySettings(Settings):
     """What Kafka knows this outbox by: its transactional.id and progress. Default: the schema.
     Never shared by two databases on one Kafka cluster."""
 
-    capture: Literal["table", "wal"] = "table"
-    """Where events are read: what `dovecote init --capture` set up."""
+    capture: Literal["auto", "table", "wal"] = "auto"
+    """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
+    `table` and `wal` refuse to read anywhere else."""
 
     mode: Mode = "exactly_once"
     """`at_least_once` saves the transactions; a crash may then repeat the batch in flight."""

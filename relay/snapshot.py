@@ -1,5 +1,6 @@
 """Postgres snapshots as values: which transactions were visible at one instant."""
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -47,6 +48,25 @@ class Snapshot:
     def sees(self, xid: int) -> bool:
         """Tell whether the transaction `xid`, if it committed, is visible here."""
         return xid < self.xmax and xid not in self.xip
+
+    def covers(self, other: "Snapshot") -> bool:
+        """Tell whether all that is visible in `other` is visible here."""
+        return other.xmax <= self.xmax and not any(other.sees(xid) for xid in self.xip)
+
+    def union(self, other: "Snapshot") -> "Snapshot":
+        """Return what sees all that either sees: two at the same time may each see one more."""
+        late, early = (self, other) if self.xmax >= other.xmax else (other, self)
+        return _without(late.xmax, (xid for xid in late.xip if not early.sees(xid)))
+
+    def adding(self, xids: Collection[int]) -> "Snapshot":
+        """Return what sees the transactions `xids` too."""
+        xmax = max(self.xmax, max(xids, default=0) + 1)
+        return _without(xmax, (x for x in (*self.xip, *range(self.xmax, xmax)) if x not in xids))
+
+
+def _without(xmax: int, unseen: Iterable[int]) -> Snapshot:
+    xip = tuple(sorted(unseen))
+    return Snapshot(min(xip, default=xmax), xmax, xip)
 
 
 BEGINNING = Snapshot(1, 1)

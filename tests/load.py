@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import psycopg
 
 from tests.relaying import event, write_known
+from tests.waiting import until
 
 KEYS = tuple(f"k{n}" for n in range(8))
 BURSTS = (1, 1, 1, 1, 2, 5, 300)
@@ -58,6 +59,11 @@ class Load:
         else:
             conn.commit()
         self.transactions += 1
+
+    def goes_on(self, count: int) -> None:
+        """Wait for so many more transactions."""
+        enough = self.transactions + count
+        until(lambda: self.transactions >= enough, within=30, what=f"{count} transactions")
 
     def stop(self) -> None:
         self._enough.set()

@@ -1,19 +1,48 @@
 -- Writing events to the write-ahead log alone, where `dovecote init --capture wal` asks for it.
 
 CREATE TABLE {schema}.capture (
-    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
+    one    boolean PRIMARY KEY DEFAULT true CHECK (one),
     -- Any role may write messages to the log: ours are told from forged ones by this prefix.
-    prefix    text NOT NULL
-        DEFAULT 'dovecote/' || replace(gen_random_uuid()::text, '-', ''),
-    -- Where the slot begins, and what the table holds that was committed before: set with the slot.
-    begins_at pg_lsn,
-    before    pg_snapshot
+    prefix text NOT NULL DEFAULT 'dovecote/' || replace(gen_random_uuid()::text, '-', '')
 );
 
 INSERT INTO {schema}.capture DEFAULT VALUES;
 
 COMMENT ON TABLE {schema}.capture IS
-    'How the relay finds events in the write-ahead log. Who can read it can forge events.';
+    'The secret of events in the write-ahead log. Who can read it can forge events.';
+
+CREATE TABLE {schema}.reading (
+    one       boolean PRIMARY KEY DEFAULT true CHECK (one),
+    -- 'leaving': in the log, until no transaction that may still write to it is left.
+    state     text NOT NULL DEFAULT 'table' CHECK (state IN ('table', 'wal', 'leaving')),
+    -- Tells one time in a state from the next.
+    changed   xid8 NOT NULL DEFAULT pg_current_xact_id(),
+    -- Where the newest slot began, and what the table held that was committed before.
+    begins_at pg_lsn,
+    before    pg_snapshot
+);
+
+INSERT INTO {schema}.reading DEFAULT VALUES;
+
+COMMENT ON TABLE {schema}.reading IS
+    'Where the relay reads events: in the table, or in the write-ahead log.';
+
+-- For the relay, when progress says that it is back in the table: true if the log is left so.
+CREATE FUNCTION {schema}.leave_log(asked xid8) RETURNS boolean
+LANGUAGE plpgsql
+SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $leave_log$
+BEGIN
+    -- The slot is dropped next, and a crash would not bring that back.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    UPDATE {schema}.reading AS r SET state = 'table', changed = pg_current_xact_id()
+     WHERE r.state = 'leaving' AND r.changed = asked;
+    RETURN FOUND;
+END
+$leave_log$;
 
 -- A constant in the functions that ask: their plans are made anew when it is replaced.
 CREATE FUNCTION {schema}.writes_to_wal() RETURNS boolean

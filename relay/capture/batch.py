@@ -1,6 +1,6 @@
 """What every capture gives: batches of committed events, each with the place behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -55,6 +55,14 @@ class Capture(Protocol):
 
     def confirm(self, cursor: Place) -> None:
         """Learn, from another thread, that everything up to `cursor` is durably published."""
+
+    def settle(self, leave: Callable[[str], bool]) -> None:
+        """
+        Leave the log, if durable progress says that we are back in the table.
+
+        `leave` says so in the session that has the active role, and returns whether that is still
+        what the wish it is given asks for.
+        """
 
     def stay(self) -> None:
         """Keep the server from giving us up while nobody takes the batches."""

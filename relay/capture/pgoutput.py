@@ -65,8 +65,10 @@ class Decoder:
         self._kinds: Kinds = {}
         self._columns: dict[int, list[str]] = {}
         self._commit_lsn = 0
-        self._index = self._skip = 0
+        self._index = self._skip = self._xid = 0
         self.in_transaction = False
+        self.rows_of: set[int] | None = None
+        """Gathers the transactions of which rows have come; None: nobody asks."""
 
     @property
     def position(self) -> LogPosition:
@@ -105,7 +107,7 @@ class Decoder:
             self._move(end)
 
     def _begin(self, data: bytes) -> None:
-        self._commit_lsn, _, _ = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
+        self._commit_lsn, _, self._xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
         self.in_transaction, self._index = True, 0
         since = self._since
         # Sent again after a restart: all of it was published, or its first events.
@@ -162,9 +164,16 @@ class Decoder:
             return None
         self._index += 1
         row = dict(zip(names, _tuple(data, _DATA_SIZE + 6), strict=True))
+        if self.rows_of is not None:
+            self._note(self.rows_of, int.from_bytes(row["xid"] or b""))
         if self._index <= self._skip or self._was_seen(row["xid"]):
             return None
         return self._row(row)
+
+    def _note(self, rows_of: set[int], xid: int) -> None:
+        # A restored row has the id of another server's transaction.
+        if xid & 0xFFFFFFFF == self._xid:
+            rows_of.add(xid)
 
     def _was_seen(self, xid: bytes | None) -> bool:
         seen: Snapshot | None = self._at.seen

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from relay.lsn import format_lsn, parse_lsn
-from relay.progress import ACCEPT, Cursor, LogPosition, Place, Progress
+from relay.progress import ACCEPT, Cursor, LogPosition, Place
 from relay.snapshot import BEGINNING, Snapshot
 
 PLUGIN = "pgoutput"
@@ -78,15 +78,23 @@ def _missing(name: str, at: int) -> Fault:
     )
 
 
-def fault(
-    slot: Slot | None, name: str, database: str, beginning: Beginning | None
-) -> Fault | None:
-    """Return what is wrong with the slot itself, or None."""
-    if beginning is None:
+def mismatch(expected: str, state: str) -> Fault | None:
+    """Return why a relay that is to read here alone must not go on where events are read now."""
+    if expected == "table" and state != "table":
         return Fault(
-            "this outbox is not captured from the write-ahead log: it has no slot yet",
-            f'run `{INIT}`, or set `capture = "table"`',
+            "events of this outbox are in the write-ahead log, not in the table",
+            'set `capture = "auto"`, or run `dovecote init --capture table`',
         )
+    if expected == "wal" and state == "table":
+        return Fault(
+            "events of this outbox are in the table, not in the write-ahead log",
+            f'set `capture = "auto"`, or run `{INIT}`',
+        )
+    return None
+
+
+def fault(slot: Slot | None, name: str, database: str, beginning: Beginning) -> Fault | None:
+    """Return what is wrong with the slot itself, or None."""
     if slot is None:
         return _missing(name, beginning.lsn)
     if slot.plugin != PLUGIN or slot.database != database:
@@ -105,27 +113,31 @@ def fault(
     return None
 
 
-def progress_fault(slot: Slot, beginning: Beginning, progress: Progress | None) -> Fault | None:
-    """Return why a sound slot does not fit what progress says, or None."""
-    place = progress.cursor if progress else None
-    confirmed = slot.confirmed or 0
-    if isinstance(place, LogPosition):
-        if confirmed > max(place.lsn, beginning.lsn):
-            return Fault(
-                f"replication slot {slot.name} begins at {format_lsn(confirmed)}, beyond "
-                f"what is published ({place}): somebody made it anew or moved it, and events "
-                "in between cannot be read",
-                f"`{ACCEPT}` makes a new one and goes on from there, without them",
-            )
-        return None
-    if confirmed > beginning.lsn:
+def place_fault(slot: Slot, beginning: Beginning, place: Place | None) -> Fault | None:
+    """Return why a sound slot does not fit where progress stands, or None."""
+    confirmed, published = slot.confirmed or 0, in_log(place)
+    if isinstance(place, LogPosition) and published < beginning.lsn and beginning.before:
+        return Fault(
+            f"progress is at {place} of the log, and slot {slot.name} was made at "
+            f"{format_lsn(beginning.lsn)}, after the log had been left for the table under "
+            "another `name`",
+            f"`{ACCEPT}` goes on with what is committed from then on",
+        )
+    if isinstance(place, LogPosition) and confirmed > max(published, beginning.lsn):
+        return Fault(
+            f"replication slot {slot.name} begins at {format_lsn(confirmed)}, beyond "
+            f"what is published ({place}): somebody made it anew or moved it, and events "
+            "in between cannot be read",
+            f"`{ACCEPT}` makes a new one and goes on from there, without them",
+        )
+    if confirmed > max(published, beginning.lsn):
         return Fault(
             f"replication slot {slot.name} was read up to {format_lsn(confirmed)}, but there is "
             "no progress that says so: it was deleted, or another `name` read the slot",
             f"set `name` and `progress_topic` to what they were; or `{ACCEPT}`, which goes on "
             "with what is committed from then on",
         )
-    if isinstance(place, Cursor) and beginning.before is None:
+    if isinstance(place, Cursor) and published < beginning.lsn and beginning.before is None:
         return Fault(
             f"the progress of this outbox is that of the table, and slot {slot.name} was made "
             "without regard to the table",
@@ -134,21 +146,44 @@ def progress_fault(slot: Slot, beginning: Beginning, progress: Progress | None) 
     return None
 
 
-def resume(beginning: Beginning, progress: Progress | None) -> Place:
+def in_log(place: Place | None) -> int:
+    """Return up to where the log is published, 0 if nothing of it is."""
+    match place:
+        case LogPosition():
+            return place.lsn
+        case Cursor():
+            return place.log
+        case None:
+            return 0
+
+
+def table_fault(began_at: int | None, place: Place | None) -> Fault | None:
+    """Return why the table, left for the log at `began_at` and come back to, is no way on."""
+    if place is None or (isinstance(place, Cursor) and place.log >= (began_at or 0)):
+        return None
+    return Fault(
+        f"progress is at {place}, and since then events were in the write-ahead log and were "
+        "published from there under another `name`",
+        "give this relay the `name` and `progress_topic` of that time, or a `name` of its own, "
+        "to publish what the table holds",
+    )
+
+
+def resume(beginning: Beginning, place: Place | None) -> Place:
     """Return where to go on, the slot being sound: first in the table, if it comes first."""
-    place = progress.cursor if progress else None
     if isinstance(place, LogPosition):
         # Behind progress, a new beginning is a gap that the operator has accepted.
         return place if place.lsn >= beginning.lsn else LogPosition(beginning.lsn)
-    if beginning.before is None:
+    if place is None and beginning.before is None:
         return LogPosition(beginning.lsn)
     return place or Cursor(BEGINNING)
 
 
-def handed_over(beginning: Beginning, since: Snapshot, now: int) -> LogPosition:
-    """Return where the log goes on when the table is published up to `since`, the log at `now`."""
-    # A relay of the table may have gone on after the slot was made: these rows come again.
-    return LogPosition(beginning.lsn, 0, since, now)
+def entered(beginning: Beginning, cursor: Cursor, now: int) -> LogPosition:
+    """Return where the log goes on behind `cursor`, when all before the slot is published."""
+    # A relay of the table may have gone on after the slot was made: these rows come again. One
+    # that left this slot's log goes on where it left.
+    return LogPosition(max(beginning.lsn, cursor.log), 0, cursor.since, now)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from relay.capture.batch import Batch, Row
 from relay.capture.window import behind, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, first_line, follow_indexes
-from relay.progress import Cursor, Origin, Place, Progress
+from relay.progress import Cursor, Origin, Place
 from relay.snapshot import Snapshot
 
 _log = logging.getLogger("dovecote.relay")
@@ -58,8 +58,10 @@ class TableCapture:
             SchemaMissing: the outbox is not installed.
         """
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
-        self._schema, self._interrupted = schema, threading.Event()
+        self._interrupted = threading.Event()
         self._conn = connect(dsn, purpose="read")
+        self.is_left = False
+        """The last tick found that events are no longer read here."""
         try:
             outbox_schema.require(self._conn, schema)
             self._prepare(schema)
@@ -75,6 +77,7 @@ class TableCapture:
         conn.execute("SET default_transaction_isolation = 'read committed'")
         conn.prepare_threshold = 1
         self._events = sql.Identifier(schema, "events")
+        self._reading = sql.Identifier(schema, "reading")
         self._ticks: dict[bool, bytes] = {}
         (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
         if standby:
@@ -135,6 +138,9 @@ class TableCapture:
         while True:
             if cursor.until is None:
                 snapshot, lsn, rows = self._tick(cursor.since)
+                if self.is_left:
+                    yield Batch([], cursor, 0)
+                    return
                 if rows is not None:
                     cursor = Cursor(snapshot)
                     yield Batch(rows, cursor, _size(rows), lsn=lsn)
@@ -153,24 +159,6 @@ class TableCapture:
             cursor = Cursor(cursor.until)
         first = self._first_position(cursor.since) - 1
         yield from self._window(cursor.since, end, first)
-
-    def resume(self, progress: Progress | None) -> Cursor:
-        """
-        Return where to go on, which is where progress stands.
-
-        Raises:
-            Refused: events are in the write-ahead log.
-        """
-        query = sql.SQL("SELECT {}()").format(sql.Identifier(self._schema, "writes_to_wal"))
-        (writes_to_wal,) = self._one(query)
-        place = progress.cursor if progress else Cursor()
-        if writes_to_wal or not isinstance(place, Cursor):
-            msg = (
-                "events of this outbox are in the write-ahead log, not in the table; set "
-                '`capture = "wal"`'
-            )
-            raise Refused(msg)
-        return place
 
     def wait(self, seconds: float) -> None:
         """Nothing tells of new rows: ask again later."""
@@ -193,6 +181,11 @@ class TableCapture:
         except psycopg.Error as error:
             _log.debug("not interrupted: %s", first_line(error))
 
+    @property
+    def conn(self) -> psycopg.Connection[Any]:
+        """For statements of the reading thread, between two batches."""
+        return self._conn
+
     def _one(self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}) -> Row:
         row = self._conn.execute(query, params).fetchone()
         if row is None:
@@ -209,13 +202,14 @@ class TableCapture:
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as everything else that is done here for a tick.
-            composed = tick(self._events, COLUMNS, since)
+            composed = tick(self._events, self._reading, COLUMNS, since)
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(_SMALL, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
-        (mark, text, _, newest, _, _, lsn, *_), *rows = self._conn.execute(
+        (mark, text, _, newest, _, _, lsn, state, *_), *rows = self._conn.execute(
             query, given, binary=True
         ).fetchall()
+        self.is_left = state != "table"
         snapshot = Snapshot.parse(text)
         end = snapshot.before(since.xmax if newest is None else int(newest) + 1)
         return end, lsn, rows if mark == -1 else None

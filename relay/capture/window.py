@@ -27,13 +27,15 @@ def later(events: sql.Identifier) -> sql.Composed:
     ).format(events)
 
 
-def tick(events: sql.Identifier, columns: sql.SQL, since: Snapshot) -> sql.Composed:
+def tick(
+    events: sql.Identifier, reading: sql.Identifier, columns: sql.SQL, since: Snapshot
+) -> sql.Composed:
     """
     Return the statement that a tick is: one row on the window, and its rows if they are few.
 
     The first row says whether they are (-1) or not (-2), what the statement sees, the newest
-    transaction among them, and the end of the log. Parameters: those of `params`, and `small` and
-    `bytes`, more than which is not few.
+    transaction among them, the end of the log, and where events are read. Parameters: those of
+    `params`, and `small` and `bytes`, more than which is not few.
     """
     # `position + 0`: sort the window, never walk the whole table along its primary key.
     return sql.SQL(
@@ -44,11 +46,12 @@ def tick(events: sql.Identifier, columns: sql.SQL, since: Snapshot) -> sql.Compo
         " pg_current_snapshot()::text, NULL, (SELECT later.xid::text FROM {later} AS later"
         # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
         " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, pg_current_wal_flush_lsn()::text,"
-        " NULL, NULL, NULL, NULL, NULL"
+        # In the same snapshot: what was written after a switch must not overtake the log.
+        " (SELECT state FROM {reading}), NULL, NULL, NULL, NULL"
         " FROM tick"
         " UNION ALL (SELECT {columns} FROM {new}, tick"
         " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
-    ).format(new=behind(events, since), later=later(events), columns=columns)
+    ).format(new=behind(events, since), later=later(events), columns=columns, reading=reading)
 
 
 def params(since: Snapshot) -> dict[str, object]:

@@ -27,6 +27,7 @@ from tests.relaying import (
     installed,
     published,
     relays,
+    write_known,
 )
 from tests.waiting import until
 
@@ -82,28 +83,84 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
     assert relay.terminate() == 0
 
 
-def test_a_live_outbox_is_switched_to_the_log_without_loss_doubling_or_reordering(
+def switch(fleet: Relays, capture: str) -> None:
+    done = init(fleet.dsn, "--capture", capture)
+    assert done.returncode == 0, done.stderr
+
+
+def slots(dsn: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        slot = installed_capture(conn, "outbox").slot
+        query = "SELECT count(*) FROM pg_replication_slots WHERE slot_name = %s"
+        (count,) = conn.execute(query, [slot]).fetchone() or (0,)
+        return int(count)
+
+
+def test_a_live_outbox_is_switched_there_and_back_without_loss_doubling_or_reordering(
     fleet: Relays, topic: MakeTopic
 ) -> None:
     name = topic(3)
-    table = fleet.active()
+    relay = fleet.active()
     with load(fleet.dsn, name) as running:
-        published(fleet, name, 500)
-        done = init(fleet.dsn, "--capture", "wal")
-        assert done.returncode == 0, done.stderr
-        switched = running.transactions
-        until(lambda: running.transactions > switched + 100, within=30, what="writers going on")
-        # The relay of the table still runs, and knows nothing of it.
-        assert table.terminate() == 0
-        log = fleet.active(capture="wal")
-        log.until_logged("going on in the log")
-        until(lambda: running.transactions > switched + 300, within=30, what="writers going on")
-    found = drained(fleet, name)
-    assert difference(committed(fleet.dsn, name), found) == AGREE
-    assert log.terminate() == 0
-    old = fleet.start()
-    assert old.wait() == 1
-    assert "are in the write-ahead log" in old.log
+        published(fleet, name, 200)
+        for times in (1, 2):
+            switch(fleet, "wal")
+            relay.until_logged("going on in the log", times=times)
+            running.goes_on(50)
+            switch(fleet, "table")
+            relay.until_logged("going on in the table", times=times)
+            until(lambda: slots(fleet.dsn) == 0, within=10, what="the slot dropped")
+            running.goes_on(50)
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    assert "outage" not in relay.log
+    assert relay.terminate() == 0
+    insists = fleet.start(capture="wal")
+    assert insists.wait() == 1
+    assert "are in the table, not in the write-ahead log" in insists.log
+
+
+def test_the_log_is_not_left_before_who_may_write_to_it_has_ended(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    use_wal(fleet.dsn, "outbox")
+    relay = fleet.active()
+    with psycopg.connect(fleet.dsn) as late:
+        write_known(late, event(name, 1, key="late"))
+        switch(fleet, "table")
+        relay.until_logged("leaving the log as soon as")
+        for number in range(3):
+            commit(fleet.dsn, event(name, number))
+        # Nothing waits for it.
+        published(fleet, name, 3)
+        assert "going on in the table" not in relay.log
+        assert slots(fleet.dsn) == 1
+        late.commit()
+        relay.until_logged("going on in the table")
+    commit(fleet.dsn, event(name, 3))
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    until(lambda: slots(fleet.dsn) == 0, within=10, what="the slot dropped")
+
+
+def test_a_wish_that_is_taken_back_leaves_the_relay_in_the_log(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    use_wal(fleet.dsn, "outbox")
+    relay = fleet.active()
+    with psycopg.connect(fleet.dsn) as late:
+        write_known(late, event(name, 1, key="late"))
+        switch(fleet, "table")
+        commit(fleet.dsn, event(name, 0))
+        relay.until_logged("leaving the log as soon as")
+        switch(fleet, "wal")
+        commit(fleet.dsn, event(name, 1))
+        late.commit()
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    # It may have gone already: then it has come back.
+    went, came = (relay.log.count(f"going on in the {place}") for place in ("table", "log"))
+    assert came == went + 1
+    assert slots(fleet.dsn) == 1
 
 
 def test_a_slot_beyond_its_budget_is_dropped_and_that_is_said(

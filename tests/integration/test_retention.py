@@ -15,9 +15,9 @@ from psycopg.conninfo import make_conninfo
 
 from devstack import Stack
 from outbox import capture, schema, write
-from relay.capture.batch import Capture
+from relay.capture.switching import SwitchingCapture
 from relay.capture.table import TableCapture
-from relay.capture.wal import Timing, WalCapture
+from relay.capture.wal import Timing
 from relay.lease import try_acquire
 from relay.metrics import Metrics
 from relay.progress import Cursor, Place
@@ -36,7 +36,7 @@ class Shop:
 
     dsn: str
     conn: Connection
-    capture: Capture
+    capture: SwitchingCapture | TableCapture
     schema: str = "outbox"
     name: str = "shop"
     keep: float = 0.0
@@ -382,7 +382,7 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
         monkeypatch.setattr("outbox.capture._set_mode", set_later)
         capture.use_wal(database, "outbox")
         with closing(
-            WalCapture(
+            SwitchingCapture(
                 database, "outbox", batch_rows=1000, batch_bytes=10**8, timing=Timing(10, 60)
             )
         ) as log:
@@ -419,7 +419,7 @@ def test_what_a_slot_made_with_a_gap_may_have_passed_over_stays(database: str) -
         capture.use_wal(database, "outbox", accept_gap=True)
         timing = Timing(10, 60)
         with closing(
-            WalCapture(database, "outbox", batch_rows=1000, batch_bytes=10**8, timing=timing)
+            SwitchingCapture(database, "outbox", batch_rows=1000, batch_bytes=10**8, timing=timing)
         ) as log:
             relay = Shop(database, lease.conn, log)
             relay.cursor = log.resume(None)

@@ -29,7 +29,7 @@ RELAY_RIGHTS = {
     ("migrations", "SELECT"),
     ("claims", "SELECT"),
     ("claims", "INSERT"),
-    ("writes_to_wal", "EXECUTE"),
+    ("reading", "SELECT"),
 }
 # Without these it publishes all the same; see test_retention.py.
 ROOM_RIGHTS = {

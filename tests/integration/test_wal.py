@@ -12,12 +12,13 @@ from devstack import Stack
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from outbox import Event, schema, write
-from outbox.capture import use_table, use_wal
+from outbox.capture import prefix, use_wal
 from outbox.errors import DovecoteError
 from relay.capture.batch import Batch, Capture
 from relay.capture.catalog import Look, look
+from relay.capture.switching import Expected, SwitchingCapture
 from relay.capture.table import TableCapture
-from relay.capture.wal import Timing, WalCapture
+from relay.capture.wal import Timing
 from relay.errors import Refused
 from relay.leaves import TABLES
 from relay.progress import Cursor, LogPosition, Place, Progress, at
@@ -38,10 +39,10 @@ def dsn(database: str) -> str:
 @contextmanager
 def capturing(
     dsn: str, *, rows: int = 10_000, size: int = 16_000_000, heartbeat: float = 60.0
-) -> Iterator[WalCapture]:
+) -> Iterator[SwitchingCapture]:
     timing = Timing(lease=10.0, heartbeat=heartbeat)
     with closing(
-        WalCapture(dsn, "outbox", batch_rows=rows, batch_bytes=size, timing=timing)
+        SwitchingCapture(dsn, "outbox", batch_rows=rows, batch_bytes=size, timing=timing)
     ) as capture:
         yield capture
 
@@ -102,6 +103,11 @@ def seen_by(dsn: str) -> Look:
         return look(conn, "outbox")
 
 
+def secret(dsn: str) -> str:
+    with psycopg.connect(dsn) as conn:
+        return prefix(conn, "outbox")
+
+
 def confirmed(dsn: str) -> int:
     slot = seen_by(dsn).slot
     return slot.confirmed or 0 if slot else 0
@@ -142,16 +148,16 @@ def test_what_was_rolled_back_is_never_seen(dsn: str) -> None:
 
 def test_messages_of_others_and_those_that_are_not_committed_are_ignored(dsn: str) -> None:
     with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
-        prefix = seen_by(dsn).installed.prefix
+        own = secret(dsn)
         payload = "outbox.encoded('t', NULL, '666', 'T', gen_random_uuid(), 's', NULL, now(), NULL"
         payload += ", NULL, NULL)"
-        for transactional, said in [(True, "dovecote/"), (True, "x"), (False, prefix)]:
+        for transactional, said in [(True, "dovecote/"), (True, "x"), (False, own)]:
             conn.execute(
                 f"SELECT pg_logical_emit_message(%s, %s, {payload})".encode(),
                 [transactional, said],
             )
         conn.commit()
-        conn.execute(f"SELECT pg_logical_emit_message(false, %s, {payload})".encode(), [prefix])
+        conn.execute(f"SELECT pg_logical_emit_message(false, %s, {payload})".encode(), [own])
         conn.rollback()
         write_numbers(conn, 1)
         conn.commit()
@@ -244,7 +250,7 @@ def test_a_large_transaction_goes_on_in_the_middle_after_a_restart(dsn: str) -> 
     assert isinstance(place, LogPosition)
 
 
-def first_with_rows(capture: WalCapture, place: Place) -> Batch:
+def first_with_rows(capture: SwitchingCapture, place: Place) -> Batch:
     """Return the first batch behind `place`, and read no further."""
     found: list[Batch] = []
 
@@ -303,7 +309,7 @@ def test_only_what_is_in_committed_progress_is_confirmed(dsn: str) -> None:
         until(said(capture, place, dsn, place.lsn), within=10, what="the confirmation")
 
 
-def said(capture: WalCapture, place: Place, dsn: str, lsn: int) -> Callable[[], bool]:
+def said(capture: SwitchingCapture, place: Place, dsn: str, lsn: int) -> Callable[[], bool]:
     """Return what keeps the stream going and tells whether the slot was confirmed to `lsn`."""
 
     def confirmed_so_far() -> bool:
@@ -360,8 +366,9 @@ def test_a_relay_of_the_table_that_had_gone_on_doubles_nothing(database: str) ->
     dsn = installed(database)
     append(dsn, 1, 2)
     use_wal(dsn, "outbox")
-    # Sessions that have not noticed yet still write rows.
     with psycopg.connect(dsn) as conn:
+        # As it was when the slot was just made: nobody had been told yet.
+        conn.execute("UPDATE outbox.reading SET state = 'table'")
         for number in (3, 4, 5):
             conn.execute(
                 'INSERT INTO outbox.events ("time", id, topic, type, source, value)'
@@ -373,7 +380,9 @@ def test_a_relay_of_the_table_that_had_gone_on_doubles_nothing(database: str) ->
         old: Place = Cursor()
         *_, last = table.batches(old)
         old = last.cursor
-        progress = progress_at(old, table)
+        progress = Progress.decode(at("shop", table.origin(), old).encode())
+    with psycopg.connect(dsn) as conn:
+        conn.execute("UPDATE outbox.reading SET state = 'wal'")
     append(dsn, 6)
     with capturing(dsn) as capture:
         found, _ = read_on(capture, capture.resume(progress), dsn)
@@ -406,8 +415,11 @@ def test_a_missing_slot_is_refused_until_the_gap_is_accepted(dsn: str) -> None:
         progress = progress_at(place, capture)
     append(dsn, 2)
     drop_slot(dsn)
-    with pytest.raises(Refused, match=r"is missing.*dovecote init --capture wal --accept-gap"):
-        WalCapture(dsn, "outbox", batch_rows=1, batch_bytes=1, timing=Timing(10, 10))
+    with (
+        capturing(dsn) as capture,
+        pytest.raises(Refused, match=r"is missing.*dovecote init --capture wal --accept-gap"),
+    ):
+        capture.resume(progress)
     with pytest.raises(DovecoteError, match=r"is missing.*--accept-gap"):
         use_wal(dsn, "outbox")
     use_wal(dsn, "outbox", accept_gap=True)
@@ -466,23 +478,32 @@ def test_a_slot_of_another_database_is_refused(dsn: str, stack: Stack) -> None:
     with new_database(stack) as other:
         with psycopg.connect(other, autocommit=True) as conn:
             conn.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", [name])
-        with pytest.raises(Refused, match="is another one: plugin pgoutput, database test_"):
-            WalCapture(dsn, "outbox", batch_rows=1, batch_bytes=1, timing=Timing(10, 10))
+        with (
+            capturing(dsn) as capture,
+            pytest.raises(Refused, match="is another one: plugin pgoutput, database test_"),
+        ):
+            capture.resume(None)
 
 
-def test_an_outbox_of_the_table_has_no_slot_and_one_of_the_log_no_table(database: str) -> None:
+def test_a_relay_that_is_to_read_one_capture_reads_no_other(database: str) -> None:
     installed(database)
-    with pytest.raises(Refused, match=r"no slot yet.*dovecote init --capture wal"):
-        WalCapture(database, "outbox", batch_rows=1, batch_bytes=1, timing=Timing(10, 10))
-    use_table(database, "outbox")
-    use_wal(database, "outbox")
-    with pytest.raises(DovecoteError, match="written to the write-ahead log"):
-        use_table(database, "outbox")
+    with closing(expecting(database, "wal")) as capture:
+        with pytest.raises(Refused, match=r"are in the table.*dovecote init --capture wal"):
+            capture.resume(None)
+        use_wal(database, "outbox")
+        assert capture.resume(None) == Cursor()
     with (
-        closing(TableCapture(database, "outbox", batch_rows=1, batch_bytes=1)) as table,
-        pytest.raises(Refused, match=r'are in the write-ahead log.*set `capture = "wal"`'),
+        closing(expecting(database, "table")) as capture,
+        pytest.raises(Refused, match=r'are in the write-ahead log.*set `capture = "auto"`'),
     ):
-        table.resume(None)
+        capture.resume(None)
+
+
+def expecting(dsn: str, expected: Expected) -> SwitchingCapture:
+    timing = Timing(10, 10)
+    return SwitchingCapture(
+        dsn, "outbox", batch_rows=1, batch_bytes=1, timing=timing, expected=expected
+    )
 
 
 @pytest.fixture
@@ -513,8 +534,11 @@ def test_an_invalidated_slot_is_refused_until_the_gap_is_accepted(own_server: Po
             return slot is not None and slot.is_lost
 
         until(lost, within=30, what="an invalidated slot")
-    with pytest.raises(Refused, match=r"was invalidated .*--accept-gap"):
-        WalCapture(dsn, "outbox", batch_rows=1, batch_bytes=1, timing=Timing(10, 10))
+    with (
+        capturing(dsn) as capture,
+        pytest.raises(Refused, match=r"was invalidated .*--accept-gap"),
+    ):
+        capture.resume(progress)
     use_wal(dsn, "outbox", accept_gap=True)
     append(dsn, 2)
     with capturing(dsn) as capture:
@@ -569,7 +593,7 @@ def test_a_writer_can_neither_read_the_prefix_nor_forge_an_event(dsn: str) -> No
                 with pytest.raises(psycopg.errors.InsufficientPrivilege):
                     conn.execute(query.encode())
             shown = conn.execute("SELECT prosrc FROM pg_proc WHERE proname = 'append'").fetchall()
-        assert seen_by(dsn).installed.prefix not in str(shown)
+        assert secret(dsn) not in str(shown)
         with capturing(dsn) as capture:
             assert read(capture, capture.resume(None), 1)[0] == [1]
     finally:
@@ -588,9 +612,6 @@ def test_a_relay_reads_the_log_with_the_rights_that_it_is_granted(database: str)
             schema.install(conn, roles=schema.Roles(relays=[role]))
             use_wal(database, "outbox")
             append(database, 1)
-            with pytest.raises(psycopg.errors.InsufficientPrivilege, match="capture"):
-                WalCapture(own, "outbox", batch_rows=1, batch_bytes=1, timing=Timing(10, 10))
-            schema.install(conn, roles=schema.Roles(relays=[role]))
             with capturing(own) as capture:
                 assert read(capture, capture.resume(None), 1)[0] == [1]
         finally:
@@ -629,11 +650,11 @@ def test_a_server_that_stands_still_is_not_called_idle(own_server: Postgres) -> 
     with capturing(own_server.dsn) as capture, ThreadPoolExecutor(1) as pool:
         _, place = read(capture, capture.resume(None), 1)
         assert isinstance(place, LogPosition)
-        stream, _ = capture._open(place)
+        stream, _ = capture._log._open(place)
         own_server.pause()
         try:
             until(lambda: stream.silence() > 2, within=10, what="a silence")
-            asked = pool.submit(list, capture.batches(place))
+            asked = pool.submit(list, capture._log.batches(place))
             assert wait([asked], timeout=1).not_done, "it was called idle"
             capture.interrupt()
             assert [len(batch.rows) for batch in asked.result(10)] == [0]

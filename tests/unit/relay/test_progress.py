@@ -16,9 +16,8 @@ snapshots = st.integers(1, 10**12).flatmap(
         lambda xip: Snapshot(min(xip - {xmax}, default=xmax), xmax, tuple(sorted(xip - {xmax})))
     )
 )
-cursors = st.builds(Cursor, snapshots, st.none() | snapshots, st.integers(0, 2**62))
-
 lsns = st.integers(0, 2**64 - 1)
+cursors = st.builds(Cursor, snapshots, st.none() | snapshots, st.integers(0, 2**62), lsns)
 log_positions = st.builds(LogPosition, lsns, st.integers(0, 2**62), st.none() | snapshots, lsns)
 
 

@@ -55,3 +55,28 @@ def test_the_beginning_sees_nothing(xid: int) -> None:
 def test_thousands_of_running_transactions_survive_the_text() -> None:
     crowd = tuple(range(1_000, 6_000))
     assert Snapshot.parse(str(Snapshot(1_000, 7_000, crowd))).xip == crowd
+
+
+@given(snapshots(), snapshots(), st.integers(1, 70))
+def test_a_union_sees_what_either_sees(one: Snapshot, other: Snapshot, xid: int) -> None:
+    both = one.union(other)
+    assert both.sees(xid) == (one.sees(xid) or other.sees(xid))
+    assert Snapshot.parse(str(both)) == both
+    assert both.covers(one)
+    assert both.covers(other)
+
+
+@given(snapshots(), snapshots())
+def test_covering_is_seeing_everything_that_the_other_sees(one: Snapshot, other: Snapshot) -> None:
+    sees_all = all(one.sees(xid) for xid in range(1, 100) if other.sees(xid))
+    if one.covers(other):
+        assert sees_all
+    elif other.xmax <= one.xmax:
+        assert not sees_all
+
+
+@given(snapshots(), st.sets(st.integers(1, 99)), st.integers(1, 120))
+def test_transactions_can_be_added_one_by_one(one: Snapshot, more: set[int], xid: int) -> None:
+    found = one.adding(more)
+    assert found.sees(xid) == (one.sees(xid) or xid in more)
+    assert Snapshot.parse(str(found)) == found

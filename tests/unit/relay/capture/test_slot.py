@@ -8,10 +8,12 @@ from relay.capture.slot import (
     Beginning,
     Budget,
     Slot,
+    entered,
     fault,
-    handed_over,
-    progress_fault,
+    mismatch,
+    place_fault,
     resume,
+    table_fault,
 )
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress, at
 from relay.snapshot import BEGINNING, Snapshot
@@ -50,7 +52,6 @@ def test_columns_that_an_older_server_lacks_are_unknown() -> None:
 @pytest.mark.parametrize(
     ("slot", "beginning", "says", "resolve"),
     [
-        (SLOT, None, "has no slot yet", "run `dovecote init --capture wal`"),
         (None, BEGUN, "is missing", "--accept-gap"),
         (replace(SLOT, plugin="wal2json"), BEGUN, "another one: plugin wal2json", "--accept-gap"),
         (replace(SLOT, database="till"), BEGUN, "database till", "--accept-gap"),
@@ -60,7 +61,7 @@ def test_columns_that_an_older_server_lacks_are_unknown() -> None:
     ],
 )
 def test_a_slot_that_cannot_be_read_is_told_with_its_resolution(
-    slot: Slot | None, beginning: Beginning | None, says: str, resolve: str
+    slot: Slot | None, beginning: Beginning, says: str, resolve: str
 ) -> None:
     found = fault(slot, NAME, "shop", beginning)
     assert found is not None
@@ -83,13 +84,15 @@ def test_a_sound_slot_has_no_fault(status: str | None) -> None:
         (100, LogPosition(200), None),
         (100, None, None),
         (100, Cursor(), None),
+        (101, Cursor(log=100), "there is no progress that says so"),
+        (150, Cursor(log=150), None),
+        (100, LogPosition(99), "after the log had been left for the table under another `name`"),
     ],
 )
 def test_a_slot_must_not_be_ahead_of_progress(
     confirmed: int, place: Place | None, says: str | None
 ) -> None:
-    known = None if place is None else progress(place)
-    found = progress_fault(replace(SLOT, confirmed=confirmed), BEGUN, known)
+    found = place_fault(replace(SLOT, confirmed=confirmed), BEGUN, place)
     assert (found is None) == (says is None)
     if found is not None and says is not None:
         assert says in found.what
@@ -97,24 +100,55 @@ def test_a_slot_must_not_be_ahead_of_progress(
 
 
 def test_a_gap_that_was_accepted_is_passed_over() -> None:
-    anew, old = Beginning(300, None), progress(LogPosition(200, 5))
-    assert progress_fault(replace(SLOT, confirmed=300), anew, old) is None
+    anew, old = Beginning(300, None), LogPosition(200, 5)
+    assert place_fault(replace(SLOT, confirmed=300), anew, old) is None
     assert resume(anew, old) == LogPosition(300)
 
 
 def test_the_table_is_read_first_if_there_was_one() -> None:
     cursor = Cursor(Snapshot(3, 4))
     assert resume(BEGUN, None) == Cursor(BEGINNING)
-    assert resume(BEGUN, progress(cursor)) == cursor
-    assert resume(BEGUN, progress(LogPosition(150, 2))) == LogPosition(150, 2)
+    assert resume(BEGUN, cursor) == cursor
+    assert resume(BEGUN, LogPosition(150, 2)) == LogPosition(150, 2)
     assert resume(Beginning(100, None), None) == LogPosition(100)
-    assert handed_over(BEGUN, Snapshot(8, 8), 180) == LogPosition(100, 0, Snapshot(8, 8), 180)
+    assert entered(BEGUN, Cursor(Snapshot(8, 8)), 180) == LogPosition(100, 0, Snapshot(8, 8), 180)
+
+
+def test_a_log_that_was_left_is_gone_on_with_where_it_was_left() -> None:
+    left = Cursor(Snapshot(20, 20), log=150)
+    assert resume(BEGUN, left) == left
+    assert entered(BEGUN, left, 180) == LogPosition(150, 0, Snapshot(20, 20), 180)
+    # Another slot since: of the log before it nothing is missing.
+    anew = Beginning(160, Snapshot(30, 30))
+    assert entered(anew, left, 180) == LogPosition(160, 0, Snapshot(20, 20), 180)
+
+
+def test_the_table_is_gone_on_with_only_by_who_published_the_log_before() -> None:
+    for place in (None, Cursor(), Cursor(log=100)):
+        assert table_fault(None, place) is None
+    assert table_fault(100, None) is None
+    assert table_fault(100, Cursor(log=100)) is None
+    for elsewhere in (Cursor(), Cursor(log=99), LogPosition(150)):
+        found = table_fault(100, elsewhere)
+        assert found is not None
+        assert "published from there under another `name`" in found.what
+
+
+def test_a_capture_that_is_insisted_on_must_be_installed() -> None:
+    assert all(mismatch("auto", state) is None for state in ("table", "wal", "leaving"))
+    assert mismatch("table", "table") is None
+    assert all(mismatch("wal", state) is None for state in ("wal", "leaving"))
+    assert all(
+        "are in the write-ahead log" in str(mismatch("table", s)) for s in ("wal", "leaving")
+    )
+    assert "are in the table" in str(mismatch("wal", "table"))
 
 
 def test_progress_of_the_table_does_not_fit_a_slot_that_ignores_the_table() -> None:
-    found = progress_fault(SLOT, Beginning(100, None), progress(Cursor()))
+    found = place_fault(SLOT, Beginning(100, None), Cursor())
     assert found is not None
     assert "is that of the table" in found.what
+    assert place_fault(SLOT, Beginning(100, None), Cursor(log=100)) is None
 
 
 def test_the_budget_warns_and_then_is_spent() -> None:

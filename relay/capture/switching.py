@@ -1,0 +1,268 @@
+"""
+Follow the installed capture through its switches, from the table into the log and back.
+
+What is said of one place: in the table, everything that a snapshot sees is published; in the log,
+everything that was committed before a position. A switch is one progress record that says the same
+in the other's words, so that a crash finds it done or not begun. No row is published by a tick of
+the table that sees another state than `table`: an event that was written later, but to the log,
+could be of the same key.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Literal
+
+import psycopg
+
+from relay.capture.batch import Batch
+from relay.capture.catalog import (
+    Look,
+    drop_left_slot,
+    look,
+    moment,
+    prepared,
+    running,
+    write_through,
+)
+from relay.capture.departure import Departure
+from relay.capture.slot import (
+    Beginning,
+    Fault,
+    entered,
+    fault,
+    mismatch,
+    place_fault,
+    resume,
+    table_fault,
+)
+from relay.capture.table import TableCapture
+from relay.capture.wal import Timing, WalCapture
+from relay.errors import Outage, Refused
+from relay.lsn import format_lsn
+from relay.postgres import first_line
+from relay.progress import Cursor, LogPosition, Origin, Place, Progress
+from relay.snapshot import BEGINNING
+
+_log = logging.getLogger("dovecote.relay")
+
+Expected = Literal["auto", "table", "wal"]
+
+# How often the reading thread asks which capture is installed, and on the way out of the log what
+# still runs, in seconds.
+_LOOK_EVERY, _ASK_EVERY = 0.5, 0.05
+
+
+class SwitchingCapture:
+    """The committed events of one outbox, wherever they are written."""
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        *,
+        batch_rows: int,
+        batch_bytes: int,
+        timing: Timing,
+        expected: Expected = "auto",
+    ) -> None:
+        """
+        Connect, and check that this is an outbox that can be read.
+
+        Raises:
+            Refused: a standby, or a sequence with a cache; both would lose or reorder events.
+            SchemaMissing: the outbox is not installed.
+        """
+        self._dsn, self._schema, self._expected = dsn, schema, expected
+        self._table = TableCapture(dsn, schema, batch_rows=batch_rows, batch_bytes=batch_bytes)
+        self._log = WalCapture(
+            dsn, schema, batch_rows=batch_rows, batch_bytes=batch_bytes, timing=timing
+        )
+        self._seen: Look | None = None
+        self._seen_at = self._asked_at = 0.0
+        self._departure: Departure | None = None
+        self._left: Cursor | None = None
+        self._is_left_durable = self._has_warned = False
+
+    def origin(self) -> Origin:
+        return self._table.origin()
+
+    def resume(self, progress: Progress | None) -> Place:
+        found = self._look()
+        place = progress.cursor if progress else None
+        wrong = mismatch(self._expected, found.installed.state) or self._fault(found, place)
+        if wrong is not None:
+            raise Refused(str(wrong))
+        if found.beginning is None:
+            return place or Cursor(BEGINNING)
+        resumed = resume(found.beginning, place)
+        if place is not None and resumed != place:
+            _log.warning("going on at %s: the gap from %s was accepted", resumed, place)
+        return resumed
+
+    @staticmethod
+    def _fault(found: Look, place: Place | None) -> Fault | None:
+        if found.beginning is None:
+            return table_fault(found.began_at, place)
+        return _slot_fault(found, found.beginning, place)
+
+    def batches(self, cursor: Place) -> Iterator[Batch]:
+        found = self._look(_LOOK_EVERY)
+        if isinstance(cursor, LogPosition):
+            yield from self._in_log(cursor, found)
+        elif self._left is not None:
+            # The role's session has still to say so: until then either may be the way on.
+            yield Batch([], cursor, 0)
+        elif found.beginning is None or (found := self._look()).beginning is None:
+            yield from self._in_table(cursor, found)
+        else:
+            yield from self._enter(cursor, found)
+
+    def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
+        if found.slot is not None:
+            self._tidy()
+        for batch in self._table.batches(cursor):
+            yield _with_log(batch, cursor.log)
+        if self._table.is_left:
+            self._seen_at = 0
+
+    def _enter(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
+        """Yield what the table held when the slot was made, and then the way into the log."""
+        beginning = _present(found.beginning)
+        if (wrong := _slot_fault(found, beginning, cursor)) is not None:
+            # Whether that is so is told by progress, from which everything begins again.
+            raise Outage(str(wrong))
+        now, end = moment(self._table.conn)
+        before = beginning.before if cursor.log < beginning.lsn else None
+        if before is not None and not now.covers(before):
+            # A commit that waits for a standby is before the slot, and nobody sees its rows yet.
+            yield Batch([], cursor, 0)
+            return
+        if cursor.until is not None:
+            yield from self._up_to(cursor, replace(cursor, since=cursor.until))
+            cursor = Cursor(cursor.since.union(cursor.until), log=cursor.log)
+        if before is not None:
+            yield from self._up_to(cursor, Cursor(before))
+            cursor = Cursor(cursor.since.union(before), log=cursor.log)
+        _log.info("the table is published up to %s; going on in the log", cursor.since)
+        yield Batch([], entered(beginning, cursor, end), 0, keep=True)
+
+    def _up_to(self, cursor: Cursor, end: Cursor) -> Iterator[Batch]:
+        """Yield the window between the two; behind it, nothing that came before is forgotten."""
+        whole = cursor.since.union(end.since)
+        for batch in self._table.up_to(end.since, cursor):
+            done = isinstance(batch.cursor, Cursor) and batch.cursor.until is None
+            yield _with_log(replace(batch, cursor=Cursor(whole)) if done else batch, cursor.log)
+
+    def _in_log(self, position: LogPosition, found: Look) -> Iterator[Batch]:
+        if found.installed.state == "table":
+            msg = f"the log was left for the table, and not by this relay, which is at {position}"
+            raise Outage(msg)
+        departure = self._depart(found)
+        for batch in self._log.batches(position):
+            yield batch
+            if isinstance(batch.cursor, LogPosition):
+                position = batch.cursor
+        if departure is not None:
+            place = self._ask(departure, position)
+            if place is not None:
+                _log.info("the log is published up to %s; going on in the table", position)
+                self._log.hang_up()
+                self._left, self._is_left_durable = place, False
+                yield Batch([], place, 0, keep=True, lsn=format_lsn(position.lsn))
+
+    def _depart(self, found: Look) -> Departure | None:
+        """Return the way out that is wanted, if one is; begin it if it is new."""
+        if found.installed.state != "leaving":
+            self._departure = None
+        elif self._departure is None or self._departure.asked != found.installed.changed:
+            self._departure = Departure(found.installed.changed)
+            _log.info("leaving the log as soon as no transaction is left that may write to it")
+        self._log.track(None if self._departure is None else self._departure.rows_of)
+        return self._departure
+
+    def _ask(self, departure: Departure, position: LogPosition) -> Cursor | None:
+        """Ask the server how far the way out has come; return its end if it is there."""
+        clock = time.monotonic()
+        if clock - self._asked_at < _ASK_EVERY or not self._log.is_between_transactions:
+            return None
+        self._asked_at = clock
+        conn = self._table.conn
+        now, _ = moment(conn)
+        if not departure.is_marked:
+            departure.look(now, running(conn), prepared(conn))
+            if departure.is_free:
+                departure.mark(*moment(conn))
+                write_through(conn)
+        return departure.place(position, now)
+
+    def settle(self, leave: Callable[[str], bool]) -> None:
+        left, departure = self._left, self._departure
+        if left is None or departure is None or not self._is_left_durable:
+            return
+        if not leave(departure.asked):
+            _log.info("the log is wanted again")
+        self._departure, self._seen_at = None, 0
+        self._left = None
+
+    def _tidy(self) -> None:
+        """Drop a slot that nobody needs any more: it would keep the log."""
+        try:
+            if drop_left_slot(self._table.conn, self._schema):
+                self._seen_at = 0
+        except psycopg.errors.ObjectInUse as error:
+            _log.debug("not dropped yet: %s", first_line(error))
+        except psycopg.errors.InsufficientPrivilege as error:
+            if not self._has_warned:
+                _log.warning("a replication slot that is not needed: %s", first_line(error))
+            self._has_warned = True
+
+    def _look(self, every: float = 0.0) -> Look:
+        """Return what is installed, as it was so many seconds ago at most."""
+        clock = time.monotonic()
+        if self._seen is None or clock - self._seen_at >= every:
+            self._seen, self._seen_at = look(self._table.conn, self._schema), clock
+        return self._seen
+
+    def wait(self, seconds: float) -> None:
+        if not self._log.wait(seconds):
+            self._table.wait(seconds)
+
+    def confirm(self, cursor: Place) -> None:
+        if isinstance(cursor, LogPosition):
+            self._log.confirm(cursor)
+        elif cursor == self._left:
+            self._is_left_durable = True
+
+    def stay(self) -> None:
+        self._log.stay()
+
+    def interrupt(self) -> None:
+        self._log.interrupt()
+        self._table.interrupt()
+
+    def close(self) -> None:
+        self._log.close()
+        self._table.close()
+
+
+def _slot_fault(found: Look, beginning: Beginning, place: Place | None) -> Fault | None:
+    name, database = found.installed.slot, found.installed.database
+    if (wrong := fault(found.slot, name, database, beginning)) is not None or found.slot is None:
+        return wrong
+    return place_fault(found.slot, beginning, place)
+
+
+def _present(beginning: Beginning | None) -> Beginning:
+    if beginning is None:
+        msg = "events are in the log, which began nowhere"
+        raise AssertionError(msg)
+    return beginning
+
+
+def _with_log(batch: Batch, log: int) -> Batch:
+    """Return the batch with a place that remembers how far the log was published."""
+    if not log or not isinstance(batch.cursor, Cursor):
+        return batch
+    return replace(batch, cursor=replace(batch.cursor, log=log))
