@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.demo import demo
+from cli.doctor import doctor
 from cli.init import init
 from cli.relay import relay
 from cli.replay import replay
@@ -42,6 +43,7 @@ def dovecote(
 
 
 app.command()(demo)
+app.command()(doctor)
 app.command()(init)
 app.command()(relay)
 app.command()(replay)

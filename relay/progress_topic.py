@@ -64,10 +64,7 @@ class ProgressTopic:
         """
         admin = self._admin()
         try:
-            found = self._topics(admin).get(self.name)
-            if found is not None and found.error is None:
-                self._check_partitions(len(found.partitions))
-                self._check_compaction(admin)
+            if self._is_sound(admin):
                 return
             topic = NewTopic(
                 self.name,
@@ -78,6 +75,29 @@ class ProgressTopic:
             _log.info("created progress topic %s", self.name)
         except KafkaException as error:
             self._explain_creation(error)
+
+    def check(self) -> bool:
+        """
+        Tell whether the topic is there, and check it as `ensure` does.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: the topic would mix or forget progress.
+        """
+        try:
+            return self._is_sound(self._admin())
+        except KafkaException as error:
+            msg = f"Kafka: {error.args[0].str()}"
+            raise Outage(msg) from error
+
+    def _is_sound(self, admin: AdminClient) -> bool:
+        """Tell whether the topic is there; it is refused if it is not as it must be."""
+        found = self._topics(admin).get(self.name)
+        if found is None or found.error is not None:
+            return False
+        self._check_partitions(len(found.partitions))
+        self._check_compaction(admin)
+        return True
 
     def exists(self) -> bool:
         """

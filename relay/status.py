@@ -48,20 +48,21 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
     try:
         with connect(settings.dsn, purpose="status") as conn:
             outbox_schema.require(conn, settings.schema_name)
-            active = _active(conn, lock_key(settings.schema_name, settings.name))
+            holder = active(conn, lock_key(settings.schema_name, settings.name))
             if isinstance(place, LogPosition):
                 behind = max(0, look(conn, settings.schema_name).end - place.lsn)
-                return Status(settings.name, active, str(place), lag_bytes=behind)
+                return Status(settings.name, holder, str(place), lag_bytes=behind)
             rows, seconds = waiting(conn, settings.schema_name, place)
     except psycopg.OperationalError as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise not_allowed(error, settings.schema_name, settings.dsn) from error
-    return Status(settings.name, active, str(place.since), rows, round(seconds, 3))
+    return Status(settings.name, holder, str(place.since), rows, round(seconds, 3))
 
 
-def _active(conn: psycopg.Connection, key: int) -> str | None:
+def active(conn: psycopg.Connection, key: int) -> str | None:
+    """Return where the relay is whose session holds the lock `key`, None if there is none."""
     high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
     row = conn.execute(
         "SELECT coalesce(host(client_addr), 'local'), a.pid FROM pg_locks l"

@@ -232,6 +232,20 @@ def test_every_fault_of_a_slot_is_in_the_table() -> None:
     assert sorted(shown) == sorted(raised)
 
 
+def test_every_finding_of_the_doctor_that_is_no_refusal_is_in_the_table() -> None:
+    shown = [plain(row[0].strip("`")) for row in table(RELAY, "What is wrong?")]
+    told = [
+        plain(text(call.args[1]))
+        for call in ast.walk(ast.parse((ROOT / "relay/diagnosis.py").read_text()))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") == "Finding"
+        and isinstance(call.args[0], ast.Constant)
+        and call.args[0].value in {"warn", "fail"}
+        and not isinstance(call.args[1], ast.Name | ast.Attribute)
+    ]
+    assert sorted(shown) == sorted(told)
+
+
 def plain(text: str) -> str:
     """Return `text` without what differs from message to message, or is markup."""
     return re.sub(r"[`…\s]+", " ", text).strip()

@@ -1,0 +1,33 @@
+"""`dovecote doctor`: what state an outbox is in, and what resolves it."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from outbox.settings import load
+from relay.examination import examine
+from relay.settings import PREFIX, RelaySettings
+
+
+def doctor(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="the relay's TOML file")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON line per finding")] = False,
+) -> None:
+    """
+    Examine an outbox with its relay's settings, and say what resolves what is wrong.
+
+    Changes nothing, and disturbs no relay that runs. Exit status 1 if anything has failed.
+
+    Example: dovecote doctor --config relay.toml
+    """
+    failed = False
+    for finding in examine(load(RelaySettings, config, prefix=PREFIX, environ=os.environ)):
+        failed = failed or finding.level == "fail"
+        typer.echo(json.dumps(asdict(finding)) if as_json else str(finding))
+    raise typer.Exit(1 if failed else 0)

@@ -1,0 +1,248 @@
+"""What an outbox's state means for its operator: one finding per thing looked at."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from relay.capture.slot import (
+    INIT,
+    Beginning,
+    Budget,
+    Fault,
+    Slot,
+    fault,
+    mismatch,
+    place_fault,
+    table_fault,
+)
+from relay.progress import Origin, Progress, refusal
+
+Level = Literal["ok", "warn", "fail"]
+
+# A slot can be synchronised to standbys from here on, as libpq numbers versions.
+_FAILOVER = 170_000
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of a diagnosis; `resolve` is empty where there is nothing to do."""
+
+    level: Level
+    what: str
+    resolve: str = ""
+
+    def __str__(self) -> str:
+        text = f"{self.level:4}  {self.what}"
+        return f"{text}; {self.resolve}" if self.resolve else text
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the relay's settings ask for."""
+
+    name: str
+    capture: str
+    progress_topic: str
+    transaction_timeout_ms: int
+    budget: Budget
+    stall_after: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What is behind progress: events of the table, or bytes of the log."""
+
+    rows: int = 0
+    seconds: float = 0.0
+    bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What Postgres says."""
+
+    version: int
+    wal_level: str
+    origin: Origin
+    shared: int | None
+    """The end of the log that it has of progress's timeline, if that is another."""
+    state: str
+    slot_name: str
+    database: str
+    began_at: int | None
+    beginning: Beginning | None
+    slot: Slot | None
+    retained: int
+    leaving_behind: int
+    """Transactions that may still write to the log, where it is being left."""
+    role: str
+    active: str | None
+    claimed: bool
+    """A relay of this name has published from this database."""
+    lag: Lag
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What Kafka says."""
+
+    has_topic: bool
+    progress: Progress | None
+    longest_transaction_ms: int | None
+    """None: we may not know."""
+
+
+def of_message(text: str) -> Finding:
+    """Return the finding that a refusal is; behind the first `; ` it says what resolves it."""
+    what, _, resolve = text.partition("; ")
+    return Finding("fail", what, resolve)
+
+
+def of_server(server: Server, wanted: Wanted) -> Iterator[Finding]:
+    """Yield what Postgres alone tells."""
+    yield Finding("ok", f"role {server.role} has the rights of a relay")
+    wrong = mismatch(wanted.capture, server.state)
+    yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
+    yield from _of_log(server, wanted)
+    if server.active is None:
+        yield Finding("warn", "no relay is active", "run `dovecote relay`")
+    else:
+        yield Finding("ok", f"the active relay is at {server.active}")
+
+
+_READ = {
+    "table": "events are read from the table",
+    "wal": "events are read from the write-ahead log",
+    "leaving": "events are written to the table, and read from the write-ahead log for now",
+}
+
+
+def _of(wrong: Fault) -> Finding:
+    return Finding("fail", wrong.what, wrong.resolve)
+
+
+def _of_log(server: Server, wanted: Wanted) -> Iterator[Finding]:
+    """Yield what there is to say of the slot."""
+    slot, beginning = server.slot, server.beginning
+    if beginning is None:
+        if slot is not None:
+            yield Finding(
+                "warn",
+                f"replication slot {slot.name} holds back {server.retained:,} bytes of the "
+                "write-ahead log, and is not needed any more",
+                "a running relay drops it, if its role has REPLICATION",
+            )
+        return
+    if server.wal_level != "logical":
+        yield Finding(
+            "fail",
+            f"the server has wal_level = {server.wal_level}",
+            "set it to logical and restart the server",
+        )
+    wrong = fault(slot, server.slot_name, server.database, beginning)
+    if wrong is not None:
+        yield _of(wrong)
+    if wrong is not None or slot is None:
+        return
+    yield _of_slot(slot, server, wanted)
+    if server.version >= _FAILOVER and slot.failover is False:
+        yield Finding(
+            "warn",
+            f"replication slot {slot.name} is not synchronised to standbys: after a failover it "
+            "is missing",
+            f"with the relay stopped and all published, drop it and `{INIT} --accept-gap`",
+        )
+    if server.state == "leaving":
+        yield _of_leaving(server.leaving_behind)
+
+
+def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
+    if warning := wanted.budget.warning(slot, server.retained):
+        return Finding("warn", warning, "is the relay, Kafka, or a long transaction in the way?")
+    if slot.active_pid is None:
+        return Finding(
+            "warn",
+            f"replication slot {slot.name} holds back {server.retained:,} bytes, and nobody "
+            "reads it",
+            "run `dovecote relay`",
+        )
+    return Finding("ok", f"replication slot {slot.name} holds back {server.retained:,} bytes")
+
+
+def _of_leaving(behind: int) -> Finding:
+    if behind == 0:
+        return Finding("ok", "no transaction keeps the relay in the log")
+    return Finding(
+        "warn",
+        f"{behind} transactions that are open may still write to the log",
+        "the relay leaves it when those have ended that began before the switch: see "
+        "pg_stat_activity and pg_prepared_xacts",
+    )
+
+
+def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
+    """Yield what Kafka alone tells."""
+    topic, longest = wanted.progress_topic, broker.longest_transaction_ms
+    if broker.has_topic:
+        yield Finding("ok", f"progress topic {topic} has one partition and forgets nothing")
+    if longest is None:
+        yield Finding("ok", "the broker does not tell its transaction.max.timeout.ms")
+    elif longest < wanted.transaction_timeout_ms:
+        yield Finding(
+            "fail",
+            f"transaction_timeout is {wanted.transaction_timeout_ms} ms, longer than the "
+            f"broker's transaction.max.timeout.ms ({longest})",
+            "set transaction_timeout to less, or raise the broker's limit",
+        )
+    else:
+        yield Finding("ok", f"the broker allows transactions of {longest} ms")
+
+
+def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]:
+    """Yield what only both tell together: whether progress fits, and the lag behind it."""
+    progress = broker.progress
+    if progress is None and server.claimed:
+        yield Finding(
+            "fail",
+            f"outbox {wanted.name!r} has published from this database, but progress topic "
+            f"{wanted.progress_topic} knows nothing of it: it was deleted or trimmed, or this is "
+            "another Kafka",
+            "restore the topic; or give this relay a `name` of its own, to publish everything "
+            "that the outbox holds again",
+        )
+        return
+    if progress is None:
+        yield Finding("ok", f"outbox {wanted.name!r} has not published anything yet")
+    elif reason := refusal(progress, server.origin, server.shared):
+        yield of_message(reason)
+        return
+    else:
+        yield Finding("ok", f"progress is at {progress.cursor}")
+    wrong = _misplaced(server, progress)
+    if wrong is not None:
+        yield _of(wrong)
+        return
+    yield _of_lag(server, wanted)
+
+
+def _misplaced(server: Server, progress: Progress | None) -> Fault | None:
+    place = progress.cursor if progress else None
+    if server.beginning is None:
+        return table_fault(server.began_at, place)
+    slot = server.slot
+    if slot is None or fault(slot, server.slot_name, server.database, server.beginning):
+        return None
+    return place_fault(slot, server.beginning, place)
+
+
+def _of_lag(server: Server, wanted: Wanted) -> Finding:
+    rows, seconds, behind = server.lag.rows, server.lag.seconds, server.lag.bytes
+    if behind is not None:
+        return Finding("ok", f"{behind:,} bytes of the log are behind progress")
+    if rows and seconds > wanted.stall_after:
+        return Finding(
+            "warn",
+            f"{rows} events wait, the oldest for {seconds:.1f} s",
+            "is a relay running, and what does its log say?",
+        )
+    return Finding("ok", f"{rows} events wait" if rows else "no event waits")

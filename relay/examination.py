@@ -1,0 +1,213 @@
+"""Ask Postgres and Kafka for what a diagnosis is made of, and change nothing."""
+
+from collections.abc import Iterator
+from typing import Any, LiteralString
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+from psycopg import sql
+
+from outbox import schema as outbox_schema
+from outbox.errors import DovecoteError, NotAllowed
+from relay.capture.catalog import look, prepared, running
+from relay.capture.slot import Budget
+from relay.capture.table import TableCapture, waiting
+from relay.diagnosis import (
+    Broker,
+    Finding,
+    Lag,
+    Server,
+    Wanted,
+    of_both,
+    of_broker,
+    of_message,
+    of_server,
+)
+from relay.errors import Outage, RelayError
+from relay.lease import lock_key
+from relay.postgres import connect, first_line
+from relay.progress import Cursor, Origin, Progress
+from relay.progress_topic import ProgressTopic, client_properties
+from relay.settings import RelaySettings
+from relay.status import active
+from relay.timeline import shared
+
+# What every relay needs of the tables.
+_RIGHTS = (
+    ("events", "SELECT"),
+    ("migrations", "SELECT"),
+    ("claims", "SELECT"),
+    ("claims", "INSERT"),
+    ("reading", "SELECT"),
+)
+
+
+def examine(settings: RelaySettings, *, timeout: float = 10.0) -> Iterator[Finding]:
+    """Yield what there is to say of the outbox that `settings` name, the servers first."""
+    wanted = Wanted(
+        name=settings.name,
+        capture=settings.capture,
+        progress_topic=settings.progress_topic,
+        transaction_timeout_ms=int(settings.transaction_timeout.total_seconds() * 1000),
+        budget=Budget(settings.wal.warn_bytes, settings.wal.stop_bytes),
+        stall_after=settings.stall_after.total_seconds(),
+    )
+    broker: Broker | None = None
+    try:
+        broker = _broker(settings, timeout)
+    except Outage as error:
+        yield Finding("fail", str(error), "is it there, and is `bootstrap.servers` right?")
+    except RelayError as error:
+        yield of_message(str(error))
+    else:
+        yield from of_broker(broker, wanted)
+    try:
+        server = _server(settings, broker.progress if broker else None)
+    except psycopg.Error as error:
+        yield Finding("fail", f"Postgres: {first_line(error)}", "is `dsn` right?")
+        return
+    except DovecoteError as error:
+        yield of_message(str(error))
+        return
+    yield from of_server(server, wanted)
+    if broker is not None:
+        yield from of_both(server, broker, wanted)
+
+
+def _broker(settings: RelaySettings, timeout: float) -> Broker:
+    topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+    has_topic = topic.check()
+    progress = topic.peek(settings.name) if has_topic else None
+    return Broker(has_topic, progress, _longest_transaction(settings, timeout))
+
+
+def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
+    """Return the broker's transaction.max.timeout.ms, None if it does not tell us."""
+    admin = AdminClient(dict(client_properties(settings.kafka)))
+    try:
+        number = next(iter(admin.list_topics(timeout=timeout).brokers))
+        resource = ConfigResource(ResourceType.BROKER, str(number))
+        found = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+        return int(found["transaction.max.timeout.ms"].value)
+    except KafkaException:
+        # Not everybody may ask; whoever may not is told by the relay, if it comes to that.
+        return None
+
+
+def _server(settings: RelaySettings, progress: Progress | None) -> Server:
+    schema = settings.schema_name
+    with connect(settings.dsn, purpose="doctor") as conn:
+        _require_rights(conn, schema)
+        outbox_schema.require(conn, schema)
+        found = look(conn, schema)
+        if found.beginning is not None:
+            _require_rights_in_log(conn, schema)
+        version, wal_level, role = _one(
+            conn,
+            "SELECT current_setting('server_version_num')::int, current_setting('wal_level'),"
+            " current_user::text",
+        )
+        origin = _origin(settings)
+        return Server(
+            version=version,
+            wal_level=wal_level,
+            role=role,
+            origin=origin,
+            shared=_shared(settings, progress, origin),
+            state=found.installed.state,
+            slot_name=found.installed.slot,
+            database=found.installed.database,
+            began_at=found.began_at,
+            beginning=found.beginning,
+            slot=found.slot,
+            retained=found.retained,
+            leaving_behind=len(running(conn)) + len(prepared(conn)),
+            active=active(conn, lock_key(schema, settings.name)),
+            claimed=_is_claimed(conn, schema, settings.name),
+            lag=_lag(conn, schema, progress, found.end),
+        )
+
+
+def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) -> int | None:
+    if progress is None or progress.timeline >= origin.timeline:
+        return None
+    return shared(settings.dsn, old=progress.timeline, new=origin.timeline)
+
+
+def _require_rights(conn: psycopg.Connection[Any], schema: str) -> None:
+    """Check that the role may do what every relay does, as far as it is there."""
+    lacking = conn.execute(
+        "SELECT kind || ' on ' || relname FROM pg_class c, unnest(%s::text[], %s::text[])"
+        " AS needed (name, kind) WHERE relnamespace = to_regnamespace(quote_ident(%s))"
+        " AND relname = needed.name AND NOT has_table_privilege(c.oid, kind)"
+        " UNION ALL SELECT 'USAGE on the schema' FROM pg_namespace WHERE nspname = %s"
+        " AND NOT has_schema_privilege(oid, 'USAGE') ORDER BY 1",
+        [[name for name, _ in _RIGHTS], [kind for _, kind in _RIGHTS], schema, schema],
+    ).fetchall()
+    if lacking:
+        user = conn.info.user
+        msg = (
+            f"role {user} lacks {', '.join(row[0] for row in lacking)}; "
+            f"{outbox_schema.advice('relay', user, schema)}"
+        )
+        raise NotAllowed(msg)
+
+
+def _require_rights_in_log(conn: psycopg.Connection[Any], schema: str) -> None:
+    """Check that the role may do what reading the log takes."""
+    user = conn.info.user
+    may_replicate, may_read = _one(
+        conn,
+        "SELECT r.rolreplication OR r.rolsuper, has_table_privilege(c.oid, 'SELECT')"
+        " FROM pg_roles r, pg_class c WHERE r.rolname = current_user AND c.relname = 'capture'"
+        " AND c.relnamespace = to_regnamespace(quote_ident(%s))",
+        schema,
+    )
+    if not may_replicate:
+        alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(user))
+        msg = f"role {user} cannot read the write-ahead log; `{alter.as_string(conn)}`"
+        raise NotAllowed(msg)
+    if not may_read:
+        advice = outbox_schema.advice("relay", user, schema)
+        msg = f"role {user} lacks SELECT on capture; {advice}"
+        raise NotAllowed(msg)
+
+
+def _is_claimed(conn: psycopg.Connection[Any], schema: str, name: str) -> bool:
+    query = sql.SQL(
+        "SELECT EXISTS (SELECT FROM {} WHERE name = {} AND system_identifier ="
+        " (SELECT system_identifier::text FROM pg_control_system()) AND database ="
+        " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()))"
+    ).format(sql.Identifier(schema, "claims"), sql.Literal(name))
+    row = conn.execute(query).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _lag(conn: psycopg.Connection[Any], schema: str, progress: Progress | None, end: int) -> Lag:
+    place = progress.cursor if progress else Cursor()
+    if isinstance(place, Cursor):
+        rows, seconds = waiting(conn, schema, place)
+        return Lag(rows=rows, seconds=seconds)
+    return Lag(bytes=max(0, end - place.lsn))
+
+
+def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = conn.execute(query, params).fetchone()
+    if row is None:
+        msg = "a query for one row returned none"
+        raise AssertionError(msg)
+    return row
+
+
+def _origin(settings: RelaySettings) -> Origin:
+    """Return which database it is, if the table is one that can be read."""
+    capture = TableCapture(settings.dsn, settings.schema_name, batch_rows=1, batch_bytes=1)
+    try:
+        return capture.origin()
+    finally:
+        capture.close()

@@ -1,0 +1,131 @@
+"""`dovecote doctor` finds what is wrong with an outbox, and changes nothing."""
+
+import json
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from devstack import Stack
+from outbox.capture import installed as installed_capture
+from outbox.capture import use_table, use_wal
+from tests.fix_stack import MakeTopic
+from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
+from tests.relaying import settings as relay_settings
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    with relays(tmp_path, database, stack.kafka.bootstrap) as started:
+        yield started
+
+
+def doctor(
+    fleet: Relays, *arguments: str, dsn: str = "", bootstrap: str = "", **fields: Any
+) -> subprocess.CompletedProcess[str]:
+    config = fleet.folder / "doctor.toml"
+    config.write_text(
+        relay_settings(bootstrap or fleet.bootstrap, name=fleet.name, **fields), encoding="utf-8"
+    )
+    return subprocess.run(
+        [COMMAND, "doctor", "--config", str(config), *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", DSN: dsn or fleet.dsn},
+    )
+
+
+def told(fleet: Relays, level: str) -> list[str]:
+    """Return the findings of a level."""
+    lines = doctor(fleet).stdout.splitlines()
+    return [line[6:] for line in lines if line.startswith(f"{level:4}  ")]
+
+
+def test_an_outbox_is_followed_from_nothing_to_one_that_works(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    nothing = doctor(fleet)
+    assert (nothing.returncode, nothing.stderr) == (1, "")
+    assert "is not installed; run `dovecote init`" in nothing.stdout
+    installed(fleet.dsn)
+    before = doctor(fleet)
+    assert before.returncode == 0
+    assert "warn  no relay is active; run `dovecote relay`" in before.stdout
+    relay = fleet.active()
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 1)
+    done = doctor(fleet, "--json")
+    assert done.returncode == 0, done.stdout
+    findings = [json.loads(line) for line in done.stdout.splitlines()]
+    assert {finding["level"] for finding in findings} == {"ok"}
+    assert any("the active relay is at 127.0.0.1" in finding["what"] for finding in findings)
+    # It was not fenced, nor anything else.
+    commit(fleet.dsn, event(name, 2))
+    published(fleet, name, 2)
+    assert "fenced" not in relay.log
+    assert relay.terminate() == 0
+
+
+def test_each_state_of_the_log_is_told(fleet: Relays) -> None:
+    installed(fleet.dsn)
+    slot = use_wal(fleet.dsn, "outbox")
+    assert any("and nobody reads it" in line for line in told(fleet, "warn"))
+    assert told(fleet, "fail") == []
+    use_table(fleet.dsn, "outbox")
+    with psycopg.connect(fleet.dsn) as late:
+        late.execute("SELECT 1")
+        assert any("may still write to the log" in line for line in told(fleet, "warn"))
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+    (missing,) = told(fleet, "fail")
+    assert "is missing" in missing
+    assert "--accept-gap" in missing
+    with psycopg.connect(fleet.dsn) as conn:
+        assert installed_capture(conn, "outbox").state == "leaving"
+
+
+def test_servers_that_are_away_are_told_and_the_other_is_looked_at(fleet: Relays) -> None:
+    installed(fleet.dsn)
+    away = doctor(fleet, bootstrap="127.0.0.1:1")
+    assert away.returncode == 1
+    assert "fail  Kafka: " in away.stdout
+    assert "events are read from the table" in away.stdout
+    elsewhere = doctor(fleet, dsn="host=127.0.0.1 port=1 connect_timeout=2")
+    assert elsewhere.returncode == 1
+    assert "fail  Postgres: " in elsewhere.stdout
+    assert "the broker allows transactions" in elsewhere.stdout
+
+
+def test_a_topic_that_would_forget_progress_is_told(fleet: Relays, topic: MakeTopic) -> None:
+    installed(fleet.dsn)
+    found = doctor(fleet, progress_topic=topic(1))
+    assert found.returncode == 1
+    assert "has cleanup.policy=delete" in found.stdout
+    assert "has 2 partitions" in doctor(fleet, progress_topic=topic(2)).stdout
+
+
+def test_a_role_that_lacks_a_right_is_told_what_grants_it(fleet: Relays) -> None:
+    installed(fleet.dsn)
+    role = "doctors_patient"
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+        try:
+            own = psycopg.conninfo.make_conninfo(fleet.dsn, user=role, password="x")  # noqa: S106  # of a moment
+            (line,) = [
+                line for line in doctor(fleet, dsn=own).stdout.splitlines() if line[:4] == "fail"
+            ]
+            assert "lacks INSERT on claims, SELECT on claims, SELECT on events" in line
+            assert f"`dovecote init --relay-role {role}`" in line
+        finally:
+            conn.execute(f"DROP OWNED BY {role}".encode())
+            conn.execute(f"DROP ROLE {role}".encode())
+
+
+def test_bad_settings_are_bad_usage(fleet: Relays) -> None:
+    assert doctor(fleet, capture="both").returncode == 2

@@ -1,0 +1,206 @@
+"""Each state of an outbox is one finding, with what resolves it."""
+
+from dataclasses import replace
+
+import pytest
+
+from relay.capture.slot import Beginning, Budget, Slot
+from relay.diagnosis import (
+    Broker,
+    Finding,
+    Lag,
+    Server,
+    Wanted,
+    of_both,
+    of_broker,
+    of_message,
+    of_server,
+)
+from relay.progress import Cursor, LogPosition, Origin, Place, at
+from relay.snapshot import Snapshot
+
+HERE = Origin("7", 5, 6, 1, "0/FFFF", Snapshot(90, 100))
+WANTED = Wanted("shop", "auto", "dovecote.progress.shop", 60_000, Budget(1_000, None), 10.0)
+SLOT = Slot(
+    name="dovecote_5_6",
+    plugin="pgoutput",
+    database="shop",
+    confirmed=100,
+    restart=96,
+    wal_status="reserved",
+    invalidation=None,
+    failover=True,
+    active_pid=42,
+)
+TABLE = Server(
+    version=180_000,
+    wal_level="logical",
+    role="shop_relay",
+    origin=HERE,
+    shared=None,
+    state="table",
+    slot_name=SLOT.name,
+    database="shop",
+    began_at=None,
+    beginning=None,
+    slot=None,
+    retained=0,
+    leaving_behind=0,
+    active="10.0.0.7 (session 42)",
+    claimed=True,
+    lag=Lag(),
+)
+LOG = replace(
+    TABLE, state="wal", began_at=100, beginning=Beginning(100, Snapshot(7, 9)), slot=SLOT
+)
+LOG = replace(LOG, retained=500, lag=Lag(bytes=200))
+
+
+def broker(place: Place | None) -> Broker:
+    progress = None if place is None else at("shop", HERE, place)
+    return Broker(has_topic=True, progress=progress, longest_transaction_ms=900_000)
+
+
+def bad(findings: list[Finding]) -> list[Finding]:
+    return [finding for finding in findings if finding.level != "ok"]
+
+
+def diagnose(server: Server, place: Place | None, wanted: Wanted = WANTED) -> list[Finding]:
+    known = broker(place)
+    return [
+        *of_broker(known, wanted),
+        *of_server(server, wanted),
+        *of_both(server, known, wanted),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("server", "place"), [(TABLE, Cursor()), (LOG, LogPosition(150)), (LOG, Cursor())]
+)
+def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place: Place) -> None:
+    found = diagnose(server, place)
+    assert bad(found) == []
+    assert len(found) > 5
+
+
+@pytest.mark.parametrize(
+    ("server", "place", "level", "what", "resolve"),
+    [
+        (replace(TABLE, active=None), Cursor(), "warn", "no relay is active", "dovecote relay"),
+        (TABLE, None, "fail", "knows nothing of it", "restore the topic"),
+        (TABLE, LogPosition(5), "fail", "under another `name`", "`progress_topic` of that time"),
+        (
+            replace(TABLE, lag=Lag(3, 11.0)),
+            Cursor(),
+            "warn",
+            "3 events wait, the oldest for 11.0 s",
+            "what does its log say",
+        ),
+        (replace(TABLE, slot=SLOT), Cursor(), "warn", "is not needed any more", "REPLICATION"),
+        (
+            replace(TABLE, origin=replace(HERE, system_identifier="8")),
+            Cursor(),
+            "fail",
+            "another database server",
+            "`name` of its own",
+        ),
+        (
+            replace(TABLE, origin=replace(HERE, timeline=2), shared=100),
+            Cursor(Snapshot(1, 100)),
+            "fail",
+            "commits were lost",
+            "`name` of its own",
+        ),
+        (TABLE, Cursor(Snapshot(1, 101)), "fail", "lies ahead of this server", "`name` of its"),
+        (
+            replace(LOG, wal_level="replica"),
+            LogPosition(150),
+            "fail",
+            "wal_level = replica",
+            "restart the server",
+        ),
+        (replace(LOG, slot=None), LogPosition(150), "fail", "is missing", "--accept-gap"),
+        (
+            replace(LOG, slot=replace(SLOT, wal_status="lost")),
+            LogPosition(150),
+            "fail",
+            "was invalidated",
+            "--accept-gap",
+        ),
+        (
+            replace(LOG, slot=replace(SLOT, wal_status="unreserved")),
+            LogPosition(150),
+            "warn",
+            "about to be invalidated",
+            "in the way?",
+        ),
+        (
+            replace(LOG, slot=replace(SLOT, confirmed=200)),
+            LogPosition(150),
+            "fail",
+            "somebody made it anew or moved it",
+            "--accept-gap",
+        ),
+        (
+            replace(LOG, slot=replace(SLOT, active_pid=None)),
+            LogPosition(150),
+            "warn",
+            "holds back 500 bytes, and nobody reads it",
+            "dovecote relay",
+        ),
+        (
+            replace(LOG, retained=1_001),
+            LogPosition(150),
+            "warn",
+            "more than wal.warn_bytes (1,000)",
+            "in the way?",
+        ),
+        (
+            replace(LOG, slot=replace(SLOT, failover=False)),
+            LogPosition(150),
+            "warn",
+            "after a failover it is missing",
+            "--accept-gap",
+        ),
+        (
+            replace(LOG, state="leaving", leaving_behind=2),
+            LogPosition(150),
+            "warn",
+            "2 transactions that are open may still write to the log",
+            "pg_prepared_xacts",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_with_what_resolves_it(
+    server: Server, place: Place | None, level: str, what: str, resolve: str
+) -> None:
+    (found,) = bad(diagnose(server, place))
+    assert found.level == level
+    assert what in found.what
+    assert resolve in found.resolve
+    assert str(found).startswith(f"{level}  ")
+
+
+def test_a_slot_without_failover_is_no_fault_where_there_is_none() -> None:
+    older = replace(LOG, version=160_000, slot=replace(SLOT, failover=None))
+    assert bad(diagnose(older, LogPosition(150))) == []
+
+
+def test_a_name_that_has_not_published_yet_is_no_fault() -> None:
+    assert bad(diagnose(replace(TABLE, claimed=False), None)) == []
+
+
+def test_settings_that_do_not_fit_are_told() -> None:
+    insists = replace(WANTED, capture="wal")
+    (found,) = bad(diagnose(TABLE, Cursor(), insists))
+    assert found.what.startswith("events of this outbox are in the table")
+    slow = replace(WANTED, transaction_timeout_ms=1_000_000)
+    (found,) = bad(diagnose(TABLE, Cursor(), slow))
+    assert "longer than the broker's transaction.max.timeout.ms (900000)" in found.what
+
+
+def test_a_refusal_is_a_finding_whose_resolution_comes_behind() -> None:
+    assert of_message("it is broken; mend it; soon") == Finding(
+        "fail", "it is broken", "mend it; soon"
+    )
+    assert of_message("it is away") == Finding("fail", "it is away")
