@@ -205,8 +205,10 @@ def test_a_failover_that_lost_commits_is_refused_whoever_asks(lossy: Lossy) -> N
 
 def test_a_log_whose_slot_and_commits_were_lost_is_left_for_a_new_name(lossy: Lossy) -> None:
     dsn, topic = lossy.dsns["wal"], lossy.topics["wal"]
-    said = refused(lossy, "wal", dsn)
-    assert "is missing: it was dropped, or a standby that did not have it was promoted" in said
+    assert "commits were lost: the progress of outbox" in refused(lossy, "wal", dsn)
+    anew = lossy.fleet.start(dsn=dsn, name=lossy.fleet.name + "next", capture="wal")
+    assert anew.wait() == 1
+    assert "is missing: it was dropped, or a standby that did not have it was prom" in anew.log
     accept = init("--dsn", dsn, "--capture", "wal", "--accept-gap")
     assert accept.returncode == 0, accept.stderr
     said = refused(lossy, "wal", dsn)
