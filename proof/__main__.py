@@ -20,7 +20,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to disturb")
     parser.add_argument("--kills", type=int, help="end after so many kills of the active relay")
     parser.add_argument("--seed", type=int, default=1, help="another one: other disturbances")
-    parser.add_argument("--capture", choices=("table", "wal"), default="table")
+    parser.add_argument("--capture", choices=("table", "wal", "switching"), default="table")
     parser.add_argument("--relays", type=int, default=3, help="one active, the others stand by")
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.01, help="s between two transactions")

@@ -26,6 +26,8 @@ class Kind(StrEnum):
     """SIGKILL the broker, and start it again."""
     PAUSE_KAFKA = "pause of Kafka"
     """SIGSTOP the broker for a while: requests are answered late or not at all."""
+    SWITCH = "switch of the capture"
+    """Have writers write to the log instead of the table, or the other way round."""
 
 
 # Of a hundred. A crash of a server takes seconds, a kill of the relay a fraction of one.
@@ -38,6 +40,7 @@ _SHARES = {
     Kind.CRASH_POSTGRES: 1.5,
     Kind.CRASH_KAFKA: 1,
     Kind.PAUSE_KAFKA: 1.5,
+    Kind.SWITCH: 8,
 }
 
 
@@ -66,9 +69,11 @@ class Done:
     """Relays and brokers stopped and woken up."""
     stalls: int = 0
     """Times that the network was held back or cut, or a session ended."""
+    switches: int = 0
+    """Times that writers were sent to the other capture."""
 
 
-def plan(seed: int, longest_stall: float) -> Iterator[Disturbance]:
+def plan(seed: int, longest_stall: float, *, switches: bool) -> Iterator[Disturbance]:
     """
     Yield disturbances without end.
 
@@ -76,8 +81,9 @@ def plan(seed: int, longest_stall: float) -> Iterator[Disturbance]:
     chance.
     """
     chance = random.Random(seed)  # noqa: S311  # to be repeated, no secret
-    first = [Kind.KILL, *Kind, Kind.KILL]
-    kinds, shares = list(_SHARES), list(_SHARES.values())
+    kinds = [kind for kind in Kind if switches or kind is not Kind.SWITCH]
+    shares = [_SHARES[kind] for kind in kinds]
+    first = [Kind.KILL, *kinds, Kind.KILL]
     while True:
         kind = first.pop(0) if first else chance.choices(kinds, shares)[0]
         # Half of the relays do not get far: what they do first is the most delicate.

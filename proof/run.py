@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from devstack import Stack
 from outbox import schema
-from outbox.capture import use_wal
+from outbox.capture import use_table, use_wal
 from outbox.errors import DovecoteError
 from proof import writers
 from proof.count import Verdict, judge
@@ -42,7 +42,7 @@ class Options:
     seconds: float
     kills: int | None = None
     seed: int = 1
-    capture: Literal["table", "wal"] = "table"
+    capture: Literal["table", "wal", "switching"] = "table"
     relays: int = 3
     writers: int = 3
     pace: float = 0.01
@@ -92,7 +92,7 @@ def run(options: Options, show: Show) -> Outcome:
             dsn,
             stack.kafka.bootstrap,
             size=options.relays,
-            settings={"capture": options.capture, **options.settings},
+            settings=options.settings,
         )
         try:
             return _Proof(options, stack, crew=crew, dsn=dsn, show=show).run()
@@ -120,16 +120,18 @@ class _Proof:
         self._options, self._stack, self._crew, self._dsn = options, stack, crew, dsn
         self._show = show
         self._done = Done()
+        self._writes_to_wal = options.capture == "wal"
         self._rest = threading.Event()  # is never set: it only waits
 
     def run(self) -> Outcome:
         began = time.monotonic()
         options = self._options
+        switches = options.capture == "switching"
         with writers.at_work(
             self._dsn, _TOPIC, seed=options.seed, count=options.writers, pace=options.pace
         ):
             said = began
-            for disturbance in plan(options.seed, options.longest_stall):
+            for disturbance in plan(options.seed, options.longest_stall, switches=switches):
                 self._disturb(disturbance)
                 now = time.monotonic()
                 if now - said > _SAY_SECONDS or disturbance.kind is not Kind.KILL:
@@ -178,8 +180,16 @@ class _Proof:
             case Kind.UNLOCK:
                 self._crew.unlock()
                 self._done.stalls += 1
+            case Kind.SWITCH:
+                self._switch()
             case _:
                 self._disturb_server(disturbance)
+
+    def _switch(self) -> None:
+        self._writes_to_wal = not self._writes_to_wal
+        switch = use_wal if self._writes_to_wal else use_table
+        switch(self._dsn, schema.DEFAULT_SCHEMA)
+        self._done.switches += 1
 
     def _disturb_server(self, disturbance: Disturbance) -> None:
         kafka, postgres = self._stack.kafka, self._stack.postgres
