@@ -9,6 +9,7 @@ import typer
 from cli.demo import demo
 from cli.doctor import doctor
 from cli.init import init
+from cli.parked import parked
 from cli.relay import relay
 from cli.replay import replay
 from cli.spark import app as spark
@@ -49,6 +50,7 @@ app.command()(relay)
 app.command()(replay)
 app.command()(status)
 app.add_typer(spark, name="spark")
+app.add_typer(parked)
 app.add_typer(stack)
 
 

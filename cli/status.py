@@ -34,5 +34,7 @@ def status(
             typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
         else:
             typer.echo(f"lag      {found.lag_rows} events, {found.lag_seconds:.1f} s")
+        if found.parked:
+            typer.echo(f"parked   {found.parked} events; see `dovecote parked list`")
         typer.echo(f"progress {found.since}")
     raise typer.Exit(0 if found.active else 1)

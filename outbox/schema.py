@@ -48,6 +48,8 @@ GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.
 GRANT INSERT ON {schema}.claims TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.leaves, {schema}.write_to_leaf,
     {schema}.truncate_leaf TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};
+GRANT SELECT, INSERT, DELETE ON {schema}.parked_commands TO {role};
 DO $capture$
 BEGIN
     -- Who knows the prefix can forge events: only where it is needed.

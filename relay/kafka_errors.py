@@ -26,6 +26,9 @@ POISON = MISSING | {
 }
 """What the broker can never take, however long one waits."""
 
+OF_TOPIC = MISSING | {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED}
+"""What is said of every event of a topic."""
+
 FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,

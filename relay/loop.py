@@ -21,19 +21,19 @@ from relay.capture.catalog import leave_log
 from relay.capture.switching import SwitchingCapture
 from relay.capture.wal import Timing
 from relay.claims import Claim, claims
-from relay.errors import Fenced, LeaseLost, Outage, Refused, Unpublishable
+from relay.errors import Fenced, Full, LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.health import Health
+from relay.isolation import Isolation
 from relay.lease import Lease, lock_key, try_acquire
 from relay.metrics import Metrics
+from relay.parked import Parking
+from relay.parked_store import ParkedStore
 from relay.postgres import first_line, not_allowed, shut_out
 from relay.progress import Origin, Place, Progress, at, refusal
 from relay.progress_topic import ProgressTopic
-from relay.publisher import (
-    IdempotentPublisher,
-    Publisher,
-    TransactionalPublisher,
-)
+from relay.publisher import Publisher
+from relay.publishers import make_publisher
 from relay.reader import Reader
 from relay.retention import Retention
 from relay.settings import RelaySettings
@@ -43,8 +43,6 @@ from relay.tracing import publishing
 _log = logging.getLogger("dovecote.relay")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
-# After a stop the batch in flight may still be confirmed for so long.
-_GRACE = 5.0
 # How long a broker may take to say where progress stands; then it is asked anew.
 _ANSWER = 5.0
 
@@ -72,8 +70,9 @@ class Relay:
             keep=settings.retention.total_seconds(),
             every=settings.rotate_every.total_seconds(),
         )
-        self._most_rows = settings.batch_rows
-        self._to_come = self._let_in = False
+        self._isolation = Isolation(settings.batch_rows)
+        self._parking = Parking(settings, metrics, self._isolation)
+        self._let_in = False
         self._failing_since: float | None = None
         self._attempt = 0
 
@@ -122,13 +121,12 @@ class Relay:
                 try:
                     self._guardian.require()
                     self._stream(lease, stop)
-                except Outage as error:
+                except (Outage, Full) as error:
                     self._failed(error, stop)
                 except Unpublishable as error:
-                    # What comes before it goes first; then it is tried alone, so that waiting
-                    # for it repeats nothing else.
-                    self._most_rows, self._to_come = max(1, error.before), error.before > 0
-                    self._failed(error, stop)
+                    if self._parking.must_wait(error):
+                        self._isolation.waits(error.before)
+                        self._failed(error, stop)
         except BudgetSpent:
             raise self._guardian.drop_slot(lease.conn) from None
         finally:
@@ -141,26 +139,36 @@ class Relay:
         """Publish until something fails: one run of successes, from what progress says."""
         settings = self._settings
         lease.require()
-        with closing(self._open_capture()) as capture, closing(self._publisher(stop)) as publisher:
+        with (
+            closing(self._open_capture()) as capture,
+            closing(make_publisher(settings, self._isolation, stop, self._slow)) as publisher,
+        ):
             progress, origin = self._take_over(publisher, capture)
             self._retention.begin(lease.conn, origin, progress.cursor)
+            store = ParkedStore(lease.conn, settings.schema_name, settings.name)
+            self._parking.begin(store, progress)
             _log.info("publishing from %s", progress.cursor)
             reader = Reader(
                 capture,
                 progress.cursor,
-                ahead=Ahead(most_rows=self._most_rows, most_bytes=settings.batch_bytes),
+                ahead=Ahead(most_rows=self._isolation.most, most_bytes=settings.batch_bytes),
                 poll_min=settings.poll_min.total_seconds(),
                 poll_max=settings.poll_max.total_seconds(),
                 slow=self._slow,
             )
             with reader:
-                for batch in reader.batches(self._most_rows, settings.batch_bytes, stop):
+                for batch in reader.batches(self._isolation.most, settings.batch_bytes, stop):
                     lease.require()
                     self._guardian.require()
+                    behind = self._parking.obey(publisher, progress)
+                    if behind is None:
+                        return
+                    self._progress = behind
                     self._publish(publisher, capture, batch, origin)
+                    progress = self._progress
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
                     if batch.rows:
-                        if self._resized():
+                        if self._isolation.has_changed():
                             return
                         stop.wait(publisher.rest())
 
@@ -196,7 +204,7 @@ class Relay:
             with self._claims() as claim:
                 claim.note(origin)
         if place != progress.cursor:
-            progress = at(name, origin, place)
+            progress = at(name, origin, place, last=progress)
             publisher.publish([], progress)
         capture.confirm(progress.cursor)
         self._progress = progress
@@ -215,25 +223,22 @@ class Relay:
     def _claims(self) -> AbstractContextManager[Claim]:
         return claims(self._settings.dsn, self._settings.schema_name, self._settings.name)
 
-    def _resized(self) -> bool:
-        """Tell whether the next batch is of another size, on the way past a refused event."""
-        before, full = self._most_rows, self._settings.batch_rows
-        self._most_rows = 1 if self._to_come else min(self._most_rows * 2, full)
-        self._to_come = False
-        return self._most_rows != before
-
     def _publish(
         self, publisher: Publisher, capture: Capture, batch: Batch, origin: Origin
     ) -> None:
-        origin = replace(origin, lsn=batch.lsn or origin.lsn)
-        progress = at(self._settings.name, origin, batch.cursor)
-        if batch.rows or batch.keep:
-            with self._metrics.publish_seconds.time(), publishing(progress.name, batch.rows):
-                publisher.publish(batch.rows, progress)
+        # Parked before progress passes them.
+        rows, parked, lsn = self._parking.admit(batch.rows, publisher.has_topic)
+        origin = replace(origin, lsn=lsn or batch.lsn or origin.lsn)
+        last, name = self._progress, self._settings.name
+        progress = at(name, origin, batch.cursor, last=last, parked=parked)
+        if rows or batch.keep or parked:
+            with self._metrics.publish_seconds.time(), publishing(progress.name, rows):
+                publisher.publish(rows, progress)
             # Not before: what the server forgets is nowhere else.
             capture.confirm(batch.cursor)
             self._retention.confirmed(batch.cursor)
-            self._metrics.published(batch.rows)
+            self._parking.taken(rows)
+            self._metrics.published(rows)
             self._metrics.batches.inc()
         self._progress = progress
         self._metrics.progress_time.set_to_current_time()
@@ -246,7 +251,7 @@ class Relay:
             return SwitchingCapture(
                 settings.dsn,
                 settings.schema_name,
-                batch_rows=self._most_rows,
+                batch_rows=self._isolation.most,
                 batch_bytes=settings.batch_bytes,
                 timing=timing,
                 expected=settings.capture,
@@ -254,19 +259,6 @@ class Relay:
         except psycopg.OperationalError as error:
             msg = f"Postgres: {first_line(error)}"
             raise Outage(msg) from error
-
-    def _publisher(self, stop: threading.Event) -> Publisher:
-        settings = self._settings
-        timeout = settings.transaction_timeout.total_seconds()
-        kind = TransactionalPublisher if settings.mode == "exactly_once" else IdempotentPublisher
-        return kind(
-            settings.producer_properties(),
-            settings.progress_topic,
-            timeout=timeout,
-            grace=_GRACE,
-            stopped=stop.is_set,
-            slow=self._slow,
-        )
 
     def _believe(self, progress: Progress | None, origin: Origin) -> None:
         if progress is None:

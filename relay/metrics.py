@@ -72,6 +72,18 @@ class Metrics:
             label,
             registry=self.registry,
         ).labels(*values)
+        self.parked = Gauge(
+            "dovecote_relay_parked",
+            "Events that are parked, as the active relay counts them.",
+            label,
+            registry=self.registry,
+        ).labels(*values)
+        self._parked_events = Counter(
+            "dovecote_relay_events_parked_total",
+            "Events that were parked, by reason.",
+            ["outbox", "reason"],
+            registry=self.registry,
+        )
         self.progress_time = Gauge(
             "dovecote_relay_last_progress_timestamp_seconds",
             "When a batch was last confirmed, or there was nothing to publish.",
@@ -140,6 +152,9 @@ class Metrics:
         """Count confirmed events; neighbours mostly share a topic, so runs are counted."""
         for topic, run in groupby(row[3] for row in rows):
             self._published.labels(self._name, topic).inc(sum(1 for _ in run))
+
+    def parked_event(self, reason: str) -> None:
+        self._parked_events.labels(self._name, reason).inc()
 
     def failed(self, kind: str) -> None:
         self.failures.labels(self._name, kind).inc()

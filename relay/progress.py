@@ -90,7 +90,12 @@ class Progress:
     timeline: int
     lsn: str
     shards: int = 1
+    parked: int = 0
+    """The highest number of a parked event that this progress passes."""
     last_command: int = 0
+    """The newest command that parked events were requeued by …"""
+    requeued: int = 0
+    """… and the highest number of those of them that are published."""
 
     def encode(self) -> bytes:
         """Return the value of the progress record."""
@@ -167,8 +172,14 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Place]] = {
 }
 
 
-def at(name: str, origin: Origin, cursor: Place) -> Progress:
-    """Return the progress of outbox `name` when everything up to `cursor` is published."""
+def at(
+    name: str, origin: Origin, cursor: Place, *, last: Progress | None = None, parked: int = 0
+) -> Progress:
+    """
+    Return the progress of outbox `name` when everything up to `cursor` is published, or parked.
+
+    What `last` says of commands holds on; `parked` is the highest number of a parked event.
+    """
     return Progress(
         name=name,
         capture="table" if isinstance(cursor, Cursor) else "wal",
@@ -178,6 +189,9 @@ def at(name: str, origin: Origin, cursor: Place) -> Progress:
         schema=origin.schema,
         timeline=origin.timeline,
         lsn=origin.lsn,
+        parked=max(parked, last.parked if last else 0),
+        last_command=last.last_command if last else 0,
+        requeued=last.requeued if last else 0,
     )
 
 

@@ -13,15 +13,17 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
 from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
+from relay.parking import OWN_TOPIC
 from relay.postgres_time import format_time
 from relay.progress import Progress
+from relay.undelivered import Undelivered
 
 _log = logging.getLogger("dovecote.relay.kafka")
 
@@ -51,12 +53,15 @@ class Publisher(Protocol):
 
         Raises:
             Outage: the broker did not confirm in time; what became of the batch is unknown.
-            Unpublishable: the broker refuses an event.
+            Unpublishable: the broker refuses an event; this publisher is to be closed.
             Fenced: another relay has taken over.
         """
 
     def rest(self) -> float:
         """Return the seconds to wait before the next batch is worth beginning."""
+
+    def has_topic(self, topic: str) -> bool:
+        """Tell whether the broker knows a topic, and lets us know it."""
 
     def close(self) -> None:
         """Drop what is in flight; waits a second for the broker at most."""
@@ -82,10 +87,11 @@ class _KafkaPublisher:
         self._progress_topic, self._timeout = progress_topic, timeout
         self._grace, self._stopped, self._slow = grace, stopped, slow
         self._rows: Sequence[Row] = ()
-        self._failure: tuple[KafkaError, Message] | None = None
+        self._undelivered = Undelivered()
+        self._one_by_one = properties.get("batch.num.messages") == "1"
         self._trouble = ""
         try:
-            callbacks = {"on_delivery": self._reported, "error_cb": self._noticed}
+            callbacks = {"on_delivery": self._undelivered.reported, "error_cb": self._noticed}
             self._producer = Producer({**properties, **callbacks}, logger=_log)
         except KafkaException as error:
             msg = f"[kafka]: {error.args[0].str()}"
@@ -94,6 +100,14 @@ class _KafkaPublisher:
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._serve()
+
+    def has_topic(self, topic: str) -> bool:
+        try:
+            return self._producer.list_topics(topic, _SLICE).topics[topic].error is None
+        except KafkaException as error:
+            # Away or slow, which the next batch will say better.
+            _log.debug("topic %s: %s", topic, error)
+            return False
 
     def _serve(self) -> None:
         """Let librdkafka report what it has to report."""
@@ -118,14 +132,14 @@ class _KafkaPublisher:
             if names:
                 headers.extend(zip(names, values, strict=True))
             if topic == own_topic:
-                raise self._unpublishable(row, "it is where this relay keeps its progress")
+                raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
             try:
                 produce(topic, value, key, headers=headers)
             except BufferError:
                 self._when_there_is_room(partial(produce, topic, value, key, headers=headers))
             except KafkaException as error:
                 if error.args[0].code() in POISON:
-                    raise self._unpublishable(row, error.args[0].str()) from error
+                    raise self._unpublishable(row, error.args[0]) from error
                 raise
 
     def _produce_progress(self, progress: Progress) -> None:
@@ -161,11 +175,6 @@ class _KafkaPublisher:
         """Remember what librdkafka says of its brokers, for the operator."""
         self._trouble = f" ({error.str()})"
 
-    def _reported(self, error: KafkaError | None, message: Message) -> None:
-        """Keep the first record that could not be delivered (successes are not reported)."""
-        if error is not None and self._failure is None:
-            self._failure = (error, message)
-
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
         """Turn errors of librdkafka into the relay's."""
@@ -175,20 +184,23 @@ class _KafkaPublisher:
             raise self._explain(error.args[0], what) from error
         except SystemError as error:
             # confluent_kafka keeps a fatal error pending while it calls back, and Python lets no
-            # call succeed with an error pending.
-            if not isinstance(error.__cause__, KafkaException):
+            # call succeed with an error pending. Sometimes it is gone by then.
+            cause = error.__cause__
+            if isinstance(cause, KafkaException):
+                raise self._explain(cause.args[0], what) from error
+            if self._undelivered.first is None:
                 raise
-            raise self._explain(error.__cause__.args[0], what) from error
+            raise self._explain(self._undelivered.first[0], what) from error
 
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that says what `error` means for the relay."""
         self._serve()
-        if self._failure is not None and self._failure[0].code() in POISON:
-            cause, message = self._failure
+        if self._undelivered.first is not None and self._undelivered.first[0].code() in POISON:
+            cause, message = self._undelivered.first
             lost = (message.topic(), message.key(), message.value())
             for row in self._rows:
                 if lost == (row[3], row[4], row[5]):
-                    return self._unpublishable(row, cause.str())
+                    return self._unpublishable(row, cause)
             if lost[0] == self._progress_topic and cause.code() in FORBIDDEN:
                 msg = f"not allowed to write to progress topic {lost[0]}; grant `Write` on it"
                 return Refused(msg)
@@ -199,12 +211,8 @@ class _KafkaPublisher:
             f"Kafka: {what}: {error.name()}: {error.str()}"
         )
 
-    def _unpublishable(self, row: Row, why: str) -> Unpublishable:
-        msg = (
-            f"event {row[1]} for topic {row[3]!r} cannot be published ({why}); create the topic, "
-            "raise its max.message.bytes or grant access. Everything behind the event waits"
-        )
-        return Unpublishable(msg, before=self._rows.index(row))
+    def _unpublishable(self, row: Row, cause: KafkaError) -> Unpublishable:
+        return self._undelivered.unpublishable(self._rows, row, cause, one_by_one=self._one_by_one)
 
 
 class TransactionalPublisher(_KafkaPublisher):
@@ -278,6 +286,8 @@ class IdempotentPublisher(_KafkaPublisher):
             self._flush()
 
     def _flush(self) -> None:
-        self._until(lambda wait: self._failure is not None or self._producer.flush(wait) == 0)
-        if self._failure is not None:
-            raise self._explain(self._failure[0], "produce")
+        self._until(
+            lambda wait: self._undelivered.first is not None or self._producer.flush(wait) == 0
+        )
+        if self._undelivered.first is not None:
+            raise self._explain(self._undelivered.first[0], "produce")

@@ -7,6 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from outbox.settings import Dsn, Duration, KafkaProperties, Settings
+from relay.parking import Policy
 from relay.properties import FIXED, Mode, producer_properties
 
 PREFIX = "DOVECOTE_RELAY"
@@ -99,6 +100,21 @@ class RelaySettings(Settings):
 
     transaction_timeout: Duration = timedelta(seconds=60)
     """Longest a batch may wait for the broker; what it left open is aborted after that."""
+
+    on_poison: Policy = "hold"
+    """When an event is parked, `hold` parks the later ones of its key behind it, `skip` publishes
+    them."""
+
+    park_after: Duration = timedelta(seconds=10)
+    """So long everything waits for a topic that is missing or forbidden; then its events are
+    parked."""
+
+    park_most: int = Field(default=100_000, ge=1)
+    """Once so many events are parked, everything waits: something larger is wrong."""
+
+    topics: tuple[str, ...] = ()
+    """Topics that services may write to (`orders.*` is a pattern); events for others are parked.
+    Default: all."""
 
     stall_after: Duration = timedelta(seconds=10)
     """Without progress for so long, /readyz says no."""

@@ -9,6 +9,7 @@ from relay.capture.catalog import look
 from relay.capture.table import waiting
 from relay.errors import Outage
 from relay.lease import lock_key
+from relay.parked_requests import Desk
 from relay.postgres import connect, first_line, not_allowed
 from relay.progress import Cursor, LogPosition
 from relay.progress_topic import ProgressTopic
@@ -32,6 +33,8 @@ class Status:
     lag_rows: int | None = None
     lag_seconds: float | None = None
     lag_bytes: int | None = None
+    parked: int = 0
+    """Events that cannot be published, and those that wait behind them."""
 
 
 def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
@@ -48,17 +51,18 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
     try:
         with connect(settings.dsn, purpose="status") as conn:
             outbox_schema.require(conn, settings.schema_name)
+            parked = Desk(conn, settings.schema_name, settings.name).count()
             holder = active(conn, lock_key(settings.schema_name, settings.name))
             if isinstance(place, LogPosition):
                 behind = max(0, look(conn, settings.schema_name).end - place.lsn)
-                return Status(settings.name, holder, str(place), lag_bytes=behind)
+                return Status(settings.name, holder, str(place), lag_bytes=behind, parked=parked)
             rows, seconds = waiting(conn, settings.schema_name, place)
     except psycopg.OperationalError as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
         raise not_allowed(error, settings.schema_name, settings.dsn) from error
-    return Status(settings.name, holder, str(place.since), rows, round(seconds, 3))
+    return Status(settings.name, holder, str(place.since), rows, round(seconds, 3), parked=parked)
 
 
 def active(conn: psycopg.Connection, key: int) -> str | None:

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from devstack import Stack
-from outbox import Event, Limits, schema
+from outbox import Event, Limits, schema, write
 from outbox.envelope import encode
 from relay.capture.table import TableCapture
 from relay.errors import Refused
@@ -32,6 +32,9 @@ from relay.settings import RelaySettings
 from relay.status import status
 from tests.documents import ROOT, Command, blocks, code_spans, commands, table
 from tests.fix_stack import MakeTopic
+from tests.integration.test_relay import alter_topic, make_topic
+from tests.relaying import DSN, installed, relays, settings
+from tests.waiting import until
 
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 SHOP = "CREATE TABLE orders (id int PRIMARY KEY, state text); INSERT INTO orders VALUES (42)"
@@ -326,3 +329,51 @@ def test_the_commands_of_the_schema_print_what_is_shown(
     assert printed["0051_outbox.sql"] == schema.script(since=1)
     writers = schema.Roles(writers=["shop_writer"])
     assert printed["0052_roles.sql"] == schema.script(since=3, roles=writers)
+
+
+@pytest.mark.usefixtures("shop_orders")
+def test_parked_events_are_seen_requeued_and_dropped_as_shown(
+    stack: Stack, environment: dict[str, str], tmp_path: Path
+) -> None:
+    document = DOCS / "parked.md"
+    dsn, bootstrap = environment["DOVECOTE_DSN"], stack.kafka.bootstrap
+    with relays(tmp_path, installed(dsn), bootstrap) as fleet:
+        config = settings(bootstrap, name=fleet.name)
+        (tmp_path / "relay.toml").write_text(config, encoding="utf-8")
+        known = environment | {DSN: dsn, "PYTHONPATH": os.environ.get("PYTHONPATH", "")}
+        del known["DOVECOTE_RELAY_NAME"]
+        fleet.active(kafka={"compression.type": "none"})
+        shown = list(commands(document))
+        make_topic(bootstrap, "shop-orders", max_message_bytes="3000")
+        park_orders(dsn)
+        run_as_shown(shown[:2], known, tmp_path)
+        alter_topic(bootstrap, "shop-orders", max_message_bytes="9000")
+        run_as_shown(shown[2:3], known, tmp_path)
+        alter_topic(bootstrap, "shop-orders", max_message_bytes="3000")
+        park_orders(dsn)
+        run_as_shown(shown[3:], known, tmp_path)
+
+
+def park_orders(dsn: str) -> None:
+    """Commit the events that the document lists."""
+    first, second = re.findall(r"^0190\S+", (DOCS / "parked.md").read_text(), re.MULTILINE)
+    order: dict[str, Any] = {"topic": "shop-orders", "key": "order-42"}
+    with psycopg.connect(dsn) as conn:
+        write(
+            conn,
+            Event(id=first, type="OrderPlaced", value=" " * 5_000, **order),
+            Event(id=second, type="OrderPaid", value="", **order),
+        )
+        conn.commit()
+
+        def both() -> bool:
+            row = conn.execute("SELECT count(*) FROM outbox.parked").fetchone()
+            conn.rollback()
+            return row == (2,)
+
+        until(both, within=30, what="both are parked")
+
+
+def run_as_shown(shown: list[Command], environment: dict[str, str], folder: Path) -> None:
+    for command, output in run_script(shown, environment, folder):
+        assert re.fullmatch(pattern(command.output), output, re.DOTALL), (command, output)

@@ -30,6 +30,13 @@ RELAY_RIGHTS = {
     ("claims", "SELECT"),
     ("claims", "INSERT"),
     ("reading", "SELECT"),
+    ("parked", "SELECT"),
+    ("parked", "INSERT"),
+    ("parked", "UPDATE"),
+    ("parked", "DELETE"),
+    ("parked_commands", "SELECT"),
+    ("parked_commands", "INSERT"),
+    ("parked_commands", "DELETE"),
 }
 # Without these it publishes all the same; see test_retention.py.
 ROOM_RIGHTS = {
@@ -167,6 +174,9 @@ def settings(crew: Crew, stack: Stack, name: str) -> RelaySettings:
         "ALTER TABLE outbox.events DISABLE TRIGGER ALL",
         "DROP FUNCTION outbox.append",
         "INSERT INTO outbox.claims (name, system_identifier, database) VALUES ('shop', '1', 1)",
+        "SELECT FROM outbox.parked",
+        "DELETE FROM outbox.parked",
+        "INSERT INTO outbox.parked_commands (name, action, parked, up_to) VALUES ('', '', 1, 1)",
     ],
 )
 def test_a_writer_cannot_read_change_or_go_round_the_entry_point(

@@ -151,6 +151,7 @@ def default(name: str, info: FieldInfo) -> str:
     by_others = {
         "name": "the schema",
         "progress_topic": '`"dovecote.progress.<name>"`',
+        "topics": "all",
         "http.port": "not served",
         "wal.stop_bytes": "never",
     }

@@ -1,6 +1,7 @@
 """`dovecote status`: for people, for programs, and by its exit status."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,16 @@ def test_programs_get_one_json_line(monkeypatch: pytest.MonkeyPatch, config: str
         "lag_rows": 1234,
         "lag_seconds": 5.678,
         "lag_bytes": None,
+        "parked": 0,
     }
+
+
+def test_people_see_what_is_parked_if_anything_is(
+    monkeypatch: pytest.MonkeyPatch, config: str
+) -> None:
+    assert "parked" not in shown(monkeypatch, FOUND, "-c", config)[1]
+    some = replace(FOUND, parked=3)
+    assert "3 events; see `dovecote parked list`" in shown(monkeypatch, some, "-c", config)[1]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

@@ -1,0 +1,14 @@
+"""Version 5 of the outbox."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from outbox.django.operations import InstallOutbox
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+    """Events that cannot be published, and what operators decide of them."""
+
+    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0004_leaves")]
+    operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(5)]

@@ -1,0 +1,181 @@
+"""
+Parking over two stores that know nothing of each other, with a crash at each step of either.
+
+The stores are values; what decides and in which order it acts is the relay's own code. Operators
+mend what was refused, requeue and drop as a seed will have it.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from itertools import count, pairwise
+from typing import NamedTuple
+
+from proof.model.parked_stores import (
+    HERE,
+    NAME,
+    TOPIC,
+    Bug,
+    Crash,
+    Kafka,
+    Kept,
+    Postgres,
+    Stores,
+    event,
+)
+from relay.errors import Unpublishable
+from relay.isolation import Isolation
+from relay.metrics import Metrics
+from relay.parked import Parking
+from relay.parked_store import ASIDE, Command
+from relay.parking import Key, Policy, key_of
+from relay.progress import Cursor, at
+from relay.settings import RelaySettings
+
+_EVENTS, _BATCH, _ROUNDS, _SETTLING = 24, 5, 40, 80
+_POISON = 0.2
+
+
+class Fate(NamedTuple):
+    """What is wrong in the end; nothing, if all is well."""
+
+    lost: set[int]
+    doubled: set[int]
+    left: set[int]
+    """Parked for ever."""
+    dropped_unseen: set[int]
+    out_of_order: list[tuple[Key, int, int]]
+
+
+WELL = Fate(set(), set(), set(), set(), [])
+
+
+class World:
+    """One run of a seed: a relay, its crashes, and operators."""
+
+    def __init__(
+        self,
+        seed: int,
+        policy: Policy = "hold",
+        *,
+        crash_at: int | None = None,
+        bug: Bug | None = None,
+    ) -> None:
+        self.seed, self._policy = seed, policy
+        self._chance = random.Random(seed)  # noqa: S311  # to be repeated, no secret
+        self.stores = Stores(self._chance, bug, crash_at)
+        self.stores.poison |= {at for at in range(_EVENTS) if self._chance.random() < _POISON}
+        self._metrics, self._numbers = Metrics(NAME), count(1)
+
+    def run(self) -> Fate:
+        """Relay the stream, with crashes and operators, until nothing is left to do."""
+        stores, parking = self.stores, self._relay()
+        for turn in range(_ROUNDS + _SETTLING):
+            if turn >= _ROUNDS:
+                stores.crashes = False
+                stores.poison.clear()
+                if self._is_done():
+                    break
+            self._operate(is_settling=turn >= _ROUNDS)
+            try:
+                self._work(parking)
+            except Crash:
+                stores.forget()
+                parking = self._relay()
+        return self._judge()
+
+    def _relay(self) -> Parking:
+        self._isolation = Isolation(_BATCH)
+        settings = RelaySettings.model_validate(
+            {
+                "dsn": "",
+                "kafka": {"bootstrap.servers": "none"},
+                "on_poison": self._policy,
+                "batch_rows": _BATCH,
+                "park_after": timedelta(0),
+            }
+        )
+        # A clock that is always late: commands are looked for every time, and take many turns.
+        return Parking(
+            settings, self._metrics, self._isolation, clock=map(float, count(1, 10)).__next__
+        )
+
+    def _work(self, parking: Parking) -> None:
+        """Take over, publish one batch and obey; as the loop of the relay does it."""
+        stores = self.stores
+        parking.begin(Postgres(stores), stores.progress)
+        kafka, done = Kafka(stores, self._isolation.one_by_one), self._place()
+        # What there is to read at a time is never the same.
+        end = min(done + self._chance.randint(1, self._isolation.most), _EVENTS)
+        rows = [event(position) for position in range(done, end)]
+        try:
+            last = parking.obey(kafka, stores.progress)
+            if last is None:
+                return
+            publish, parked, _ = parking.admit(rows, kafka.has_topic)
+            cursor = Cursor(position=done + len(rows))
+            progress = at(NAME, HERE, cursor, last=last, parked=parked)
+            if rows:
+                kafka.publish(publish, progress)
+            stores.catch_up()
+            self._isolation.has_changed()
+        except Unpublishable as error:
+            parking.must_wait(error)
+
+    def _place(self) -> int:
+        cursor = self.stores.progress.cursor
+        return cursor.position if isinstance(cursor, Cursor) else 0
+
+    def _is_done(self) -> bool:
+        return self._place() == _EVENTS and not (self.stores.kept or self.stores.commands)
+
+    def _operate(self, *, is_settling: bool) -> None:
+        """Be an operator: mend, requeue or drop; at last requeue all that is left."""
+        stores, chance = self.stores, self._chance
+        if not stores.kept or (is_settling and stores.commands):
+            return
+        number = chance.choice(sorted(stores.kept))
+        kept = stores.kept[number]
+        if is_settling:
+            self._ask("requeue", number, kept)
+        elif chance.random() < 0.5:  # noqa: PLR2004  # a share of the turns
+            if chance.random() < 0.5:  # noqa: PLR2004  # some are requeued before they are mended
+                stores.poison.discard(kept.parked.row[0])
+            self._ask(chance.choice(["requeue", "requeue", "drop"]), number, kept)
+
+    def _ask(self, action: str, number: int, kept: Kept) -> None:
+        key = kept.parked.row[4] if kept.parked.holds else None
+        # Of a key that is held, all go; others go alone, or with all of their topic.
+        alone = self._chance.random() < 0.5 and (action == "drop" or key is None)  # noqa: PLR2004  # half of them
+        command = Command(
+            next(self._numbers),
+            action,
+            None if alone else TOPIC,
+            None if alone else key,
+            number if alone else None,
+        )
+        seen = max((each for each in self.stores.kept if each < ASIDE), default=0)
+        self.stores.commands[command.number] = (command, seen)
+
+    def _judge(self) -> Fate:
+        stores = self.stores
+        seen = set(stores.published)
+        twice = {each for each in seen if stores.published.count(each) > 1}
+        disorder = [
+            (key, before, after)
+            for key in {key_of(event(each)) for each in seen}
+            if key[1] is not None and self._policy == "hold"
+            for before, after in _neighbours(stores.published, key)
+            if after < before
+        ]
+        return Fate(
+            lost=set(range(_EVENTS)) - seen - stores.dropped,
+            doubled=twice | (seen & stores.dropped),
+            left={kept.parked.row[0] for kept in stores.kept.values()},
+            dropped_unseen=stores.dropped_unseen,
+            out_of_order=disorder,
+        )
+
+
+def _neighbours(published: Sequence[int], key: Key) -> Iterator[tuple[int, int]]:
+    return pairwise(each for each in published if key_of(event(each)) == key)

@@ -1,0 +1,281 @@
+"""
+What outlives a relay that parks: the stream, Kafka, and the tables of parked events, as values.
+
+Each durable step goes through `Stores.step`, before or after which the relay may end.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import NamedTuple
+from uuid import UUID
+
+from relay.capture.batch import Row
+from relay.errors import Unpublishable
+from relay.parked_store import ASIDE, Command, Due, Known
+from relay.parking import Key, Mark, Parked, Reason, Scope, identity, key_of
+from relay.progress import Cursor, Origin, Progress, at
+from relay.snapshot import Snapshot
+
+NAME, TOPIC = "shop", "orders"
+HERE = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
+_LARGE = Reason("MSG_SIZE_TOO_LARGE", "too large")
+_KEYS = (b"a", b"b", None)
+
+
+class Bug(StrEnum):
+    """A mistake that the model has to find."""
+
+    PROGRESS_FIRST = "lets progress pass an event before it is parked"
+    DELETES_FIRST = "deletes a requeued event before it is published"
+    COMMAND_AGAIN = "does not say in progress what of which command is published"
+    NOT_TIDIED = "publishes again what the newest command had published"
+    PARKS_TWICE = "parks an event again that was parked with a batch that came to nothing"
+    FORGETS_MARKS = "publishes an event that was parked with a batch that came to nothing"
+    FORGETS_HOLDS = "takes over without the keys that are held"
+    PASSES_UNREAD = "lets progress pass the numbers of events that are still to be read again"
+    DROPS_UNSEEN = "drops what was parked after somebody had looked"
+
+
+class Crash(Exception):
+    """The process ends here."""
+
+
+class Kept(NamedTuple):
+    """A row of the table of parked events."""
+
+    parked: Parked
+    attempt: int = 1
+    refused_by: int | None = None
+
+
+@dataclass(slots=True)
+class Stores:
+    """Both stores; and what the broker refuses."""
+
+    chance: random.Random
+    bug: Bug | None = None
+    crash_at: int | None = None
+    """The moment at which the first relay ends: twice the step, and one more for after it."""
+    steps: int = 0
+    crashes: bool = True
+    poison: set[int] = field(default_factory=set)
+    published: list[int] = field(default_factory=list)
+    dropped: set[int] = field(default_factory=set)
+    dropped_unseen: set[int] = field(default_factory=set)
+    kept: dict[int, Kept] = field(default_factory=dict)
+    commands: dict[int, tuple[Command, int]] = field(default_factory=dict)
+    progress: Progress = field(default_factory=lambda: at(NAME, HERE, Cursor()))
+    _deferred: list[Callable[[], None]] = field(default_factory=list)
+
+    def step(self, effect: Callable[[], None], *, bug: Bug | None = None) -> None:
+        """Do something durable; the relay may end before it or after it."""
+        self.steps += 1
+        before, after = self._crashes(2 * self.steps), self._crashes(2 * self.steps + 1)
+        if before:
+            raise Crash
+        if bug is not None and bug is self.bug:
+            self._deferred.append(effect)
+        else:
+            effect()
+        if after:
+            raise Crash
+
+    def catch_up(self) -> None:
+        """Do what a relay that has it the wrong way round does too late."""
+        for effect in self._deferred:
+            effect()
+        self._deferred.clear()
+
+    def forget(self) -> None:
+        """Do it never: the relay has ended."""
+        self._deferred.clear()
+
+    def matching(self, command: Command) -> list[int]:
+        """Return the numbers of what `command` is about."""
+        return sorted(n for n, kept in self.kept.items() if _matches(command, n, kept))
+
+    def _crashes(self, moment: int) -> bool:
+        if not self.crashes:
+            return False
+        if self.crash_at is not None:
+            return moment == self.crash_at
+        return self.chance.random() < 0.04  # noqa: PLR2004  # a share of the steps
+
+
+def _matches(command: Command, number: int, kept: Kept) -> bool:
+    if kept.refused_by == command.number:
+        return False
+    if command.parked is not None:
+        return number == command.parked
+    if command.key is None:
+        return not kept.parked.holds
+    return kept.parked.holds and kept.parked.row[4] == command.key
+
+
+def event(position: int) -> Row:
+    """Return the event at a place of the stream."""
+    key = _KEYS[position * 7 % 11 % len(_KEYS)]
+    start = (position, str(UUID(int=position)), 0, TOPIC, key, b"%d" % position)
+    return (*start, "T", "/model", None, None, None, None)
+
+
+@dataclass(slots=True)
+class Kafka:
+    """A publisher, whose transactions happen or do not."""
+
+    world: Stores
+    one_by_one: bool
+
+    def open(self) -> None:
+        """There is nobody to fence."""
+
+    def close(self) -> None:
+        """There is nothing in flight."""
+
+    def rest(self) -> float:
+        return 0.0
+
+    def has_topic(self, topic: str) -> bool:
+        return topic == TOPIC
+
+    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+        for before, row in enumerate(rows):
+            if row[0] in self.world.poison:
+                # Sometimes the client tells who it was; who is sent alone always is it.
+                told = self.one_by_one or len(rows) == 1 or self.world.chance.random() < 0.3  # noqa: PLR2004  # a share
+                scope = Scope.EVENT if told else Scope.REQUEST
+                raise Unpublishable(row, _LARGE, scope=scope, before=before)
+        world, last = self.world, self.world.progress
+        if world.bug is Bug.COMMAND_AGAIN:
+            progress = replace(progress, last_command=0, requeued=0)
+        if world.bug is Bug.DELETES_FIRST and progress.last_command != last.last_command:
+            gone = {row[0] for row in rows}
+            world.step(lambda: _delete(world, lambda kept: kept.parked.row[0] in gone))
+
+        def committed() -> None:
+            world.published += [row[0] for row in rows]
+            world.progress = progress
+
+        world.step(committed)
+
+
+def _delete(world: Stores, goes: Callable[[Kept], bool]) -> None:
+    world.kept = {number: kept for number, kept in world.kept.items() if not goes(kept)}
+
+
+@dataclass(slots=True)
+class Postgres:
+    """The tables of parked events and commands."""
+
+    world: Stores
+
+    def tidy(self, last_command: int, requeued: int) -> None:
+        world = self.world
+        if world.bug is Bug.NOT_TIDIED:
+            return
+
+        def done() -> None:
+            if last_command in world.commands:
+                command, _ = world.commands[last_command]
+                for number in self.world.matching(command):
+                    if number <= requeued:
+                        del world.kept[number]
+
+        world.step(done)
+
+        def older() -> None:
+            world.commands = {n: c for n, c in world.commands.items() if n >= last_command}
+
+        world.step(older)
+
+    def load(self, passed: int) -> Known:
+        world, bug = self.world, self.world.bug
+
+        def set_aside() -> None:
+            top = max(ASIDE, *world.kept)
+            world.kept = {n if n <= passed else n - passed + top: k for n, k in world.kept.items()}
+
+        if bug is not Bug.PASSES_UNREAD and any(number > passed for number in world.kept):
+            world.step(set_aside)
+        kept = world.kept
+        held = {key_of(k.parked.row) for n, k in kept.items() if k.parked.holds and n <= passed}
+        marks = {
+            identity(each.parked.row): Mark(each.parked.reason, number)
+            for number, each in kept.items()
+            if number > passed
+        }
+        return Known(
+            len(kept),
+            set() if bug is Bug.FORGETS_HOLDS else held,
+            {} if bug is Bug.FORGETS_MARKS else marks,
+        )
+
+    def park(self, events: Sequence[Parked], first: int) -> str:
+        def one(each: Parked, number: int) -> Callable[[], None]:
+            def parked() -> None:
+                if each.replaces is not None and self.world.bug is not Bug.PARKS_TWICE:
+                    self.world.kept.pop(each.replaces, None)
+                self.world.kept[number] = Kept(each)
+
+            return parked
+
+        for number, each in enumerate(events, first):
+            self.world.step(one(each, number), bug=Bug.PROGRESS_FIRST)
+        return "0/0"
+
+    def commands(self) -> list[Command]:
+        return [command for command, _ in self.world.commands.values()]
+
+    def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]:
+        numbers = [number for number in self.world.matching(command) if number > after]
+        assert most_bytes  # noqa: S101  # events of the model have no size
+        return [Due(number, self.world.kept[number].parked.row) for number in numbers[:most]]
+
+    def published(self, events: Sequence[Due]) -> None:
+        gone = {each.number for each in events}
+        kept = self.world.kept
+
+        def deleted() -> None:
+            self.world.kept = {n: each for n, each in kept.items() if n not in gone}
+
+        self.world.step(deleted)
+
+    def drop(self, command: Command) -> int:
+        world, (_, up_to) = self.world, self.world.commands[command.number]
+        numbers = self.world.matching(command)
+        seen = [number for number in numbers if number <= up_to]
+
+        def dropped() -> None:
+            for number in numbers if world.bug is Bug.DROPS_UNSEEN else seen:
+                position = world.kept.pop(number).parked.row[0]
+                world.dropped.add(position)
+                if number > up_to:
+                    world.dropped_unseen.add(position)
+            del world.commands[command.number]
+
+        world.step(dropped)
+        return len(seen)
+
+    def refused_again(self, command: Command, number: int, reason: Reason) -> None:
+        def counted() -> None:
+            parked, attempt, _ = self.world.kept[number]
+            changed = Kept(parked._replace(reason=reason), attempt + 1, command.number)
+            self.world.kept[number] = changed
+            if command.key is not None or command.parked is not None:
+                del self.world.commands[command.number]
+
+        self.world.step(counted)
+
+    def finish(self, command: Command) -> None:
+        self.world.step(lambda: self.world.commands.pop(command.number, None) and None)
+
+    def is_held(self, key: Key) -> bool:
+        return any(
+            k.parked.holds and key_of(k.parked.row) == key for k in self.world.kept.values()
+        )
+
+    def key_of(self, number: int) -> Key | None:
+        kept = self.world.kept.get(number)
+        return key_of(kept.parked.row) if kept and kept.parked.holds else None

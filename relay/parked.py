@@ -1,0 +1,296 @@
+"""
+Park what the broker can never take, and carry out what operators decide of it.
+
+Two stores, no transaction over both; the order is the guarantee. An event is parked in Postgres
+*before* the progress that passes it; until then it is read again, and parked anew. A requeued
+event is published in one Kafka transaction with progress that names the command, and deleted
+*after* that; what progress says is published is only deleted, never published again.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, Protocol
+
+from relay.capture.batch import Row
+from relay.errors import Full, Unpublishable
+from relay.isolation import Isolation
+from relay.metrics import Metrics
+from relay.parked_store import Command, Due, Known
+from relay.parking import (
+    BEHIND,
+    Identity,
+    Key,
+    Mark,
+    Parked,
+    Reason,
+    Rules,
+    Scope,
+    Topics,
+    identity,
+    key_of,
+    sort,
+)
+from relay.progress import Progress
+from relay.publisher import Publisher
+from relay.settings import RelaySettings
+
+_log = logging.getLogger("dovecote.relay")
+
+# How often commands are looked for while events are parked, in seconds.
+_LOOK = 0.5
+# How long events of other keys may wait for them, in seconds.
+_TURN = 0.5
+# Of the keys that are newly held by one batch, so many get a line each.
+_MOST_LINES = 10
+
+
+class Store(Protocol):
+    """Where parked events and commands are kept; each call is durable when it returns."""
+
+    def tidy(self, last_command: int, requeued: int) -> None: ...
+    def load(self, passed: int) -> Known: ...
+    def park(self, events: Sequence[Parked], first: int) -> str: ...
+    def commands(self) -> list[Command]: ...
+    def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
+    def published(self, events: Sequence[Due]) -> None: ...
+    def drop(self, command: Command) -> int: ...
+    def refused_again(self, command: Command, number: int, reason: Reason) -> None: ...
+    def finish(self, command: Command) -> None: ...
+    def is_held(self, key: Key) -> bool: ...
+    def key_of(self, number: int) -> Key | None: ...
+
+
+class Admitted(NamedTuple):
+    """What of a batch is to be published; the rest is parked."""
+
+    rows: Sequence[Row]
+    number: int = 0
+    """The highest number that was given to what is parked."""
+    lsn: str | None = None
+    """A server that does not have this place of the log has lost what is parked."""
+
+
+class Parking:
+    """
+    The parked events of one outbox, as its active relay sees them.
+
+    In memory are the keys that are held, not the events: some 200 bytes a key, and no more keys
+    than `park_most` events.
+    """
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        metrics: Metrics,
+        isolation: Isolation,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._metrics, self._clock = settings, metrics, clock
+        rules = Rules(settings.progress_topic, settings.topics)
+        self._topics = Topics(rules, settings.park_after.total_seconds())
+        self._isolation = isolation
+        self._chunk = 0
+        self._store: Store
+        self._count = self._highest = 0
+        self._held: set[Key] = set()
+        self._marks: dict[Identity, Mark] = {}
+        self._look_at = 0.0
+
+    def begin(self, store: Store, progress: Progress) -> None:
+        """Learn what is parked; once the role is ours and progress is read behind the fence."""
+        self._store = store
+        store.tidy(progress.last_command, progress.requeued)
+        known = store.load(progress.parked)
+        self._held, self._count = known.held, known.events
+        self._highest = progress.parked
+        fresh = {id_: mark for id_, mark in self._marks.items() if mark.number is None}
+        self._marks = {**fresh, **known.marks}
+        self._metrics.parked.set(self._count)
+        self._look_at = 0.0
+
+    def admit(self, rows: Sequence[Row], is_there: Callable[[str], bool]) -> Admitted:
+        """
+        Return what of a batch is to be published, once the rest is parked.
+
+        Raises:
+            Full: too many events would be parked.
+        """
+        closed = self._topics.closed(rows, self._clock(), is_there)
+        policy = self._settings.on_poison
+        publish, park = sort(
+            rows, closed=closed, held=self._held, marks=self._marks, policy=policy
+        )
+        if not park:
+            return Admitted(publish)
+        lsn = self._park(park)
+        return Admitted(publish, self._highest, lsn)
+
+    def _park(self, events: Sequence[Parked]) -> str:
+        fresh = sum(each.replaces is None for each in events)
+        most = self._settings.park_most
+        # Those that will be parked anew are on the way already.
+        if fresh and self._count - self._unsettled() >= most:
+            msg = (
+                f"{self._count} events are parked, and park_most is {most}: nothing more is "
+                "published until there is room. Mend the cause and `dovecote parked requeue`, or "
+                "raise park_most"
+            )
+            raise Full(msg)
+        lsn = self._store.park(events, self._highest + 1)
+        self._highest += len(events)
+        self._count += fresh
+        self._tell(events)
+        for each in events:
+            self._marks.pop(identity(each.row), None)
+            if each.holds:
+                self._held.add(key_of(each.row))
+            if each.replaces is None:
+                self._metrics.parked_event(each.reason.code)
+        self._metrics.parked.set(self._count)
+        return lsn
+
+    def _tell(self, events: Sequence[Parked]) -> None:
+        new = [e for e in events if e.reason.code != BEHIND.code and e.replaces is None]
+        for row, (_, why), holds, _ in new[:_MOST_LINES]:
+            _log.warning(
+                "parked event %s for topic %r, key %s: %s%s; see `dovecote parked`",
+                *(row[1], row[3], shown(row[4]), why),
+                "; later events of the key wait behind it" if holds else "",
+            )
+        if len(new) > _MOST_LINES:
+            _log.warning("parked %d events more, for the like", len(new) - _MOST_LINES)
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """Learn that the broker took `rows`."""
+        self._topics.taken(rows)
+
+    def must_wait(self, error: Unpublishable) -> bool:
+        """
+        Learn that the broker refused an event; tell whether to wait before the next try.
+
+        When it is tried again (everything begins anew, from progress) it is parked, unless it is
+        not known yet whether it is to blame, or its topic may still be made.
+        """
+        if error.scope is Scope.TOPIC:
+            return not self._topics.refused(error.row[3], error.reason, self._clock())
+        if error.scope is Scope.EVENT:
+            self._marks[identity(error.row)] = Mark(error.reason)
+            self._isolation.found()
+        else:
+            self._isolation.searches(error.before, error.request_bytes)
+        return False
+
+    def obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
+        """
+        Carry out what operators ask for, between two batches, and return the progress behind it.
+
+        None: a requeued event was refused, and the publisher has had its day.
+        """
+        if self._clock() < self._look_at or self._must_settle():
+            return progress
+        if not self._count and self._look_at:
+            return progress
+        began = self._clock()
+        for command in self._store.commands():
+            if command.action == "drop":
+                self._drop(command)
+            else:
+                try:
+                    progress = self._requeue(command, publisher, progress, began + _TURN)
+                except _RefusedAgain:
+                    return None
+            if self._clock() > began + _TURN:
+                self._look_at = began
+                return progress
+        self._look_at = self._clock() + _LOOK
+        return progress
+
+    def _unsettled(self) -> int:
+        """Return how many events are parked that will be read again, and parked anew."""
+        return sum(mark.number is not None for mark in self._marks.values())
+
+    def _must_settle(self) -> bool:
+        # Where nothing fences, progress may come late from a relay that is gone, and pass them.
+        return self._settings.mode == "exactly_once" and self._unsettled() > 0
+
+    def _drop(self, command: Command) -> None:
+        key = self._key(command)
+        dropped = self._store.drop(command)
+        _log.warning("dropped %d parked events, as command %d says", dropped, command.number)
+        self._gone(dropped, key)
+
+    def _requeue(
+        self, command: Command, publisher: Publisher, progress: Progress, until: float
+    ) -> Progress:
+        """Publish what `command` is about; what is left after `until` waits for its next turn."""
+        key = self._key(command)
+        count, most_bytes = 0, self._settings.batch_bytes
+        after = progress.requeued if progress.last_command == command.number else 0
+        while due := self._store.due(
+            command, after=after, most=self._chunk or self._isolation.most, most_bytes=most_bytes
+        ):
+            after = due[-1].number
+            progress = replace(progress, last_command=command.number, requeued=after)
+            rows = self._publish(command, due, publisher, progress)
+            self._store.published(due)
+            count, self._chunk = count + len(due), 0
+            self._gone(len(due), None)
+            self._topics.taken(rows)
+            self._metrics.published(rows)
+            if self._clock() > until:
+                break
+        else:
+            self._store.finish(command)
+        _log.info("requeued %d events, as command %d says", count, command.number)
+        self._gone(0, key)
+        return progress
+
+    def _publish(
+        self, command: Command, due: Sequence[Due], publisher: Publisher, progress: Progress
+    ) -> Sequence[Row]:
+        rows = [each.row for each in due]
+        if reason := self._topics.rules.refusal(rows[0][3]):
+            raise self._refused_again(command, due[0], Unpublishable(rows[0], reason))
+        try:
+            publisher.publish(rows, progress)
+        except Unpublishable as error:
+            if error.scope is Scope.REQUEST:
+                self._isolation.searches(error.before, error.request_bytes)
+                raise _RefusedAgain from error
+            if error.before:
+                self._chunk = error.before
+                raise _RefusedAgain from error
+            raise self._refused_again(command, due[0], error) from error
+        return rows
+
+    def _refused_again(
+        self, command: Command, event: Due, error: Unpublishable
+    ) -> "_RefusedAgain":
+        self._store.refused_again(command, event.number, error.reason)
+        self._isolation.found()
+        _log.warning("%s; it stays parked", error)
+        return _RefusedAgain()
+
+    def _key(self, command: Command) -> Key | None:
+        """Return the key that `command` may set free."""
+        if command.topic is not None:
+            return command.topic, command.key
+        return None if command.parked is None else self._store.key_of(command.parked)
+
+    def _gone(self, events: int, key: Key | None) -> None:
+        self._count -= events
+        self._metrics.parked.set(self._count)
+        if key is not None and not self._store.is_held(key):
+            self._held.discard(key)
+
+
+class _RefusedAgain(Exception):
+    """The broker refuses an event that was requeued; its producer is of no use any more."""
+
+
+def shown(key: bytes | None) -> str:
+    """Return a key as people read it."""
+    return "none" if key is None else repr(key.decode(errors="backslashreplace"))

@@ -1,0 +1,251 @@
+"""
+Keep parked events in Postgres, on the session that has the active role.
+
+Each statement commits by itself. Who has lost the role has lost the session, and parks nothing any
+more.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from relay.capture.batch import Row
+from relay.parking import Identity, Key, Mark, Parked, Reason
+from relay.postgres_time import format_time
+
+_MOST_COMMANDS = 100
+
+ASIDE = 1 << 40
+"""Numbers from here on are those of events that will be read again."""
+
+MATCHES = sql.SQL(
+    "(p.refused_by IS DISTINCT FROM c.number AND (p.number = c.parked OR p.topic = c.topic"
+    " AND CASE WHEN c.key IS NULL THEN NOT p.holds ELSE p.holds AND p.key = c.key END))"
+)
+"""Whether a command `c` is about a parked event `p`."""
+_ROW = sql.SQL(
+    "p.position, p.id::text,"
+    " (extract(epoch FROM p.\"time\" - '2000-01-01 00:00:00+00') * 1000000)::bigint, p.topic,"
+    " p.key, p.value, p.type, p.source, p.subject, p.content_type, p.header_names, p.header_values"
+)
+
+
+class Command(NamedTuple):
+    """
+    What an operator asks for.
+
+    It is about the events that hold `key` of `topic`, or those of `topic` that hold none if `key`
+    is None, or the one numbered `parked`.
+    """
+
+    number: int
+    action: str
+    topic: str | None
+    key: bytes | None
+    parked: int | None
+
+
+class Due(NamedTuple):
+    """One parked event that is to be published, and its number."""
+
+    number: int
+    row: Row
+
+
+class Known(NamedTuple):
+    """What is parked when a relay begins."""
+
+    events: int
+    held: set[Key]
+    marks: dict[Identity, Mark]
+    """Of events that will be read again."""
+
+
+class ParkedStore:
+    """The parked events of one outbox name."""
+
+    def __init__(self, conn: psycopg.Connection[Any], schema: str, name: str) -> None:
+        self._conn, self._name = conn, name
+        self._parked = sql.Identifier(schema, "parked")
+        self._commands = sql.Identifier(schema, "parked_commands")
+        # Progress passes an event as soon as it is parked: a crash must not take that back.
+        self._conn.execute(
+            "SELECT set_config('synchronous_commit', 'on', false)"
+            " WHERE current_setting('synchronous_commit') = 'off'"
+        )
+        # Whoever may not do what will have to be done some day shall hear of it now.
+        self._execute(
+            "WITH gone AS (DELETE FROM {parked} WHERE false),"
+            " changed AS (UPDATE {parked} SET attempt = attempt WHERE false),"
+            " come AS (INSERT INTO {parked} SELECT * FROM {parked} WHERE false),"
+            " done AS (DELETE FROM {commands} WHERE false),"
+            " asked AS (INSERT INTO {commands} (name, action, parked, up_to)"
+            " SELECT name, action, parked, up_to FROM {commands} WHERE false) SELECT 1"
+        )
+
+    def tidy(self, last_command: int, requeued: int) -> None:
+        """Delete what the newest command has published, and commands older than it."""
+        self._execute(
+            "DELETE FROM {parked} AS p USING {commands} AS c WHERE p.name = %(name)s"
+            " AND c.name = %(name)s AND c.number = %(last)s AND p.number <= %(requeued)s"
+            " AND c.action = 'requeue' AND {matches}",
+            last=last_command,
+            requeued=requeued,
+        )
+        self._execute(
+            "DELETE FROM {commands} WHERE name = %(name)s AND number < %(last)s", last=last_command
+        )
+
+    def load(self, passed: int) -> Known:
+        """
+        Return what is parked, where progress passes events up to number `passed`.
+
+        Those beyond will be read again, and not all in one batch: they are set aside under
+        numbers that no progress reaches, until they are parked anew.
+        """
+        self._execute(
+            "UPDATE {parked} AS p SET number = p.number - %(passed)s + top.number"
+            " FROM (SELECT greatest(max(number), %(aside)s) AS number FROM {parked}"
+            " WHERE name = %(name)s) AS top WHERE p.name = %(name)s AND p.number > %(passed)s",
+            passed=passed,
+            aside=ASIDE,
+        )
+        ((count,),) = self._execute("SELECT count(*) FROM {parked} WHERE name = %(name)s")
+        held = self._execute(
+            "SELECT DISTINCT topic, key FROM {parked}"
+            " WHERE name = %(name)s AND holds AND number <= %(passed)s",
+            passed=passed,
+        )
+        marks = self._execute(
+            "SELECT position, id::text, code, reason, number FROM {parked}"
+            " WHERE name = %(name)s AND number > %(passed)s",
+            passed=passed,
+        )
+        return Known(
+            count,
+            {(topic, key) for topic, key in held},
+            {(at, id_): Mark(Reason(code, why), number) for at, id_, code, why, number in marks},
+        )
+
+    def park(self, events: Sequence[Parked], first: int) -> str:
+        """Park `events` under numbers from `first` on, and return where the log is then."""
+        query = self._filled(
+            "WITH gone AS (DELETE FROM {parked} WHERE name = %s AND number = %s)"
+            ' INSERT INTO {parked} (name, number, position, id, "time", topic, key, value, type,'
+            " source, subject, content_type, header_names, header_values, code, reason, holds)"
+            " VALUES (%s, %s, %s, %s::uuid, %s::timestamptz, %s, %s, %s, %s, %s, %s, %s,"
+            " %s::text[], %s::bytea[], %s, %s, %s)"
+        )
+        with self._conn.cursor() as cursor:
+            cursor.executemany(
+                query,
+                [
+                    (
+                        *(self._name, each.replaces, self._name, number),
+                        *(each.row[0], each.row[1], format_time(each.row[2]), *each.row[3:]),
+                        *(*each.reason, each.holds),
+                    )
+                    for number, each in enumerate(events, first)
+                ],
+            )
+        ((lsn,),) = self._execute("SELECT pg_current_wal_lsn()::text")
+        return str(lsn)
+
+    def commands(self) -> list[Command]:
+        """Return the oldest commands that wait."""
+        return [
+            Command(*row)
+            for row in self._execute(
+                "SELECT number, action, topic, key, parked FROM {commands} WHERE name = %(name)s"
+                " ORDER BY number LIMIT %(most)s",
+                most=_MOST_COMMANDS,
+            )
+        ]
+
+    def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]:
+        """Return the next events that `command` is about, in the order of the stream."""
+        found = self._execute(
+            "WITH due AS (SELECT p.number, coalesce(sum(octet_length(p.value)) OVER (ORDER BY"
+            " p.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes"
+            " FROM {parked} AS p, {commands} AS c WHERE p.name = %(name)s"
+            " AND c.number = %(command)s AND {matches} AND p.number > %(after)s"
+            " ORDER BY p.number LIMIT %(most)s)"
+            " SELECT p.number, {row} FROM {parked} AS p JOIN due USING (number)"
+            " WHERE p.name = %(name)s AND due.bytes < %(most_bytes)s ORDER BY p.number",
+            command=command.number,
+            after=after,
+            most=most,
+            most_bytes=most_bytes,
+        )
+        return [Due(number, tuple(row)) for number, *row in found]
+
+    def published(self, events: Sequence[Due]) -> None:
+        """Delete what a committed progress record says is published."""
+        self._execute(
+            "DELETE FROM {parked} WHERE name = %(name)s AND number = ANY (%(numbers)s)",
+            numbers=[each.number for each in events],
+        )
+
+    def drop(self, command: Command) -> int:
+        """Delete what `command` is about, and the command; return how many events that were."""
+        ((dropped,),) = self._execute(
+            "WITH dropped AS (DELETE FROM {parked} AS p USING {commands} AS c"
+            " WHERE p.name = %(name)s AND c.number = %(command)s AND {matches}"
+            " AND p.number <= c.up_to RETURNING 1),"
+            " done AS (DELETE FROM {commands} WHERE number = %(command)s)"
+            " SELECT count(*) FROM dropped",
+            command=command.number,
+        )
+        return int(dropped)
+
+    def refused_again(self, command: Command, number: int, reason: Reason) -> None:
+        """
+        Count an attempt that failed; of its key nothing more is published.
+
+        That is the end of `command`, unless it is about events that hold no key.
+        """
+        self._execute(
+            "WITH done AS (DELETE FROM {commands}"
+            " WHERE number = %(command)s AND (key IS NOT NULL OR parked IS NOT NULL))"
+            " UPDATE {parked} SET attempt = attempt + 1, code = %(code)s, reason = %(reason)s,"
+            " refused_by = %(command)s WHERE name = %(name)s AND number = %(number)s",
+            command=command.number,
+            number=number,
+            code=reason.code,
+            reason=reason.text,
+        )
+
+    def finish(self, command: Command) -> None:
+        """Delete a command that is carried out."""
+        self._execute("DELETE FROM {commands} WHERE number = %(command)s", command=command.number)
+
+    def is_held(self, key: Key) -> bool:
+        """Tell whether an event still holds `key`."""
+        ((held,),) = self._execute(
+            "SELECT EXISTS (SELECT FROM {parked} WHERE name = %(name)s AND holds"
+            " AND topic = %(topic)s AND key = %(key)s)",
+            topic=key[0],
+            key=key[1],
+        )
+        return bool(held)
+
+    def key_of(self, number: int) -> Key | None:
+        """Return the key that the event of this number holds, if it holds one."""
+        for topic, key in self._execute(
+            "SELECT topic, key FROM {parked} WHERE name = %(name)s AND number = %(number)s"
+            " AND holds",
+            number=number,
+        ):
+            return topic, key
+        return None
+
+    def _execute(self, query: str, **parameters: object) -> Iterator[tuple[Any, ...]]:
+        cursor = self._conn.execute(self._filled(query), {"name": self._name, **parameters})
+        return iter(cursor.fetchall() if cursor.description else ())
+
+    def _filled(self, query: str) -> sql.Composed:
+        return sql.SQL(query).format(
+            parked=self._parked, commands=self._commands, matches=MATCHES, row=_ROW
+        )

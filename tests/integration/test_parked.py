@@ -1,0 +1,247 @@
+"""Events that cannot be published are parked, and become what operators decide."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from typer.testing import CliRunner
+
+from cli.main import app
+from devstack import Stack
+from outbox import Event
+from outbox.errors import BadSettings, DovecoteError
+from tests.fix_stack import MakeTopic
+from tests.integration.test_relay import alter_topic, make_topic, metric
+from tests.relaying import (
+    AGREE,
+    DSN,
+    RelayProcess,
+    Relays,
+    commit,
+    committed,
+    difference,
+    event,
+    ids,
+    installed,
+    published,
+    relays,
+    settings,
+)
+from tests.waiting import consume, until
+
+UNCOMPRESSED = {"compression.type": "none"}
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
+        yield started
+
+
+class Done(NamedTuple):
+    """What a command came to."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+def parked(fleet: Relays, *arguments: str) -> Done:
+    """Run `dovecote parked`, in this process."""
+    config = fleet.folder / "parked.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
+    result = CliRunner().invoke(
+        app, ["parked", *arguments, "--config", str(config)], env={DSN: fleet.dsn}
+    )
+    if isinstance(result.exception, DovecoteError):
+        # As `cli.main.main` ends.
+        status = 2 if isinstance(result.exception, BadSettings) else 1
+        return Done(status, result.stdout, str(result.exception))
+    assert result.exception is None or isinstance(result.exception, SystemExit), result
+    return Done(result.exit_code, result.stdout, result.stderr)
+
+
+def listed(fleet: Relays, *arguments: str) -> list[dict[str, Any]]:
+    done = parked(fleet, "list", "--json", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def large(topic: str, number: int, key: str | None = "bad") -> Event:
+    """Return an event whose record no topic of 3,000 bytes takes; its value is its number."""
+    return Event(topic=topic, type="Large", key=key, value=" " * 4_999 + str(number))
+
+
+def ready(relay: RelayProcess) -> bool:
+    return relay.get("/readyz").status == 200
+
+
+@pytest.mark.parametrize(
+    ("mode", "capture"),
+    [("exactly_once", "table"), ("at_least_once", "table"), ("exactly_once", "wal")],
+)
+def test_a_key_is_held_until_its_event_is_requeued_and_others_go_on(
+    stack: Stack, database: str, tmp_path: Path, topic: MakeTopic, mode: str, capture: str
+) -> None:
+    name = topic(1, max_message_bytes="3000")
+    with relays(tmp_path, installed(database, capture), stack.kafka.bootstrap) as fleet:
+        for number in range(3):
+            commit(fleet.dsn, event(name, number, key="bad"), event(name, number, key="good"))
+        too_large = large(name, 3)
+        commit(fleet.dsn, too_large, event(name, 3, key="good"), event(name, 4, key="bad"))
+        relay = fleet.active(mode=mode, capture=capture, kafka=UNCOMPRESSED, lease="1s")
+        commit(fleet.dsn, event(name, 5, key="bad"), event(name, 4, key="good"))
+        until(lambda: len(listed(fleet)) == 3, within=20, what="three are parked")
+        assert [row["code"] for row in listed(fleet)] == [
+            "MSG_SIZE_TOO_LARGE", "BEHIND", "BEHIND",
+        ]  # fmt: skip
+        good = [each for each in committed(fleet.dsn, name) if each != too_large.id]
+        until(
+            lambda: len(set(ids(consume(fleet.bootstrap, name)))) == 8,
+            within=20,
+            what="all others are published",
+        )
+        assert set(ids(consume(fleet.bootstrap, name))) < set(good)
+        until(lambda: ready(relay), within=10, what="ready")
+        assert f"parked event {too_large.id} for topic '{name}', key 'bad'" in relay.log
+        assert metric(relay, "dovecote_relay_parked") == 3
+        large_ones = metric(
+            relay, "dovecote_relay_events_parked_total", 'reason="MSG_SIZE_TOO_LARGE"'
+        )
+        assert large_ones == 1
+        alter_topic(fleet.bootstrap, name, max_message_bytes="10000")
+        done = parked(fleet, "requeue", too_large.id, "--wait")
+        assert (done.returncode, done.stdout) == (0, "requeued 3 events\n"), done.stderr
+        commit(fleet.dsn, event(name, 6, key="bad"))
+        wanted = committed(fleet.dsn, name)
+        found = published(fleet, name, len(wanted))
+        difference_ = difference(wanted, found)
+        if mode == "at_least_once":
+            difference_ = difference_._replace(doubled=set())
+        assert difference_ == AGREE
+        assert parked(fleet, "list").stdout == "nothing is parked\n"
+        until(lambda: metric(relay, "dovecote_relay_parked") == 0, within=5, what="none counted")
+
+
+def test_a_key_is_skipped_by_request_and_the_event_dropped(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1, max_message_bytes="3000")
+    fleet.active(on_poison="skip", kafka=UNCOMPRESSED)
+    one, unkeyed, other = large(name, 1), large(name, 2, key=None), large(name, 3)
+    commit(fleet.dsn, event(name, 0, key="bad"), one, unkeyed, other, event(name, 4, key="bad"))
+    assert len(published(fleet, name, 2)) == 2
+    assert [row["id"] for row in listed(fleet)] == [one.id, unkeyed.id, other.id]
+    shown = json.loads(parked(fleet, "show", unkeyed.id, "--json").stdout)
+    assert (shown["key"], shown["value"].strip(), shown["holds"]) == (None, "2", False)
+    assert "attempt      1" in parked(fleet, "show", one.id).stdout
+    refused = parked(fleet, "requeue", one.id, "--wait")
+    assert refused.returncode == 1
+    assert "1 event of them stay" in refused.stderr
+    assert [row["attempt"] for row in listed(fleet)] == [2, 1, 1]
+    # Each of several is tried, if none waits behind another.
+    assert parked(fleet, "requeue", "--all", "--wait").returncode == 1
+    assert [row["attempt"] for row in listed(fleet)] == [3, 2, 2]
+    done = parked(fleet, "drop", one.id, "--wait", "--json")
+    assert json.loads(done.stdout) == {"action": "drop", "events": 1, "done": True, "left": 0}
+    assert parked(fleet, "drop", "--topic", name, "--wait").stdout == "dropped 2 events\n"
+    commit(fleet.dsn, event(name, 5, key="bad"))
+    assert [int(record.value() or b"") for record in published(fleet, name, 3)] == [0, 4, 5]
+
+
+def test_a_topic_that_is_missing_is_waited_for_and_then_parked(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name, missing = topic(1), f"{fleet.name}-missing"
+    relay = fleet.active(park_after="1s", kafka={"topic.metadata.propagation.max.ms": "300"})
+    first = event(missing, 0, key="k0")
+    commit(fleet.dsn, first)
+    relay.until_logged("create the topic")
+    assert first.id in relay.log
+    assert listed(fleet) == []
+    until(lambda: len(listed(fleet)) == 1, within=20, what="it is parked")
+    # From now on nobody waits for it.
+    commit(fleet.dsn, *[event(missing, n, key=f"k{n % 3}") for n in range(1, 40)], event(name, 1))
+    published(fleet, name, 1)
+    assert len(listed(fleet)) == 40
+    assert {row["code"] for row in listed(fleet)} <= {
+        "UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC", "UNKNOWN_PARTITION",
+    }  # fmt: skip
+    make_topic(fleet.bootstrap, missing)
+    done = parked(fleet, "requeue", "--topic", missing, "--wait")
+    assert (done.returncode, done.stdout) == (0, "requeued 40 events\n"), done.stderr + relay.log
+    commit(fleet.dsn, event(missing, 40, key="k1"), event(missing, 40, key="new"))
+    wanted = committed(fleet.dsn, missing)
+    assert difference(wanted, published(fleet, missing, 42)) == AGREE
+    assert relay.terminate() == 0
+
+
+def test_topics_that_the_relay_does_not_serve_are_parked_whoever_writes_there(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    served, other = topic(1), topic(1)
+    progress = topic(1, cleanup_policy="compact")
+    relay = fleet.active(
+        progress_topic=progress,
+        environ={"DOVECOTE_RELAY_TOPICS": json.dumps([served, progress, "dovecote*"])},
+    )
+    forged = Event(topic=progress, type="T", key=fleet.name, value={"format": 1})
+    commit(fleet.dsn, forged, event(other, 1), event(served, 1), event(served, 2))
+    published(fleet, served, 2)
+    assert [row["code"] for row in listed(fleet)] == ["TOPIC_RESERVED", "TOPIC_NOT_ALLOWED"]
+    assert parked(fleet, "requeue", "--all", "--wait").returncode == 1
+    assert [row["attempt"] for row in listed(fleet)] == [2, 2]
+    assert consume(fleet.bootstrap, other) == []
+    values = [message.value() for message in consume(fleet.bootstrap, progress)]
+    assert forged.value_bytes() not in values
+    assert ready(relay)
+
+
+def test_when_too_many_are_parked_everything_waits(fleet: Relays, topic: MakeTopic) -> None:
+    name, other = topic(1), topic(1)
+    relay = fleet.active(park_most=2, environ={"DOVECOTE_RELAY_TOPICS": json.dumps([name])})
+    commit(fleet.dsn, event(other, 0), event(other, 1))
+    until(lambda: len(listed(fleet)) == 2, within=10, what="two are parked")
+    commit(fleet.dsn, event(name, 0), event(other, 2))
+    relay.until_logged("2 events are parked, and park_most is 2")
+    assert relay.get("/readyz").status == 503
+    assert consume(fleet.bootstrap, name) == []
+    assert parked(fleet, "drop", "--all").returncode == 0
+    published(fleet, name, 1)
+    assert [row["id"] for row in listed(fleet)] == [committed(fleet.dsn, other)[2]]
+
+
+def test_a_relay_that_takes_over_knows_what_is_held(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1, max_message_bytes="3000")
+    first = fleet.active(kafka=UNCOMPRESSED)
+    commit(fleet.dsn, large(name, 0))
+    until(lambda: len(listed(fleet)) == 1, within=10, what="it is parked")
+    first.kill()
+    # What is asked for while no relay is active is done by the next.
+    asked = parked(fleet, "requeue", "--key", "bad")
+    assert "asked to requeue 1 event; the active relay does it" in asked.stdout
+    commit(fleet.dsn, event(name, 1, key="bad"))
+    relay = fleet.active(kafka=UNCOMPRESSED)
+    relay.until_logged("it stays parked")
+    until(lambda: len(listed(fleet)) == 2, within=10, what="the second waits behind the first")
+    assert [row["attempt"] for row in listed(fleet)] == [2, 1]
+    assert parked(fleet, "drop", listed(fleet)[0]["id"], "--wait").returncode == 0
+    commit(fleet.dsn, event(name, 2, key="bad"))
+    until(lambda: len(listed(fleet)) == 2, within=10, what="the key is held on")
+    assert parked(fleet, "requeue", "--topic", name, "--key", "bad", "--wait").returncode == 0
+    assert [int(record.value() or b"") for record in published(fleet, name, 2)] == [1, 2]
+
+
+def test_what_is_not_parked_is_said_to_be_so(fleet: Relays) -> None:
+    unknown = str(uuid.uuid4())
+    for arguments in (("show", unknown), ("requeue", unknown), ("drop", unknown)):
+        failed = parked(fleet, *arguments)
+        assert (failed.returncode, unknown in failed.stderr) == (1, True)
+        assert "`dovecote parked list`" in failed.stderr
+    assert "no such event is parked" in parked(fleet, "requeue", "--key", "k").stderr
+    for wrong in ("drop", "drop --all --key k", "requeue not-an-id"):
+        assert parked(fleet, *wrong.split()).returncode == 2
+    assert parked(fleet, "list").stdout == "nothing is parked\n"
