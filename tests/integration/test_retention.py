@@ -469,7 +469,8 @@ def role(dsn: str) -> Iterator[str]:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
         schema.install(conn, roles=schema.Roles(writers=[name]))
-        conn.execute(f"GRANT SELECT ON outbox.events, outbox.migrations TO {name}".encode())
+        read = "outbox.events, outbox.migrations, outbox.reading"
+        conn.execute(f"GRANT SELECT ON {read} TO {name}".encode())
     try:
         yield name
     finally:
@@ -509,21 +510,19 @@ def test_a_relay_without_the_rights_goes_on_and_says_that_rows_stay(
     assert held(dsn) == {0: LEAF}
 
 
-def first_version(dsn: str) -> None:
+LEAVES = next(step.version for step in schema.migrations() if step.name == "leaves")
+
+
+def before_leaves(dsn: str) -> None:
     """Install the outbox as it was before there were leaves."""
     with psycopg.connect(dsn) as conn:
-        (first, *_) = schema.migrations()
-        everything = schema.script()
-        ledger = everything[: everything.index(first.render("outbox"))]
-        conn.execute((ledger + first.render("outbox")).encode())
-        # As it was then: whoever may look into the schema may write.
-        conn.execute("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA outbox TO PUBLIC")
+        conn.execute(schema.script(until=LEAVES - 1).encode())
 
 
 def test_rows_from_before_the_upgrade_stay_until_they_are_published_and_keep_their_order(
     database: str,
 ) -> None:
-    first_version(database)
+    before_leaves(database)
     with psycopg.connect(database) as writer:
         append(writer, 0)
         writer.commit()
@@ -539,7 +538,7 @@ def test_rows_from_before_the_upgrade_stay_until_they_are_published_and_keep_the
 
 
 def test_an_upgrade_under_writers_and_a_relay_loses_and_reorders_nothing(database: str) -> None:
-    first_version(database)
+    before_leaves(database)
     enough = threading.Event()
     written = 0
 
@@ -555,14 +554,14 @@ def test_an_upgrade_under_writers_and_a_relay_loses_and_reorders_nothing(databas
         # A relay of the version before has its connection already, and its prepared statements.
         old.execute(
             "INSERT INTO outbox.migrations (version, name)"
-            " SELECT n, 'pretended' FROM generate_series(2, %s) AS n",
-            [schema.migrations()[-1].version],
+            " SELECT n, 'pretended' FROM generate_series(%s::int, %s::int) AS n",
+            [LEAVES, schema.migrations()[-1].version],
         )
         old.commit()
         with closing(
             TableCapture(database, "outbox", batch_rows=1000, batch_bytes=10**8)
         ) as capture:
-            old.execute("DELETE FROM outbox.migrations WHERE version > 1")
+            old.execute("DELETE FROM outbox.migrations WHERE version >= %s", [LEAVES])
             old.commit()
             writing = pool.submit(write_on)
             cursor: Place = Cursor()
@@ -605,13 +604,13 @@ def pool_of_its_own(task: Callable[[], object]) -> Callable[[], bool]:
 
 
 def test_an_upgrade_that_would_make_writers_wait_for_long_is_refused(database: str) -> None:
-    first_version(database)
+    before_leaves(database)
     with psycopg.connect(database) as writer, psycopg.connect(database) as owner:
         append(writer, 0, 1)
         with pytest.raises(psycopg.errors.LockNotAvailable, match="nothing was changed"):
             schema.install(owner)
         owner.rollback()
-        assert schema.version(owner) == 1
+        assert schema.version(owner) == LEAVES - 1
         writer.commit()
         schema.install(owner)
         schema.require(owner)
