@@ -15,7 +15,7 @@ from hashlib import blake2b
 
 import psycopg
 
-from relay.errors import LeaseLost
+from relay.errors import LeaseLost, Refused
 from relay.postgres import connect, first_line, follow_indexes
 
 _log = logging.getLogger("dovecote.relay")
@@ -57,6 +57,27 @@ class Lease:
         if self.lost.is_set() or time.monotonic() - self._heard > self._timeout:
             msg = "Postgres ended the session that held the active role"
             raise LeaseLost(msg)
+
+    @contextmanager
+    def undisputed(self) -> Iterator[None]:
+        """
+        Let a refusal pass only if nobody else can have had the role meanwhile.
+
+        Whoever had it may have moved progress, the slot and all else that was looked at, one
+        after the other: what does not fit together then is no reason to give up.
+
+        Raises:
+            LeaseLost: the session that held the role is no more.
+        """
+        try:
+            yield
+        except Refused as refusal:
+            try:
+                self.conn.execute("SELECT 1")
+            except psycopg.Error as error:
+                msg = f"the session that held the active role has ended ({first_line(error)})"
+                raise LeaseLost(msg) from refusal
+            raise
 
 
 @contextmanager

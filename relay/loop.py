@@ -72,9 +72,8 @@ class Relay:
         )
         self._isolation = Isolation(settings.batch_rows)
         self._parking = Parking(settings, metrics, self._isolation)
-        self._let_in = False
+        self._let_in, self._attempt = False, 0
         self._failing_since: float | None = None
-        self._attempt = 0
 
     def run(self, stop: threading.Event) -> None:
         """
@@ -143,7 +142,8 @@ class Relay:
             closing(self._open_capture()) as capture,
             closing(make_publisher(settings, self._isolation, stop, self._slow)) as publisher,
         ):
-            progress, origin = self._take_over(publisher, capture)
+            with lease.undisputed():
+                progress, origin = self._take_over(publisher, capture)
             self._retention.begin(lease.conn, origin, progress.cursor)
             store = ParkedStore(lease.conn, settings.schema_name, settings.name)
             self._parking.begin(store, progress)

@@ -108,7 +108,7 @@ def sort(
 
     An event without a key has no order to keep: it holds nothing, and nothing holds it.
     """
-    if not (closed or marks) and held.isdisjoint(map(_keys_of, rows)):
+    if not (closed or marks) and (not held or held.isdisjoint(map(_keys_of, rows))):
         return Sorted(rows, ())
     publish: list[Row] = []
     park: list[Parked] = []

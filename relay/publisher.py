@@ -37,6 +37,8 @@ _PATIENCE = 2.0
 # shorter; it doubles after a collision and shrinks slowly.
 _COLLISION = 0.02
 _SHORTEST_REST, _LONGEST_REST = 0.001, 0.016
+# So many events take longer than all that anyway: the next are best prepared meanwhile.
+_MANY = 1_000
 
 Header: TypeAlias = tuple[str, str | bytes | None]
 
@@ -219,7 +221,7 @@ class TransactionalPublisher(_KafkaPublisher):
     """Exactly once: each batch and its progress are one Kafka transaction."""
 
     _rest = _SHORTEST_REST
-    _unfinished = False
+    _many = _unfinished = False
 
     def open(self) -> None:
         with self._explained("init_transactions"):
@@ -234,15 +236,14 @@ class TransactionalPublisher(_KafkaPublisher):
             self._produce_progress(progress)
             self._until(self._commit)
             self._unfinished = False
-        collided = time.monotonic() - began > _COLLISION
-        self._rest = (
-            min(self._rest * 2, _LONGEST_REST)
-            if collided
-            else max(self._rest * 0.9, _SHORTEST_REST)
-        )
+        self._many = len(rows) > _MANY
+        if not self._many:
+            collided = time.monotonic() - began > _COLLISION
+            longer, shorter = self._rest * 2, self._rest * 0.9
+            self._rest = min(longer, _LONGEST_REST) if collided else max(shorter, _SHORTEST_REST)
 
     def rest(self) -> float:
-        return self._rest
+        return 0.0 if self._many else self._rest
 
     def close(self) -> None:
         if self._unfinished:

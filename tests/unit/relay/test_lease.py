@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.errors import LeaseLost
+from relay.errors import LeaseLost, Refused
 from relay.lease import Lease, lock_key
 
 
@@ -52,3 +52,17 @@ def test_a_lease_is_lost_with_its_session(error: psycopg.Error) -> None:
 def test_a_lease_that_was_not_heard_for_its_time_is_in_doubt() -> None:
     with pytest.raises(LeaseLost):
         Lease(Mock(), timeout=-1).require()
+
+
+def test_a_refusal_counts_while_the_role_is_ours() -> None:
+    refusal = Refused("another slot")
+    with pytest.raises(Refused, match="another slot"), Lease(Mock(), timeout=60).undisputed():
+        raise refusal
+
+
+def test_a_refusal_counts_for_nothing_once_another_may_have_had_the_role() -> None:
+    conn = Mock()
+    conn.execute.side_effect = psycopg.OperationalError("terminating connection")
+    refusal = Refused("another slot")
+    with pytest.raises(LeaseLost, match="terminating"), Lease(conn, timeout=60).undisputed():
+        raise refusal
