@@ -27,7 +27,12 @@ def doctor(
     Example: dovecote doctor --config relay.toml
     """
     failed = False
-    for finding in examine(load(RelaySettings, config, prefix=PREFIX, environ=os.environ)):
-        failed = failed or finding.level == "fail"
-        typer.echo(json.dumps(asdict(finding)) if as_json else str(finding))
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    for shard in settings.own_shards():
+        about = {} if shard.of == 1 else {"outbox": shard.name}
+        if about and not as_json:
+            typer.echo(f"{shard}:")
+        for finding in examine(settings, shard):
+            failed = failed or finding.level == "fail"
+            typer.echo(json.dumps(about | asdict(finding)) if as_json else str(finding))
     raise typer.Exit(1 if failed else 0)

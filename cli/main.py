@@ -12,6 +12,7 @@ from cli.init import init
 from cli.parked import parked
 from cli.relay import relay
 from cli.replay import replay
+from cli.reshard import reshard
 from cli.spark import app as spark
 from cli.stack import stack
 from cli.status import status
@@ -48,6 +49,7 @@ app.command()(doctor)
 app.command()(init)
 app.command()(relay)
 app.command()(replay)
+app.command()(reshard)
 app.command()(status)
 app.add_typer(spark, name="spark")
 app.add_typer(parked)

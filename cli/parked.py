@@ -139,7 +139,16 @@ def drop(
 
 
 def _settings(config: Path | None) -> RelaySettings:
-    return load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    """Return the settings of the one shard that is meant."""
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    shards = settings.own_shards()
+    if len(shards) > 1:
+        msg = (
+            f"outbox {settings.name!r} has {len(shards)} shards: name one by {PREFIX}_SHARD=0 … "
+            f"{len(shards) - 1}; `dovecote status` says which have parked events"
+        )
+        raise BadSettings(msg)
+    return settings.of(shards[0])
 
 
 def _which(ids: Sequence[str], topic: str | None, key: str | None) -> Which:

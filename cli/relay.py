@@ -16,10 +16,10 @@ from cli.logs import LogFormat, configure
 from outbox.settings import load, without_secrets
 from relay.health import Health
 from relay.http import serve
-from relay.loop import Relay
 from relay.metrics import Metrics
 from relay.properties import check_properties
 from relay.settings import PREFIX, RelaySettings
+from relay.standby import Standby
 
 # Above the grace that the loop gives to a batch in flight, below what supervisors give.
 _LONGEST_END = 8.0
@@ -35,7 +35,8 @@ def relay(
     """
     Publish every committed event of one outbox to Kafka, in order per key.
 
-    Start as many as you like: one is active, the others stand by. SIGTERM ends it gracefully.
+    Start as many as you like: one is active (one for each shard), the others stand by. SIGTERM
+    ends it gracefully.
 
     Example: dovecote relay --config relay.toml
 
@@ -57,11 +58,11 @@ def relay(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     health = Health(stall_after=settings.stall_after.total_seconds())
-    metrics = Metrics(settings.name)
+    metrics = [Metrics(shard.name) for shard in settings.own_shards()]
     with ExitStack() as stack:
         if settings.http.port is not None:
             port = stack.enter_context(
-                serve(settings.http.host, settings.http.port, health, metrics)
+                serve(settings.http.host, settings.http.port, health, *metrics)
             )
             log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.http.host, port)
         log.info(
@@ -70,7 +71,7 @@ def relay(
             settings.mode,
             without_secrets(settings.dsn),
         )
-        Relay(settings, health=health, metrics=metrics).run(stop)
+        Standby(settings, health=health, metrics=metrics).run(stop)
     log.info("stopped")
     sys.exit(0)
 

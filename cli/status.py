@@ -10,6 +10,7 @@ import typer
 
 from outbox.settings import load
 from relay.settings import PREFIX, RelaySettings
+from relay.status import Status
 from relay.status import status as look
 
 
@@ -20,21 +21,31 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="one JSON line")] = False,
 ) -> None:
     """
-    Show who is active and how far behind; exit status 1 if no relay is active.
+    Show who is active and how far behind; exit status 1 if no relay is active, for any shard.
 
     Example: dovecote status --config relay.toml --json
     """
-    found = look(load(RelaySettings, config, prefix=PREFIX, environ=os.environ))
-    if as_json:
-        typer.echo(json.dumps(asdict(found)))
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    shards = settings.own_shards()
+    found = [look(settings, shard) for shard in shards]
+    if not as_json:
+        for each in found:
+            _show(each)
+    elif len(found) == 1:
+        typer.echo(json.dumps(asdict(found[0])))
     else:
-        typer.echo(f"outbox   {found.name}")
-        typer.echo(f"active   {found.active or 'no relay'}")
-        if found.lag_bytes is not None:
-            typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
-        else:
-            typer.echo(f"lag      {found.lag_rows} events, {found.lag_seconds:.1f} s")
-        if found.parked:
-            typer.echo(f"parked   {found.parked} events; see `dovecote parked list`")
-        typer.echo(f"progress {found.since}")
-    raise typer.Exit(0 if found.active else 1)
+        divided = {"name": settings.name, "shards": [asdict(each) for each in found]}
+        typer.echo(json.dumps(divided))
+    raise typer.Exit(0 if all(each.active for each in found) else 1)
+
+
+def _show(found: Status) -> None:
+    typer.echo(f"outbox   {found.name}")
+    typer.echo(f"active   {found.active or 'no relay'}")
+    if found.lag_bytes is not None:
+        typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
+    else:
+        typer.echo(f"lag      {found.lag_rows} events, {found.lag_seconds:.1f} s")
+    if found.parked:
+        typer.echo(f"parked   {found.parked} events; see `dovecote parked list`")
+    typer.echo(f"progress {found.since}")

@@ -79,6 +79,7 @@ def use_wal(dsn: str, schema: str, *, accept_gap: bool = False) -> str:
     with connect(dsn, autocommit=True) as conn:
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         _require_logical(conn)
+        _require_one_shard(conn, schema)
         # A relay that is leaving the log stays in it; once it has left, the log begins anew.
         _change(conn, schema, "wal", since="leaving")
         found = installed(conn, schema)
@@ -149,6 +150,27 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
         grants = sql.SQL("GRANT SELECT ON {} TO {role}; GRANT EXECUTE ON FUNCTION {} TO {role}")
         capture, leave = (sql.Identifier(schema, name) for name in ("capture", "leave_log"))
         conn.execute(grants.format(capture, leave, role=sql.Identifier(role)))
+
+
+def _require_one_shard(conn: Connection, schema: str) -> None:
+    table = sql.Identifier(schema, "sharding")
+    found = conn.execute("SELECT to_regclass(%s)", [table.as_string(conn)]).fetchone()
+    if found is None or found[0] is None:
+        # An older schema knows of no shards.
+        return
+    row = conn.execute(
+        sql.SQL(
+            "SELECT name, shards FROM {} WHERE shards > 1 AND system_identifier ="
+            " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
+            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+        ).format(table)
+    ).fetchone()
+    if row is not None:
+        msg = (
+            f"outbox {row[0]!r} is published in {row[1]} shards, and the write-ahead log is read "
+            "by one relay: set `shards = 1` and run `dovecote reshard` first; nothing was changed"
+        )
+        raise DovecoteError(msg)
 
 
 def _require_logical(conn: Connection) -> None:

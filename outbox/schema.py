@@ -50,6 +50,7 @@ GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.leaves, {schema}.write_to_l
     {schema}.truncate_leaf TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};
 GRANT SELECT, INSERT, DELETE ON {schema}.parked_commands TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.settle_shards TO {role};
 DO $capture$
 BEGIN
     -- Who knows the prefix can forge events: only where it is needed.

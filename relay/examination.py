@@ -15,8 +15,9 @@ from psycopg import sql
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed
 from relay.capture.catalog import look, prepared, running
+from relay.capture.lag import waiting
 from relay.capture.slot import Budget
-from relay.capture.table import TableCapture, waiting
+from relay.capture.table import TableCapture
 from relay.diagnosis import (
     Broker,
     Finding,
@@ -34,6 +35,7 @@ from relay.postgres import connect, first_line
 from relay.progress import Cursor, Origin, Progress
 from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings
+from relay.sharding import Shard
 from relay.status import active
 from relay.timeline import shared
 
@@ -47,8 +49,12 @@ _RIGHTS = (
 )
 
 
-def examine(settings: RelaySettings, *, timeout: float = 10.0) -> Iterator[Finding]:
-    """Yield what there is to say of the outbox that `settings` name, the servers first."""
+def examine(
+    settings: RelaySettings, shard: Shard | None = None, *, timeout: float = 10.0
+) -> Iterator[Finding]:
+    """Yield what there is to say of an outbox, or of one shard of it, the servers first."""
+    if shard is not None:
+        settings = settings.of(shard)
     wanted = Wanted(
         name=settings.name,
         capture=settings.capture,
@@ -67,7 +73,7 @@ def examine(settings: RelaySettings, *, timeout: float = 10.0) -> Iterator[Findi
     else:
         yield from of_broker(broker, wanted)
     try:
-        server = _server(settings, broker.progress if broker else None)
+        server = _server(settings, shard, broker.progress if broker else None)
     except psycopg.Error as error:
         yield Finding("fail", f"Postgres: {first_line(error)}", "is `dsn` right?")
         return
@@ -99,7 +105,7 @@ def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
         return None
 
 
-def _server(settings: RelaySettings, progress: Progress | None) -> Server:
+def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | None) -> Server:
     schema = settings.schema_name
     with connect(settings.dsn, purpose="doctor") as conn:
         _require_rights(conn, schema)
@@ -129,7 +135,7 @@ def _server(settings: RelaySettings, progress: Progress | None) -> Server:
             leaving_behind=len(running(conn)) + len(prepared(conn)),
             active=active(conn, lock_key(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
-            lag=_lag(conn, schema, progress, found.end),
+            lag=_log_lag(progress, found.end) or _table_lag(conn, schema, shard, progress),
         )
 
 
@@ -188,12 +194,18 @@ def _is_claimed(conn: psycopg.Connection[Any], schema: str, name: str) -> bool:
     return row is not None and bool(row[0])
 
 
-def _lag(conn: psycopg.Connection[Any], schema: str, progress: Progress | None, end: int) -> Lag:
+def _log_lag(progress: Progress | None, end: int) -> Lag | None:
+    if progress is None or isinstance(progress.cursor, Cursor):
+        return None
+    return Lag(bytes=max(0, end - progress.cursor.lsn))
+
+
+def _table_lag(
+    conn: psycopg.Connection[Any], schema: str, shard: Shard | None, progress: Progress | None
+) -> Lag:
     place = progress.cursor if progress else Cursor()
-    if isinstance(place, Cursor):
-        rows, seconds = waiting(conn, schema, place)
-        return Lag(rows=rows, seconds=seconds)
-    return Lag(bytes=max(0, end - place.lsn))
+    rows, seconds = waiting(conn, schema, place if isinstance(place, Cursor) else Cursor(), shard)
+    return Lag(rows=rows, seconds=seconds)
 
 
 def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -> tuple[Any, ...]:

@@ -7,12 +7,13 @@ import threading
 import psycopg
 
 from relay.capture.catalog import look
+from relay.capture.lag import waiting
 from relay.capture.slot import Budget
-from relay.capture.table import waiting
 from relay.errors import Refused
 from relay.metrics import Metrics
 from relay.progress import ACCEPT, Cursor, LogPosition, Progress
 from relay.settings import RelaySettings
+from relay.sharding import Shard
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -24,8 +25,8 @@ class BudgetSpent(Exception):
 class Guardian:
     """Measures on the session of the active role, warns, and says when it is too much."""
 
-    def __init__(self, settings: RelaySettings, metrics: Metrics) -> None:
-        self._schema, self._metrics = settings.schema_name, metrics
+    def __init__(self, settings: RelaySettings, shard: Shard, metrics: Metrics) -> None:
+        self._schema, self._shard, self._metrics = settings.schema_name, shard, metrics
         self._budget = Budget(settings.wal.warn_bytes, settings.wal.stop_bytes)
         self._warned = False
         self._spent = threading.Event()
@@ -35,7 +36,7 @@ class Guardian:
         if progress is None:
             conn.execute("SELECT 1")
         elif isinstance(progress.cursor, Cursor):
-            rows, seconds = waiting(conn, self._schema, progress.cursor)
+            rows, seconds = waiting(conn, self._schema, progress.cursor, self._shard)
             self._metrics.lag_rows.set(rows)
             self._metrics.lag_seconds.set(seconds)
             self._metrics.lag_bytes.set(0)

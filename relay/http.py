@@ -11,20 +11,21 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from relay.health import Health
-from relay.metrics import Metrics
+from relay.metrics import Metrics, Together
 
 _log = logging.getLogger("dovecote.relay.http")
 
 
 @contextmanager
-def serve(host: str, port: int, health: Health, metrics: Metrics) -> Iterator[int]:
+def serve(host: str, port: int, health: Health, *metrics: Metrics) -> Iterator[int]:
     """Serve in the background and yield the port: the given one, or any free one for 0."""
+    numbers = Together(metrics)
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             match self.path.partition("?")[0]:
                 case "/metrics":
-                    self._answer(200, generate_latest(metrics.registry), CONTENT_TYPE_LATEST)
+                    self._answer(200, generate_latest(numbers), CONTENT_TYPE_LATEST)
                 case "/healthz":
                     # Alive means the process answers: an outage is no reason to restart it.
                     self._answer(200, b'{"ok":true}')

@@ -9,9 +9,10 @@ The lock alone fences nothing: the old relay may still be publishing. The transa
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
+from typing import Any
 
 import psycopg
 
@@ -30,7 +31,9 @@ def lock_key(schema: str, name: str) -> int:
 class Lease:
     """The active role while this process has it: `lost` is set when it no longer does."""
 
-    def __init__(self, conn: psycopg.Connection, timeout: float) -> None:
+    def __init__(self, conn: psycopg.Connection, timeout: float, number: int = 0) -> None:
+        """Hold on to a role: that of the key of this `number`, of those that were asked for."""
+        self.number = number
         self.conn, self.lost = conn, threading.Event()
         self._timeout = timeout
         self._heard = time.monotonic()
@@ -81,12 +84,18 @@ class Lease:
 
 
 @contextmanager
-def try_acquire(dsn: str, key: int, timeout: float) -> Iterator[Lease | None]:
-    """Yield the lease if no other relay has it, else None; give it back at the end."""
+def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease | None]:
+    """Yield the lease of the first key that no other relay has, else None; give it back after."""
     with connect(dsn, purpose="lease") as conn:
         milliseconds = str(int(timeout * 1000))
         conn.execute("SELECT set_config('idle_session_timeout', %s, false)", [milliseconds])
         # For the heartbeats, which look at the outbox.
         follow_indexes(conn)
-        row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
-        yield Lease(conn, timeout) if row and row[0] else None
+        number = next((index for index, key in enumerate(keys) if try_lock(conn, key)), None)
+        yield None if number is None else Lease(conn, timeout, number)
+
+
+def try_lock(conn: psycopg.Connection[Any], key: int) -> bool:
+    """Take an advisory lock for the rest of the session, if nobody else has it."""
+    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+    return bool(row and row[0])

@@ -1,13 +1,30 @@
 """Name the numbers a relay exposes."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 
 from relay.capture.batch import Row
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
+
+
+class Together:
+    """The numbers of several shards as those of one process."""
+
+    def __init__(self, shards: Sequence["Metrics"]) -> None:
+        self._shards = shards
+
+    def collect(self) -> Iterable[Metric]:
+        """Return each number once, with the samples of all shards."""
+        found: dict[str, Metric] = {}
+        for shard in self._shards:
+            for metric in shard.registry.collect():
+                known = found.setdefault(metric.name, metric)
+                if known is not metric:
+                    known.samples.extend(metric.samples)
+        return found.values()
 
 
 class Metrics:

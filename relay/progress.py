@@ -173,7 +173,13 @@ _READERS: Mapping[str, Callable[[Mapping[str, Any]], Place]] = {
 
 
 def at(
-    name: str, origin: Origin, cursor: Place, *, last: Progress | None = None, parked: int = 0
+    name: str,
+    origin: Origin,
+    cursor: Place,
+    *,
+    shards: int = 1,
+    last: Progress | None = None,
+    parked: int = 0,
 ) -> Progress:
     """
     Return the progress of outbox `name` when everything up to `cursor` is published, or parked.
@@ -189,6 +195,7 @@ def at(
         schema=origin.schema,
         timeline=origin.timeline,
         lsn=origin.lsn,
+        shards=shards,
         parked=max(parked, last.parked if last else 0),
         last_command=last.last_command if last else 0,
         requeued=last.requeued if last else 0,

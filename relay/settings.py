@@ -9,9 +9,12 @@ from pydantic import Field, field_validator, model_validator
 from outbox.settings import Dsn, Duration, KafkaProperties, Settings
 from relay.parking import Policy
 from relay.properties import FIXED, Mode, producer_properties
+from relay.sharding import Shard, divided
 
 PREFIX = "DOVECOTE_RELAY"
 
+# Services cannot write to topics that begin so.
+_PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
 
@@ -73,6 +76,13 @@ class RelaySettings(Settings):
     capture: Literal["auto", "table", "wal"] = "auto"
     """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
     `table` and `wal` refuse to read anywhere else."""
+
+    shards: int = Field(default=1, ge=1, le=64)
+    """How many relays share the work, each with the keys of one shard: the same for all relays of
+    an outbox, and changed with `dovecote reshard`."""
+
+    shard: int | None = Field(default=None, ge=0)
+    """Publish this shard alone, counted from 0. Default: any that no other relay publishes."""
 
     mode: Mode = "exactly_once"
     """`at_least_once` saves the transactions; a crash may then repeat the batch in flight."""
@@ -172,7 +182,7 @@ class RelaySettings(Settings):
         if not isinstance(data, dict):
             return data
         name = data.get("name") or data.get("schema") or "outbox"
-        topic = data.get("progress_topic") or f"dovecote.progress.{name}"
+        topic = data.get("progress_topic") or f"{_PROGRESS}{name}"
         return {**data, "name": name, "progress_topic": topic}
 
     @model_validator(mode="after")
@@ -181,6 +191,34 @@ class RelaySettings(Settings):
             msg = f"poll_min {self.poll_min} is longer than poll_max {self.poll_max}"
             raise ValueError(msg)
         return self
+
+    @model_validator(mode="after")
+    def _divided(self) -> Self:
+        if self.shard is not None and self.shard >= self.shards:
+            msg = f"shard {self.shard} is none of {self.shards}: they count from 0"
+            raise ValueError(msg)
+        if self.shards > 1 and self.capture == "wal":
+            msg = 'shards needs capture = "table": the write-ahead log is read by one relay'
+            raise ValueError(msg)
+        if self.shards > 1 and not self.progress_topic.startswith(_PROGRESS):
+            # Each relay knows just its own progress topic, and would publish to those of others.
+            msg = f"progress_topic must begin with {_PROGRESS!r} where there are several shards"
+            raise ValueError(msg)
+        return self
+
+    def own_shards(self) -> list[Shard]:
+        """Return the shards that this relay may publish."""
+        return [
+            each for each in divided(self.name, self.shards) if self.shard in {None, each.number}
+        ]
+
+    def of(self, shard: Shard) -> Self:
+        """Return the settings of whoever publishes `shard`: Kafka knows it by names of its own."""
+        if shard.of == 1:
+            return self
+        # Never a partition of a topic that others write to: their open transactions hide ours.
+        topic = f"{self.progress_topic}-{shard.number}"
+        return self.model_copy(update={"name": shard.name, "progress_topic": topic})
 
     def producer_properties(self) -> dict[str, str | bool]:
         """Return the configuration of the Kafka producer."""

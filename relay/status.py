@@ -6,7 +6,7 @@ import psycopg
 
 from outbox import schema as outbox_schema
 from relay.capture.catalog import look
-from relay.capture.table import waiting
+from relay.capture.lag import waiting
 from relay.errors import Outage
 from relay.lease import lock_key
 from relay.parked_requests import Desk
@@ -14,6 +14,7 @@ from relay.postgres import connect, first_line, not_allowed
 from relay.progress import Cursor, LogPosition
 from relay.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
+from relay.sharding import Shard
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +38,18 @@ class Status:
     """Events that cannot be published, and those that wait behind them."""
 
 
-def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
+def status(
+    settings: RelaySettings, shard: Shard | None = None, *, timeout: float = 10.0
+) -> Status:
     """
-    Return the state of the outbox that `settings` name.
+    Return the state of the outbox that `settings` name, or of one shard of it.
 
     Raises:
         Outage: Kafka or Postgres does not answer.
         SchemaMissing: the outbox is not installed.
     """
+    if shard is not None:
+        settings = settings.of(shard)
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     progress = topic.peek(settings.name) if topic.exists() else None
     place = progress.cursor if progress else Cursor()
@@ -56,7 +61,7 @@ def status(settings: RelaySettings, *, timeout: float = 10.0) -> Status:
             if isinstance(place, LogPosition):
                 behind = max(0, look(conn, settings.schema_name).end - place.lsn)
                 return Status(settings.name, holder, str(place), lag_bytes=behind, parked=parked)
-            rows, seconds = waiting(conn, settings.schema_name, place)
+            rows, seconds = waiting(conn, settings.schema_name, place, shard)
     except psycopg.OperationalError as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error

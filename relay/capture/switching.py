@@ -43,6 +43,7 @@ from relay.errors import Outage, Refused
 from relay.lsn import format_lsn
 from relay.postgres import first_line
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress
+from relay.sharding import Shard
 from relay.snapshot import BEGINNING
 
 _log = logging.getLogger("dovecote.relay")
@@ -61,6 +62,7 @@ class SwitchingCapture:
         self,
         dsn: str,
         schema: str,
+        shard: Shard | None = None,
         *,
         batch_rows: int,
         batch_bytes: int,
@@ -75,7 +77,9 @@ class SwitchingCapture:
             SchemaMissing: the outbox is not installed.
         """
         self._dsn, self._schema, self._expected = dsn, schema, expected
-        self._table = TableCapture(dsn, schema, batch_rows=batch_rows, batch_bytes=batch_bytes)
+        self._table = TableCapture(
+            dsn, schema, shard, batch_rows=batch_rows, batch_bytes=batch_bytes
+        )
         self._log = WalCapture(
             dsn, schema, batch_rows=batch_rows, batch_bytes=batch_bytes, timing=timing
         )
@@ -123,7 +127,7 @@ class SwitchingCapture:
         if found.slot is not None:
             self._tidy()
         for batch in self._table.batches(cursor):
-            yield _with_log(batch, cursor.log)
+            yield with_log(batch, cursor.log)
         if self._table.is_left:
             self._seen_at = 0
 
@@ -153,7 +157,7 @@ class SwitchingCapture:
         whole = cursor.since.union(end.since)
         for batch in self._table.up_to(end.since, cursor):
             done = isinstance(batch.cursor, Cursor) and batch.cursor.until is None
-            yield _with_log(replace(batch, cursor=Cursor(whole)) if done else batch, cursor.log)
+            yield with_log(replace(batch, cursor=Cursor(whole)) if done else batch, cursor.log)
 
     def _in_log(self, position: LogPosition, found: Look) -> Iterator[Batch]:
         if found.installed.state == "table":
@@ -261,7 +265,7 @@ def _present(beginning: Beginning | None) -> Beginning:
     return beginning
 
 
-def _with_log(batch: Batch, log: int) -> Batch:
+def with_log(batch: Batch, log: int) -> Batch:
     """Return the batch with a place that remembers how far the log was published."""
     if not log or not isinstance(batch.cursor, Cursor):
         return batch

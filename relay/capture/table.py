@@ -22,10 +22,11 @@ from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
 from relay.capture.batch import Batch, Row
-from relay.capture.window import behind, params, tick
+from relay.capture.window import behind, own, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, first_line, follow_indexes
 from relay.progress import Cursor, Origin, Place
+from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
 _log = logging.getLogger("dovecote.relay")
@@ -43,13 +44,21 @@ _SMALL = 500
 
 class TableCapture:
     """
-    The committed events of one outbox, from a cursor on.
+    The committed events of one outbox, or of one of its shards, from a cursor on.
 
     Holds one autocommit connection: every statement is a short transaction of its own, so that
     reading never holds back vacuum. Not for use by two threads.
     """
 
-    def __init__(self, dsn: str, schema: str, *, batch_rows: int, batch_bytes: int) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        shard: Shard | None = None,
+        *,
+        batch_rows: int,
+        batch_bytes: int,
+    ) -> None:
         """
         Connect, and check that this is an outbox that can be read.
 
@@ -59,6 +68,7 @@ class TableCapture:
         """
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
         self._interrupted = threading.Event()
+        self._own = own(shard)
         self._conn = connect(dsn, purpose="read")
         self.is_left = False
         """The last tick found that events are no longer read here."""
@@ -152,6 +162,11 @@ class TableCapture:
             yield from self._window(cursor.since, until, cursor.position)
             cursor = end
 
+    def end(self, since: Snapshot) -> Snapshot:
+        """Return a snapshot that sees what is committed, as far as there are events of it."""
+        end, _, _ = self._tick(since)
+        return end
+
     def up_to(self, end: Snapshot, cursor: Cursor) -> Iterator[Batch]:
         """Yield what lies behind `cursor` and was committed when `end` was taken."""
         if cursor.until is not None:
@@ -202,7 +217,7 @@ class TableCapture:
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as everything else that is done here for a tick.
-            composed = tick(self._events, self._reading, COLUMNS, since)
+            composed = tick(self._events, self._reading, COLUMNS, since, own=self._own)
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(_SMALL, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
@@ -226,8 +241,8 @@ class TableCapture:
             "SELECT {columns} FROM {events} WHERE position > %(position)s"
             " AND pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
-            " ORDER BY position LIMIT %(limit)s"
-        ).format(columns=COLUMNS, events=self._events)
+            " AND {own} ORDER BY position LIMIT %(limit)s"
+        ).format(columns=COLUMNS, events=self._events, own=self._own)
         (lsn,) = self._one(sql.SQL("SELECT pg_current_wal_flush_lsn()::text"))
         limit = self._batch_rows
         window = {"until": str(until), "since": str(since), "limit": limit}
@@ -257,24 +272,6 @@ class TableCapture:
                 rows, size = [], 0
         if rows:
             yield rows, size
-
-
-def waiting(
-    conn: psycopg.Connection[Any], schema: str, cursor: Cursor, *, most: int = 100_000
-) -> tuple[int, float]:
-    """Return how many events wait behind `cursor` (counted up to `most`), and the oldest's age."""
-    since, until = cursor.since, cursor.until
-    query = sql.SQL(
-        "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(appended_at)),"
-        " 0)::float8 FROM (SELECT appended_at FROM {}"
-        " WHERE position > %(position)s"
-        " OR NOT pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
-        " LIMIT %(most)s) AS waiting"
-    ).format(behind(sql.Identifier(schema, "events"), since))
-    place = {"position": cursor.position, "until": str(until or since), "most": most}
-    row = conn.execute(query, {**place, **params(since)}).fetchone()
-    rows, age = row if row is not None else (0, 0.0)
-    return rows, max(0.0, age)
 
 
 def _size(rows: Sequence[Row]) -> int:

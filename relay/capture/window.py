@@ -1,7 +1,8 @@
-"""The rows of the table that a snapshot does not see, as SQL."""
+"""The rows of the table that a snapshot does not see, and those of a shard, as SQL."""
 
 from psycopg import sql
 
+from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
 
@@ -28,7 +29,12 @@ def later(events: sql.Identifier) -> sql.Composed:
 
 
 def tick(
-    events: sql.Identifier, reading: sql.Identifier, columns: sql.SQL, since: Snapshot
+    events: sql.Identifier,
+    reading: sql.Identifier,
+    columns: sql.SQL,
+    since: Snapshot,
+    *,
+    own: sql.Composable,
 ) -> sql.Composed:
     """
     Return the statement that a tick is: one row on the window, and its rows if they are few.
@@ -41,7 +47,7 @@ def tick(
     return sql.SQL(
         "WITH tick AS MATERIALIZED (SELECT count(*) AS rows,"
         " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
-        " (SELECT value FROM {new} LIMIT %(small)s + 1) AS w)"
+        " (SELECT value FROM {new} WHERE {own} LIMIT %(small)s + 1) AS w)"
         " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
         " pg_current_snapshot()::text, NULL, (SELECT later.xid::text FROM {later} AS later"
         # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
@@ -50,8 +56,21 @@ def tick(
         " (SELECT state FROM {reading}), NULL, NULL, NULL, NULL"
         " FROM tick"
         " UNION ALL (SELECT {columns} FROM {new}, tick"
-        " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position + 0)"
-    ).format(new=behind(events, since), later=later(events), columns=columns, reading=reading)
+        " WHERE rows <= %(small)s AND bytes <= %(bytes)s AND {own} ORDER BY position + 0)"
+    ).format(
+        new=behind(events, since), later=later(events), own=own, columns=columns, reading=reading
+    )
+
+
+def own(shard: Shard | None) -> sql.Composable:
+    """Return the condition that a row is of `shard`, as `shard_of` has it; None: of the outbox."""
+    if shard is None or shard.of == 1:
+        return sql.SQL("true")
+    # Here, so that the rows of others are not sent: reading them costs more than the digest.
+    return sql.SQL(
+        "('x' || encode(substring(sha256(coalesce(key, convert_to(id::text, 'UTF8')))"
+        " FROM 1 FOR 4), 'hex'))::bit(32)::bigint %% {of} = {number}"
+    ).format(of=sql.Literal(shard.of), number=sql.Literal(shard.number))
 
 
 def params(since: Snapshot) -> dict[str, object]:

@@ -77,3 +77,11 @@ def test_killed_again_and_again_it_reads_the_log_without_a_gap(fleet: Relays, na
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
     attempted = consume(fleet.bootstrap, name, isolation="read_uncommitted")
     assert len(attempted) > len(committed(fleet.dsn, name)), "no kill struck a batch in flight"
+
+
+def test_killed_again_and_again_its_shards_lose_double_and_reorder_nothing(
+    fleet: Relays, name: str
+) -> None:
+    with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name):
+        kill_again_and_again(fleet, watch, 8, shards=2)
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE

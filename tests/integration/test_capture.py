@@ -27,7 +27,8 @@ from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from outbox import Event, write
 from relay.capture.batch import Batch
-from relay.capture.table import TableCapture, waiting
+from relay.capture.lag import waiting
+from relay.capture.table import TableCapture
 from relay.errors import Refused
 from relay.lsn import parse_lsn
 from relay.postgres import follow_indexes

@@ -24,11 +24,11 @@ from outbox.envelope import encode
 from relay.capture.table import TableCapture
 from relay.errors import Refused
 from relay.health import Health
-from relay.loop import Relay
 from relay.metrics import Metrics
 from relay.progress import Cursor
 from relay.properties import producer_properties
 from relay.settings import RelaySettings
+from relay.standby import Standby
 from relay.status import status
 from tests.documents import ROOT, Command, blocks, code_spans, commands, table
 from tests.fix_stack import MakeTopic
@@ -233,7 +233,7 @@ def test_a_role_without_the_rights_is_told_which_it_needs(
                 "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
             }
         )
-        relay = Relay(settings, health=Health(), metrics=Metrics(settings.name))
+        relay = Standby(settings, health=Health(), metrics=[Metrics(settings.name)])
         for asked in (lambda: relay.run(threading.Event()), lambda: status(settings)):
             wanted = rf"run `dovecote init --relay-role {roles}relay` as its owner"
             with pytest.raises(Refused, match=wanted):

@@ -74,7 +74,7 @@ def shop(
     dsn: str, *, name: str = "shop", schema_name: str = "outbox", keep: float = 0.0
 ) -> Iterator[Shop]:
     with (
-        try_acquire(dsn, hash(name), 30) as lease,
+        try_acquire(dsn, [hash(name)], 30) as lease,
         closing(TableCapture(dsn, schema_name, batch_rows=1000, batch_bytes=10**8)) as capture,
     ):
         assert lease is not None
@@ -369,7 +369,7 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
     with (
         psycopg.connect(database) as before,
         psycopg.connect(database) as late,
-        try_acquire(database, 1, 30) as lease,
+        try_acquire(database, [1], 30) as lease,
     ):
         append(before, 0)
         before.commit()
@@ -412,7 +412,7 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
 
 def test_what_a_slot_made_with_a_gap_may_have_passed_over_stays(database: str) -> None:
     installed(database)
-    with psycopg.connect(database) as writer, try_acquire(database, 1, 30) as lease:
+    with psycopg.connect(database) as writer, try_acquire(database, [1], 30) as lease:
         assert lease is not None
         append(writer, 0)
         writer.commit()

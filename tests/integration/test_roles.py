@@ -16,9 +16,9 @@ from devstack import Stack
 from outbox import Event, NotAllowed, schema, write, write_async
 from relay.errors import Refused
 from relay.health import Health
-from relay.loop import Relay
 from relay.metrics import Metrics
 from relay.settings import RelaySettings
+from relay.standby import Standby
 from relay.status import status
 from tests.fix_stack import MakeTopic, new_database
 from tests.integration.test_schema import init
@@ -37,6 +37,7 @@ RELAY_RIGHTS = {
     ("parked_commands", "SELECT"),
     ("parked_commands", "INSERT"),
     ("parked_commands", "DELETE"),
+    ("settle_shards", "EXECUTE"),
 }
 # Without these it publishes all the same; see test_retention.py.
 ROOM_RIGHTS = {
@@ -246,7 +247,7 @@ def test_a_relay_needs_each_right_that_it_has_and_says_what_grants_it(
             with_topic = settings(crew, stack, f"{table}-{right}".lower()).model_copy(
                 update={"progress_topic": progress}
             )
-            relay = Relay(with_topic, health=Health(), metrics=Metrics("x"))
+            relay = Standby(with_topic, health=Health(), metrics=[Metrics("x")])
             with pytest.raises(Refused, match=wanted):
                 relay.run(threading.Event())
             schema.install(owner, roles=schema.Roles(relays=[role]))

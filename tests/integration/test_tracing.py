@@ -13,9 +13,9 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from devstack import Stack
 from outbox import Event, write
 from relay.health import Health
-from relay.loop import Relay
 from relay.metrics import Metrics
 from relay.settings import RelaySettings
+from relay.standby import Standby
 from tests.fix_stack import MakeTopic
 from tests.relaying import installed
 from tests.waiting import consume, until
@@ -44,7 +44,7 @@ def test_the_span_of_a_batch_is_linked_to_the_span_that_wrote_its_event(
             "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
         }
     )
-    relay, stop = Relay(settings, health=Health(), metrics=Metrics(name)), threading.Event()
+    relay, stop = Standby(settings, health=Health(), metrics=[Metrics(name)]), threading.Event()
     thread = threading.Thread(target=relay.run, args=(stop,))
     thread.start()
     try:

@@ -153,6 +153,7 @@ def default(name: str, info: FieldInfo) -> str:
         "progress_topic": '`"dovecote.progress.<name>"`',
         "topics": "all",
         "http.port": "not served",
+        "shard": "any",
         "wal.stop_bytes": "never",
     }
     if name in by_others:

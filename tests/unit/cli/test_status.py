@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 import cli.status
 from cli.main import app
+from relay.sharding import Shard
 from relay.status import Status
 
 FOUND = Status("shop", "10.0.0.7 (session 42)", "10:10:", 1234, 5.678)
@@ -23,7 +24,7 @@ def config(tmp_path: Path) -> str:
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, found: Status, *arguments: str) -> tuple[int, str]:
-    monkeypatch.setattr(cli.status, "look", lambda _: found)
+    monkeypatch.setattr(cli.status, "look", lambda *_: found)
     result = CliRunner().invoke(app, ["status", *arguments])
     return result.exit_code, result.output
 
@@ -57,6 +58,24 @@ def test_people_see_what_is_parked_if_anything_is(
     assert "parked" not in shown(monkeypatch, FOUND, "-c", config)[1]
     some = replace(FOUND, parked=3)
     assert "3 events; see `dovecote parked list`" in shown(monkeypatch, some, "-c", config)[1]
+
+
+@pytest.mark.parametrize(("lazy", "expected"), [(None, 0), ("shop-1", 1)])
+def test_shards_are_told_one_by_one_and_each_needs_a_relay(
+    monkeypatch: pytest.MonkeyPatch, config: str, lazy: str | None, expected: int
+) -> None:
+    def found(_: object, shard: Shard) -> Status:
+        return replace(NOBODY if shard.name == lazy else FOUND, name=shard.name)
+
+    Path(config).write_text('name = "shop"\nshards = 2\n' + Path(config).read_text())
+    monkeypatch.setattr(cli.status, "look", found)
+    shown = CliRunner().invoke(app, ["status", "-c", config])
+    assert shown.exit_code == expected
+    assert "outbox   shop-0" in shown.output
+    assert "outbox   shop-1" in shown.output
+    told = json.loads(CliRunner().invoke(app, ["status", "-c", config, "--json"]).output)
+    assert told["name"] == "shop"
+    assert [shard["name"] for shard in told["shards"]] == ["shop-0", "shop-1"]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

@@ -61,6 +61,20 @@ def test_the_metrics_are_prometheus_text() -> None:
     } == {'sh"op'}
 
 
+def test_shards_are_told_on_one_page() -> None:
+    one, two = Metrics("shop-0"), Metrics("shop-1")
+    two.active.set(1)
+    with serve("127.0.0.1", 0, Health(), one, two) as port:
+        _, _, body = get(port, "/metrics")
+    (active,) = [
+        family
+        for family in text_string_to_metric_families(body)
+        if family.name == "dovecote_relay_active"
+    ]
+    told = {sample.labels["outbox"]: sample.value for sample in active.samples}
+    assert told == {"shop-0": 0, "shop-1": 1}
+
+
 def test_two_relays_in_one_process_count_apart() -> None:
     one, two = Metrics("shop"), Metrics("shop")
     one.batches.inc()

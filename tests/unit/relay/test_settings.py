@@ -56,6 +56,9 @@ def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
     ("toml", "says"),
     [
         ('mode = "twice"', "mode: Input should be 'exactly_once' or 'at_least_once'"),
+        ("shards = 2\nshard = 2", "shard 2 is none of 2: they count from 0"),
+        ('shards = 2\nprogress_topic = "p"', "must begin with 'dovecote.progress.'"),
+        ('shards = 2\ncapture = "wal"', "shards needs capture"),
         ("batch_rows = 0", "batch_rows: Input should be greater than or equal to 1"),
         ('poll_min = "0s"', "poll_min: must be longer than 0"),
         ('poll_min = "1s"\npoll_max = "10ms"', "is longer than poll_max"),
@@ -128,3 +131,25 @@ def test_without_transactions_nothing_overtakes_a_record_that_failed() -> None:
 def test_a_property_that_librdkafka_refuses_is_named(given: dict[str, str], says: str) -> None:
     with pytest.raises(BadSettings, match=says):
         check_properties(properties(**given))
+
+
+def test_each_shard_has_names_of_its_own_in_kafka(tmp_path: Path) -> None:
+    found = relay_settings(tmp_path, 'name = "shop"\nshards = 2')
+    own = [found.of(shard) for shard in found.own_shards()]
+    assert [each.name for each in own] == ["shop-0", "shop-1"]
+    assert [each.progress_topic for each in own] == [
+        "dovecote.progress.shop-0",
+        "dovecote.progress.shop-1",
+    ]
+    assert own[1].producer_properties()["transactional.id"] == "shop-1"
+
+
+def test_an_outbox_in_one_piece_is_what_its_settings_say(tmp_path: Path) -> None:
+    found = relay_settings(tmp_path, 'name = "shop"')
+    (shard,) = found.own_shards()
+    assert found.of(shard) is found
+
+
+def test_a_relay_can_be_kept_to_one_shard(tmp_path: Path) -> None:
+    found = relay_settings(tmp_path, "shards = 3\nshard = 2")
+    assert [shard.number for shard in found.own_shards()] == [2]

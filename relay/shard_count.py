@@ -1,0 +1,108 @@
+"""In how many shards an outbox is published: noted in its database, where all its relays look."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from outbox import capture as outbox_capture
+from relay.errors import Refused
+from relay.sharding import Shard, divided
+from relay.snapshot import Snapshot
+
+RESHARD = "dovecote reshard"
+
+LOG_HAS_ONE = (
+    "an outbox that is read from the write-ahead log is published in one piece: set `shards = 1`, "
+    "or run `dovecote init --capture table` first"
+)
+
+
+def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
+    """
+    Check that the outbox of `shard` is published in as many shards as it says.
+
+    Raises:
+        Refused: in another number; then two relays could publish the events of one key.
+    """
+    names = [each.name for each in divided(shard.outbox, shard.of)]
+    query = sql.SQL("SELECT {}(%s, %s)").format(sql.Identifier(schema, "settle_shards"))
+    row = conn.execute(query, [shard.outbox, names]).fetchone()
+    found = row[0] if row else None
+    if found is None:
+        raise Refused(LOG_HAS_ONE)
+    if found != shard.of:
+        msg = (
+            f"outbox {shard.outbox!r} is published in {_counted(found)}, and this relay has "
+            f"`shards = {shard.of}`: set it to {found}; or, to change the number, end all relays "
+            f"of this outbox, set it everywhere and run `{RESHARD}`"
+        )
+        raise Refused(msg)
+
+
+def in_force(conn: psycopg.Connection[Any], schema: str, outbox: str) -> int | None:
+    """Return in how many shards an outbox is published; None if it never was."""
+    row = conn.execute(
+        sql.SQL("SELECT shards FROM {} WHERE name = %s AND {}").format(
+            sql.Identifier(schema, "sharding"), _HERE
+        ),
+        [outbox],
+    ).fetchone()
+    return int(row[0]) if row else None
+
+
+def change(
+    conn: psycopg.Connection[Any],
+    schema: str,
+    before: Sequence[Shard],
+    after: Sequence[Shard],
+    *,
+    published: Snapshot,
+) -> None:
+    """
+    Let an outbox be published in other shards from now on, all of which begin behind `published`.
+
+    Raises:
+        Refused: somebody else was faster.
+    """
+    outbox = before[0].outbox
+    with conn.transaction():
+        # Relays begin by this: a crash must not take it back.
+        conn.execute("SET LOCAL synchronous_commit = on")
+        done = conn.execute(
+            sql.SQL(
+                "UPDATE {} SET shards = %s, since = now() WHERE name = %s AND shards = %s AND {}"
+            ).format(sql.Identifier(schema, "sharding"), _HERE),
+            [len(after), outbox, len(before)],
+        )
+        if done.rowcount != 1:
+            msg = f"the shards of outbox {outbox!r} were changed by somebody else meanwhile"
+            raise Refused(msg)
+        if len(after) > 1:
+            # As in settle_shards(): nobody goes over to the log meanwhile.
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", [outbox_capture.LOCK])
+            if outbox_capture.installed(conn, schema).state != "table":
+                raise Refused(LOG_HAS_ONE)
+        relays = sql.Identifier(schema, "relays")
+        conn.execute(
+            sql.SQL("DELETE FROM {} WHERE name = ANY (%s)").format(relays),
+            [[each.name for each in before]],
+        )
+        conn.execute(
+            sql.SQL(
+                "SELECT {}(name, %s::text::pg_snapshot, NULL, 0) FROM unnest(%s::text[]) AS name"
+            ).format(sql.Identifier(schema, "confirm")),
+            [str(published), [each.name for each in after]],
+        )
+
+
+_HERE = sql.SQL(
+    "system_identifier = (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
+    " AND database = (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
+)
+"""What is noted of this database, and not of one that it is a copy of."""
+
+
+def _counted(shards: int) -> str:
+    return "one piece" if shards == 1 else f"{shards} shards"

@@ -1,0 +1,49 @@
+"""
+Which shard an event belongs to, and what a shard is called.
+
+Each process that reads an outbox must come to the same answer, as must Postgres (`own` in
+relay/capture/window.py): the function never changes. It is not the one by which Kafka chooses
+partitions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+FUNCTION = "sha256"
+"""The first four bytes of this, big-endian, modulo the number of shards."""
+
+
+def shard_of(key: bytes | None, event_id: str, shards: int) -> int:
+    """
+    Return the shard of an event: by its key, or by its id where it has none.
+
+    Events of one key are in one shard, which keeps their order; without a key there is none.
+    """
+    what = event_id.encode() if key is None else key
+    return int.from_bytes(sha256(what).digest()[:4]) % shards
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """One part of an outbox, published by one relay at a time."""
+
+    outbox: str
+    number: int = 0
+    of: int = 1
+
+    @property
+    def name(self) -> str:
+        """What Kafka knows it by; of an outbox in one piece, the outbox's own name."""
+        return self.outbox if self.of == 1 else f"{self.outbox}-{self.number}"
+
+    def __str__(self) -> str:
+        """Return it as a log tells it."""
+        if self.of == 1:
+            return f"outbox {self.outbox!r}"
+        return f"outbox {self.outbox!r}, shard {self.number} of {self.of}"
+
+
+def divided(outbox: str, shards: int) -> Sequence[Shard]:
+    """Return all shards of an outbox."""
+    return [Shard(outbox, number, shards) for number in range(shards)]

@@ -1,0 +1,74 @@
+"""Ask for the active role of each shard in turn, and publish the one that is to be had."""
+
+import random
+import threading
+from collections.abc import Sequence
+
+import psycopg
+
+from relay.errors import Fenced, LeaseLost, Outage
+from relay.health import Health
+from relay.lease import lock_key, try_acquire
+from relay.loop import Relay
+from relay.metrics import Metrics
+from relay.postgres import first_line, not_allowed, shut_out
+from relay.settings import RelaySettings
+from relay.trouble import Trouble
+
+
+class Standby:
+    """One process among those that share an outbox: active for one shard, or waiting for any."""
+
+    def __init__(
+        self, settings: RelaySettings, *, health: Health, metrics: Sequence[Metrics]
+    ) -> None:
+        """Stand by for the shards that `settings` leave to this process, each with its metrics."""
+        self._settings, self._trouble = settings, Trouble(health)
+        each = zip(settings.own_shards(), metrics, strict=True)
+        self._relays = [
+            (shard, Relay(settings.of(shard), shard, trouble=self._trouble, metrics=own), own)
+            for shard, own in each
+        ]
+        # Processes that start together do not all ask for the same shard first.
+        random.shuffle(self._relays)
+        self._keys = [lock_key(settings.schema_name, shard.name) for shard, _, _ in self._relays]
+        self._tried, self._let_in = 0, False
+
+    def run(self, stop: threading.Event) -> None:
+        """
+        Relay until `stop` is set; the batch in flight is finished, if the broker answers.
+
+        Raises:
+            Refused: going on could lose or repeat events.
+        """
+        settings = self._settings
+        while not stop.is_set():
+            try:
+                self._stand_by(stop)
+            except psycopg.OperationalError as error:
+                # Later, a server that is being repaired may say so for a while.
+                if not self._let_in and (refused := shut_out(error)):
+                    raise refused from error
+                self._failed(Outage(f"Postgres: {first_line(error)}"), stop)
+            except psycopg.errors.InsufficientPrivilege as error:
+                raise not_allowed(error, settings.schema_name, settings.dsn) from error
+            except (Fenced, LeaseLost) as error:
+                self._failed(error, stop)
+        self._trouble.recovered("stopped")
+
+    def _stand_by(self, stop: threading.Event) -> None:
+        """Ask for the active role once, and use it as long as it lasts."""
+        settings = self._settings
+        with try_acquire(settings.dsn, self._keys, settings.lease.total_seconds()) as lease:
+            self._let_in = True
+            if lease is None:
+                self._trouble.recovered("standby")
+            else:
+                self._tried = lease.number
+                _, relay, _ = self._relays[self._tried]
+                relay.be_active(lease, stop)
+        stop.wait(settings.standby_poll.total_seconds())
+
+    def _failed(self, error: Exception, stop: threading.Event) -> None:
+        _, _, metrics = self._relays[self._tried]
+        self._trouble.failed(error, metrics, stop)

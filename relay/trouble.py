@@ -1,0 +1,48 @@
+"""Say what is in the way of a relay, and wait: longer each time, up to a few seconds."""
+
+import logging
+import random
+import threading
+import time
+
+from relay.health import Health, Role
+from relay.metrics import Metrics
+
+_log = logging.getLogger("dovecote.relay")
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
+
+
+class Trouble:
+    """What one process has had in its way since something last went well."""
+
+    def __init__(self, health: Health) -> None:
+        self._health = health
+        self._since: float | None = None
+        self._attempt = 0
+
+    def failed(self, error: Exception, metrics: Metrics, stop: threading.Event) -> None:
+        """Count and tell what failed, and wait before it is tried again."""
+        kind = type(error).__name__.lower()
+        metrics.failed(kind)
+        self._health.failing(f"{kind}: {error}")
+        self._since = self._since or time.monotonic()
+        pause = min(_FIRST_PAUSE * 2**self._attempt, _LONGEST_PAUSE)
+        self._attempt = min(self._attempt + 1, 16)
+        _log.warning("%s: %s; nothing is lost, trying again in %.1f s", kind, error, pause)
+        # Jitter spreads relays that lost the same broker at the same time.
+        stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311  # no secret
+
+    def slow(self, reason: str) -> None:
+        """Say that a server takes its time, while it is still being waited for."""
+        self._health.failing(f"outage: {reason}")
+        if self._since is None:
+            self._since = time.monotonic()
+            _log.warning("%s; nothing is lost, still waiting", reason)
+
+    def recovered(self, role: Role) -> None:
+        """Note that all is well."""
+        if self._since is not None:
+            _log.info("going on after %.1f s", time.monotonic() - self._since)
+        self._since, self._attempt = None, 0
+        self._health.progressed(role)

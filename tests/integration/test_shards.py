@@ -1,0 +1,285 @@
+"""An outbox in several shards: shared out, taken over, refused in another number."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from devstack import Stack
+from outbox import DovecoteError
+from outbox.capture import use_wal
+from relay import resharding
+from relay.capture.window import own
+from relay.errors import Refused
+from relay.progress import Cursor
+from relay.progress_topic import ProgressTopic
+from relay.publisher import TransactionalPublisher
+from relay.settings import RelaySettings
+from relay.sharding import divided, shard_of
+from relay.status import status
+from tests.fix_stack import MakeTopic
+from tests.load import load
+from tests.relayed import running
+from tests.relaying import (
+    AGREE,
+    COMMAND,
+    DSN,
+    RelayProcess,
+    Relays,
+    commit,
+    committed,
+    difference,
+    drained,
+    event,
+    installed,
+    published,
+    relays,
+    settings,
+)
+from tests.waiting import until
+
+SHARDS = 4
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    """Starts relays of one outbox, in a database of its own."""
+    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
+        yield started
+
+
+def active(crew: list[RelayProcess]) -> dict[int, RelayProcess]:
+    """Return who publishes each shard."""
+    return {
+        number: relay
+        for relay in crew
+        for number in range(SHARDS)
+        if f"shard {number} of {SHARDS}" in relay.log
+    }
+
+
+def all_active(crew: list[RelayProcess]) -> dict[int, RelayProcess]:
+    """Wait until each shard has a relay."""
+    until(lambda: len(active(crew)) == SHARDS, within=30, what="a relay for each shard")
+    return active(crew)
+
+
+def test_postgres_and_the_relay_agree_on_the_shard_of_every_event(fleet: Relays) -> None:
+    keys = [None, b"", b"\0", "Schlüssel".encode(), *[f"k{n}".encode() for n in range(300)]]
+    with psycopg.connect(fleet.dsn) as conn:
+        conn.execute(
+            "SELECT outbox.append('t', key, NULL, 'T') FROM unnest(%s::bytea[]) AS key", [keys]
+        )
+        query = sql.SQL("SELECT key, id::text FROM outbox.events WHERE {}")
+        for shard in divided("x", 7):
+            rows = conn.execute(query.format(own(shard)), {}).fetchall()
+            assert len(rows) > 10
+            assert {shard_of(key, id_, 7) for key, id_ in rows} == {shard.number}
+
+
+def test_processes_share_the_shards_and_a_standby_takes_over_any_of_them(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    with load(fleet.dsn, name, writers=2):
+        crew = [fleet.start(shards=SHARDS) for _ in range(SHARDS + 1)]
+        holders = all_active(crew)
+        assert len({relay.pid for relay in holders.values()}) == SHARDS
+        (standby,) = [relay for relay in crew if relay not in holders.values()]
+        holders[2].kill()
+        standby.until_logged(f"shard 2 of {SHARDS}")
+        until(lambda: "publishing from" in standby.log, within=30, what="the shard goes on")
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    body = standby.get("/metrics").body
+    assert body.count("# TYPE dovecote_relay_active gauge") == 1
+    for number in range(SHARDS):
+        held = float(number == 2)
+        assert f'dovecote_relay_active{{outbox="{fleet.name}-{number}"}} {held}' in body
+
+
+def test_a_shard_without_events_follows_those_of_others(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    (idle,) = {0, 1} - {shard_of(b"key", "", 2)}
+    own = wanted(fleet, 2).of(divided(fleet.name, 2)[idle])
+    progress = ProgressTopic(own.progress_topic, own.kafka, timeout=10)
+    with crew_of(fleet, 2), psycopg.connect(fleet.dsn) as conn:
+        commit(fleet.dsn, event(name, 1))
+        row = conn.execute("SELECT xid::text FROM outbox.events").fetchone()
+        assert row is not None
+
+        def has_passed() -> bool:
+            found = progress.peek(own.name)
+            return (
+                found is not None
+                and isinstance(found.cursor, Cursor)
+                and found.cursor.since.sees(int(row[0]))
+            )
+
+        until(has_passed, within=20, what="progress behind an event of the other shard")
+    assert len(published(fleet, name, 1)) == 1
+
+
+def test_no_row_goes_that_a_shard_has_not_published(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    commit(fleet.dsn, *[event(name, 1, key=f"k{n}") for n in range(50)])
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        query = (
+            "SELECT outbox.truncate_leaf(number, '0') FROM outbox.leaves() WHERE heap_bytes > 0"
+        )
+        with running([wanted(fleet, 2, shard=0)]):
+            published(fleet, name, 1)
+            assert conn.execute(query).fetchall() == [(f"unpublished by {fleet.name}-1",)]
+        with crew_of(fleet, 2):
+            assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+
+
+def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    commit(fleet.dsn, event(name, 1))
+    first = fleet.active()
+    published(fleet, name, 1)
+    divided_ = fleet.start(shards=2)
+    assert divided_.wait() == 1
+    assert f"outbox '{fleet.name}' is published in one piece" in divided_.log
+    assert "dovecote reshard" in divided_.log
+    assert first.terminate() == 0
+
+
+def wanted(fleet: Relays, shards: int, **more: int | str) -> RelaySettings:
+    return RelaySettings.model_validate(
+        {
+            "dsn": {"env": "DSN"},
+            "name": fleet.name,
+            "kafka": {"bootstrap.servers": fleet.bootstrap},
+            "shards": shards,
+            "standby_poll": "50ms",
+            **more,
+        },
+        context={"environ": {"DSN": fleet.dsn}},
+    )
+
+
+def crew_of(fleet: Relays, shards: int) -> AbstractContextManager[None]:
+    """Run a relay for each shard, in this process."""
+    return running([wanted(fleet, shards)] * shards)
+
+
+def test_the_number_of_shards_is_changed_while_services_write(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    with load(fleet.dsn, name, writers=2):
+        for shards in (1, 3, 2):
+            assert resharding.reshard(wanted(fleet, shards))
+            with crew_of(fleet, shards):
+                published(fleet, name, len(published(fleet, name, 1)) + 100)
+    with crew_of(fleet, 2):
+        assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+        with pytest.raises(Refused, match="end all relays of this outbox"):
+            resharding.reshard(wanted(fleet, 5))
+    assert not resharding.reshard(wanted(fleet, 2))
+    with pytest.raises(Refused, match="is published in 2 shards"), crew_of(fleet, 1):
+        pass
+
+
+def test_a_change_that_is_interrupted_anywhere_is_done_again(
+    fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two shards become three, and what fails is each of the writes to Kafka in turn."""
+    name = topic(2)
+    with crew_of(fleet, 2):
+        commit(fleet.dsn, *[event(name, n, key=f"k{key}") for n in range(20) for key in range(9)])
+        published(fleet, name, 180)
+    publish = TransactionalPublisher.publish
+    left = 0
+
+    def publish_in_time(self: TransactionalPublisher, *batch: Any) -> None:
+        nonlocal left
+        publish(self, *batch)
+        left -= 1
+        if left == 0:
+            raise ConnectionAbortedError
+
+    monkeypatch.setattr(TransactionalPublisher, "publish", publish_in_time)
+    for writes in range(1, 20):
+        commit(fleet.dsn, *[event(name, 20 + writes, key=f"k{key}") for key in range(9)])
+        left = writes
+        with suppress(ConnectionAbortedError):
+            assert resharding.reshard(wanted(fleet, 3))
+            break
+    assert left > 0, "it was interrupted whenever it was tried"
+    assert writes > 4, "not every write has failed"
+    assert not resharding.reshard(wanted(fleet, 3))
+    with crew_of(fleet, 3):
+        assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+
+
+def test_the_command_changes_the_number(fleet: Relays) -> None:
+    config = fleet.folder / "reshard.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=3), encoding="utf-8")
+    for way in ("", ", as it was before"):
+        done = subprocess.run(
+            [COMMAND, "reshard", "--config", str(config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, DSN: fleet.dsn},
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        assert done.stdout == f"outbox {fleet.name!r} is published with `shards = 3`{way}\n"
+
+
+def test_the_log_and_several_shards_exclude_each_other(fleet: Relays) -> None:
+    assert resharding.reshard(wanted(fleet, 2))
+    with pytest.raises(DovecoteError, match="is published in 2 shards, and the write-ahead log"):
+        use_wal(fleet.dsn, "outbox")
+    assert resharding.reshard(wanted(fleet, 1))
+    use_wal(fleet.dsn, "outbox")
+    with pytest.raises(Refused, match="published in one piece"):
+        resharding.reshard(wanted(fleet, 2))
+    fresh = wanted(fleet, 2).model_copy(update={"name": f"{fleet.name}-fresh"})
+    with pytest.raises(Refused, match="published in one piece"), running([fresh]):
+        pass
+
+
+def test_parked_events_are_those_of_a_shard_and_keep_the_number(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name, missing = topic(1), f"missing-{fleet.name}"
+    owner = shard_of(b"key", "", 2)
+    both = [wanted(fleet, 2, park_after="1s")] * 2
+    with running(both):
+        commit(fleet.dsn, event(missing, 1), event(name, 1, key="other"))
+        until(
+            lambda: (
+                [status(both[0], each).parked for each in divided(fleet.name, 2)]
+                == [int(owner == 0), int(owner == 1)]
+            ),
+            within=30,
+            what="a parked event",
+        )
+        assert len(published(fleet, name, 1)) == 1
+    with pytest.raises(Refused, match="1 events are parked"):
+        resharding.reshard(wanted(fleet, 3))
+    config = fleet.folder / "parked.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=2), encoding="utf-8")
+    listed = [
+        subprocess.run(
+            [COMMAND, "parked", "list", "--config", str(config)],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+            env={**os.environ, DSN: fleet.dsn, **more},
+        )
+        for more in ({}, {"DOVECOTE_RELAY_SHARD": str(owner)})
+    ]
+    assert "has 2 shards: name one" in listed[0].stderr
+    assert "1 of 1 parked events" in listed[1].stdout
