@@ -146,6 +146,8 @@ def _text(what: str, text: object) -> str:
     if not isinstance(text, str):
         msg = f"{what} must be a string, not {type(text).__name__}"
         raise InvalidEvent(msg)
+    if text.isascii():
+        return text
     try:
         text.encode()
     except UnicodeEncodeError as error:

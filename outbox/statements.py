@@ -58,8 +58,9 @@ def append(
     headers = [_stored_headers(event, traceparent) for event in events]
     rows = [_row(event, own, limits) for event, own in zip(events, headers, strict=True)]
     if len(rows) == 1:
-        names, values = _split(headers[0])
-        return Statement(_one(schema), [*rows[0], names or None, values or None])
+        if not headers[0]:
+            return Statement(_plain(schema), rows[0])
+        return Statement(_one(schema), [*rows[0], *_split(headers[0])])
     columns = [list(column) for column in zip(*rows, strict=True)]
     if not any(headers):
         return Statement(_many(schema), [*columns, None, None, None])
@@ -120,6 +121,13 @@ def _stored_headers(event: Event, traceparent: str | None) -> Headers:
 
 def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[bytes | None]]:
     return [name for name, _ in pairs], [value for _, value in pairs]
+
+
+@lru_cache(maxsize=64)
+def _plain(schema: str) -> bytes:
+    # The most frequent of all: what is not given costs nothing.
+    query = sql.SQL("SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %b, %t, %t, %b, %t)")
+    return query.format(sql.Identifier(schema)).as_bytes()
 
 
 @lru_cache(maxsize=64)
