@@ -37,8 +37,9 @@ class Writers:
                     while not self._enough.is_set():
                         self._transaction(conn, chance)
                         self._enough.wait(chance.random() * 2 * self._pace)
-            except psycopg.OperationalError:
-                # Whether a commit that was cut short counts is told by the counters.
+            except (psycopg.OperationalError, psycopg.Rollback):
+                # Whether a commit that was cut short counts is told by the counters. A part that
+                # cannot be taken back, for the server is gone, lets its Rollback through.
                 self._enough.wait(0.1)
 
     def stop(self) -> None:
