@@ -19,6 +19,7 @@ class Ahead:
         self._batches: deque[Batch] = deque()
         self._rows = self._bytes = 0
         self._error: Exception | None = None
+        self._is_awaited = False
         self._changed = threading.Condition()
 
     def is_full(self) -> bool:
@@ -42,10 +43,19 @@ class Ahead:
             self._error = error
             self._changed.notify_all()
 
+    def wait_until_awaited(self, wait: float) -> None:
+        """Return when somebody waits for a batch, after `wait` seconds at the latest."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_awaited, wait)
+
     def take(self, wait: float) -> Batch | None:
         """Return the next batch, or None if there is none within `wait` seconds."""
         with self._changed:
+            if wait and not self._batches:
+                self._is_awaited = True
+                self._changed.notify_all()
             self._changed.wait_for(lambda: self._batches or self._error, wait)
+            self._is_awaited = False
             if not self._batches:
                 if self._error is not None:
                     raise self._error

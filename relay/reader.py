@@ -114,6 +114,9 @@ class Reader:
             pause = self._poll_min if found else min(pause * 2, self._poll_max)
             if not self._stop.is_set():
                 self._capture.wait(pause)
+                # All there was has been read. What comes while the last of it is published is best
+                # read at once when that is done: sooner it would only cost the servers work.
+                self._ahead.wait_until_awaited(self._poll_max)
 
     def _put(self, batch: Batch) -> None:
         while not self._stop.is_set() and not self._ahead.put(batch, 0.1):

@@ -61,3 +61,17 @@ def test_who_waits_for_room_or_for_a_batch_is_woken() -> None:
     assert ahead.take(30) == batch(1, lsn=2)
     put.join(5)
     assert not put.is_alive()
+
+
+def test_who_reads_can_wait_until_a_batch_is_awaited() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    ahead.wait_until_awaited(0.001)
+    assert ahead.take(0) is None
+    taken: list[Batch | None] = []
+    taker = threading.Thread(target=lambda: taken.append(ahead.take(30)))
+    taker.start()
+    ahead.wait_until_awaited(30)
+    assert taken == []
+    assert ahead.put(batch(3), 0)
+    taker.join(30)
+    assert taken == [batch(3)]
