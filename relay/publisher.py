@@ -34,9 +34,10 @@ _PATIENCE = 2.0
 
 # A transaction that begins while the broker still writes the markers of the one before is turned
 # away, and librdkafka waits 20 ms before it asks again. A pause as long as the markers take is
-# shorter; it doubles after a collision and shrinks slowly.
+# shorter; it doubles after a collision and shrinks slowly, for each step too far costs a collision.
 _COLLISION = 0.02
-_SHORTEST_REST, _LONGEST_REST = 0.001, 0.016
+_FIRST_REST, _LONGEST_REST = 0.0005, 0.016
+_SHRINKS = 0.98
 # So many events take longer than all that anyway: the next are best prepared meanwhile.
 _MANY = 1_000
 
@@ -220,7 +221,7 @@ class _KafkaPublisher:
 class TransactionalPublisher(_KafkaPublisher):
     """Exactly once: each batch and its progress are one Kafka transaction."""
 
-    _rest = _SHORTEST_REST
+    _rest = 0.0
     _many = _unfinished = False
 
     def open(self) -> None:
@@ -239,8 +240,8 @@ class TransactionalPublisher(_KafkaPublisher):
         self._many = len(rows) > _MANY
         if not self._many:
             collided = time.monotonic() - began > _COLLISION
-            longer, shorter = self._rest * 2, self._rest * 0.9
-            self._rest = min(longer, _LONGEST_REST) if collided else max(shorter, _SHORTEST_REST)
+            longer = min(max(self._rest * 2, _FIRST_REST), _LONGEST_REST)
+            self._rest = longer if collided else self._rest * _SHRINKS
 
     def rest(self) -> float:
         return 0.0 if self._many else self._rest
