@@ -34,7 +34,7 @@ _PATIENCE = 2.0
 
 # A transaction that begins while the broker still writes the markers of the one before is turned
 # away, and librdkafka waits 20 ms before it asks again. A pause as long as the markers take is
-# shorter; it doubles after a collision and shrinks slowly, for each step too far costs a collision.
+# shorter; it doubles after a collision and shrinks slowly: a step too far costs a collision.
 _COLLISION = 0.02
 _FIRST_REST, _LONGEST_REST = 0.0005, 0.016
 _SHRINKS = 0.98
