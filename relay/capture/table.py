@@ -27,7 +27,7 @@ from relay.errors import Refused
 from relay.postgres import connect, first_line, follow_indexes
 from relay.progress import Cursor, Origin, Place
 from relay.sharding import Shard
-from relay.snapshot import Snapshot
+from relay.snapshot import BEGINNING, Snapshot
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -230,6 +230,9 @@ class TableCapture:
         return end, lsn, rows if mark == -1 else None
 
     def _first_position(self, since: Snapshot) -> int:
+        if since == BEGINNING:
+            # The window is the table: to find its first row takes as long as reading many.
+            return 1
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
         (first,) = self._one(query.format(behind(self._events, since)), params(since))
         return int(first)
