@@ -6,9 +6,9 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
+from dedup.backoff import Backoff
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.settings import Duration, KafkaProperties, Settings, duration
-from spark_jobs.backoff import Backoff
 from spark_jobs.kafka_options import FIXED
 from spark_jobs.outgoing import Topics
 

@@ -12,9 +12,9 @@ from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
+from dedup.backoff import Backoff
 from dedup.settings import PolicySettings
 from spark_jobs import columns, sink
-from spark_jobs.backoff import Backoff
 from spark_jobs.columns import Rows
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
 from spark_jobs.evaluation import Evaluation, evaluate, load

@@ -8,10 +8,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from dedup.backoff import Backoff
 from devstack import Stack
 from outbox.envelope import Record
 from spark_jobs import sink
-from spark_jobs.backoff import Backoff
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.marker_topic import MarkerTopic

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup import decode
+from dedup.backoff import Backoff
 from dedup.policies import POLICIES, Handled, by_key
 from dedup.results import Done
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.envelope import Record
 from outbox.errors import BadSettings
-from spark_jobs.backoff import Backoff
 from spark_jobs.evaluation import Evaluation, evaluate, load
 from spark_jobs.markers import Counts
 from spark_jobs.outgoing import Router, Topics

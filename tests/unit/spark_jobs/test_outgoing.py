@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
+from dedup.backoff import Backoff
 from dedup.decode import as_json
 from dedup.policies import Failed, Handled
 from dedup.results import Again, Dead, Done, Output, Retry
 from outbox import envelope
 from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
 from outbox.errors import InvalidEvent
-from spark_jobs.backoff import Backoff
 from spark_jobs.outgoing import Outgoing, Router, Topics, encode_output
 
 NOW = 1_800_000_000_000

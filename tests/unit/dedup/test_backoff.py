@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.backoff import Backoff
+from dedup.backoff import Backoff, Failure
 
 BACKOFF = Backoff(base=timedelta(seconds=1), ceiling=timedelta(minutes=5), max_attempts=4)
 
@@ -42,3 +42,9 @@ def test_the_last_attempt_exhausts_a_record() -> None:
         True,
         True,
     ]
+
+
+def test_after_the_last_attempt_there_is_no_wait() -> None:
+    failures = [Failure(identity=("a", 0), attempt=attempt) for attempt in (1, 3, 4)]
+
+    assert [BACKOFF.after(failure) is None for failure in failures] == [False, False, True]

@@ -4,8 +4,28 @@ import math
 from dataclasses import dataclass
 from datetime import timedelta
 from hashlib import blake2b
+from typing import Protocol
 
 from dedup.policies import Identity
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """One failed attempt, as far as the next one depends on it."""
+
+    identity: Identity
+    attempt: int
+    """Which one failed, from 1."""
+    seconds: float = 0.0
+    """Time since the record was first handled."""
+    error: str = ""
+
+
+class Patience(Protocol):
+    """Says how long a failed record waits: `Backoff`, or `tenacity`'s waits and stops."""
+
+    def after(self, failure: Failure) -> timedelta | None:
+        """Return the wait before the next attempt; None: there is none, it is a dead letter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +40,12 @@ class Backoff:
 
     max_attempts: int = 10
     """Failures after which a record is a dead letter."""
+
+    def after(self, failure: Failure) -> timedelta | None:
+        """Return the wait before the next attempt; None: that was the last one."""
+        if self.is_exhausted(failure.attempt):
+            return None
+        return self.wait(failure.identity, attempt=failure.attempt)
 
     def is_exhausted(self, attempt: int) -> bool:
         """Tell whether a record that failed its `attempt` (from 1) has no other left."""

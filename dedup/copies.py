@@ -1,0 +1,97 @@
+"""Copies of records that are set aside: for a retry topic, or as dead letters."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from dedup.policies import Identity
+from outbox import envelope
+from outbox.envelope import Delivery, Pair, Record
+from outbox.errors import InvalidEvent
+
+# A header must not make a record too large for the topic that is there for records in trouble.
+_ERROR_CHARACTERS = 2_000
+
+
+class Copy(NamedTuple):
+    """
+    Key, value and headers of a record that is set aside.
+
+    It is to have the time at which it is written: the broker deletes by it, and a record that is
+    old when it fails must not be gone before somebody looks.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Pair]
+
+
+def retried(record: Record, identity: Identity, *, now: int, due: int, error: str | None) -> Copy:
+    """
+    Return the copy of `record` that goes to a retry topic; `error` None: it has not failed.
+
+    Raises:
+        InvalidEvent: its attempts or rounds cannot be read, so it could go round for ever.
+    """
+    state = envelope.retried(
+        record, now=now, not_before=due, error=cut(error or ""), failed=error is not None
+    )
+    return _copy(record, identity, replace(state, error=None) if error is None else state)
+
+
+def dead(record: Record, identity: Identity, *, now: int, error: str) -> Copy:
+    """Return the dead letter of `record`: itself, with its origin and why it is dead."""
+    before = delivery(record)
+    state = replace(
+        before,
+        first_seen=before.first_seen or now,
+        not_before=None,
+        origin=before.origin or place(record),
+        error=cut(error),
+    )
+    return _copy(record, identity, state)
+
+
+def emptied(record: Record, *, now: int, error: str) -> Copy:
+    """
+    Return the dead letter of a record that no topic takes.
+
+    Without the value and the headers that made it so; its origin says where they are.
+    """
+    headers = [
+        (envelope.ID, _id(record).encode()),
+        *(envelope.with_delivery([], delivery(record))),
+    ]
+    return dead(record._replace(value=None, headers=headers), ("", 0), now=now, error=error)
+
+
+def delivery(record: Record) -> Delivery:
+    """Return what `record` went through; nothing if that cannot be read."""
+    try:
+        return envelope.delivery(record)
+    except InvalidEvent:
+        return Delivery()
+
+
+def place(record: Record) -> str:
+    """Return where `record` lies."""
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def cut(error: str) -> str:
+    """Return `error` as it fits into a header."""
+    return error[:_ERROR_CHARACTERS]
+
+
+def _copy(record: Record, identity: Identity, state: Delivery) -> Copy:
+    # A foreign record gets its id written down, for its place changes.
+    headers = envelope.with_delivery(record.headers, state)
+    if not any(name == envelope.ID and value for name, value in headers):
+        headers.insert(0, (envelope.ID, identity[0].encode()))
+    return Copy(record.key, record.value, headers)
+
+
+def _id(record: Record) -> str:
+    try:
+        return envelope.event_id(record)
+    except InvalidEvent:
+        return place(record)
