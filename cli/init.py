@@ -1,5 +1,7 @@
-"""`dovecote init`: install or upgrade the outbox in a database, or print the SQL that does."""
+"""`dovecote init`: install or upgrade the outbox or inbox, or print the SQL that does."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from typing import Annotated
 
@@ -7,6 +9,7 @@ import psycopg
 import typer
 from psycopg.conninfo import conninfo_to_dict
 
+from dedup import inbox_schema
 from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings, DovecoteError
@@ -28,9 +31,13 @@ def init(
             envvar="DOVECOTE_DSN", help="libpq connection string; PG* variables hold too"
         ),
     ] = "",
-    schema: Annotated[str, typer.Option(help="Postgres schema of the outbox")] = (
-        outbox_schema.DEFAULT_SCHEMA
-    ),
+    schema: Annotated[
+        str | None,
+        typer.Option(help="Postgres schema [default: outbox; with --inbox: inbox]"),
+    ] = None,
+    inbox: Annotated[
+        bool, typer.Option("--inbox", help="install what consumers need instead: the inbox")
+    ] = False,
     print_sql: Annotated[
         bool, typer.Option("--print-sql", help="print the SQL instead of running it")
     ] = False,
@@ -44,6 +51,10 @@ def init(
     relay_role: Annotated[
         list[str] | None,
         typer.Option(help="let this role run `dovecote relay`, and no more (can be repeated)"),
+    ] = None,
+    consumer_role: Annotated[
+        list[str] | None,
+        typer.Option(help="with --inbox: let this role consume, and no more (can be repeated)"),
     ] = None,
     capture: Annotated[
         CaptureMode | None,
@@ -64,15 +75,46 @@ def init(
 
     With roles: dovecote init --writer-role shop --relay-role shop_relay
 
+    For consumers: dovecote init --inbox --consumer-role billing
+
     Without a table: dovecote init --capture wal
 
     For another migration tool: dovecote init --print-sql > 0042_outbox.sql
     """
     _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap)
     roles = outbox_schema.Roles(writer_role or [], relay_role or [])
+    consumers = consumer_role or []
+    _require_one(roles, consumers, inbox=inbox, capture=capture)
+    place = schema or (inbox_schema if inbox else outbox_schema).DEFAULT_SCHEMA
     if print_sql:
-        typer.echo(outbox_schema.script(schema, since=since, roles=roles), nl=False)
+        text = (
+            inbox_schema.script(place, since=since, consumers=consumers)
+            if inbox
+            else outbox_schema.script(place, since=since, roles=roles)
+        )
+        typer.echo(text, nl=False)
         return
+    with _connected(dsn) as conn:
+        applied = (
+            inbox_schema.install(conn, place, consumers=consumers)
+            if inbox
+            else outbox_schema.install(conn, place, roles=roles)
+        )
+        where = f"schema {place!r} of {without_secrets(conn.info.dsn)}"
+    for step in applied:
+        typer.echo(f"applied {step.version:04d} {step.name}")
+    granted = [("writer", roles.writers), ("relay", roles.relays), ("consumer", consumers)]
+    for duty, names in granted:
+        for name in names:
+            typer.echo(f"granted {name} what a {duty} needs")
+    typer.echo(f"the {'inbox' if inbox else 'outbox'} is up to date in {where}")
+    if capture is not None:
+        _switch(dsn, place, capture, accept_gap=accept_gap)
+
+
+@contextmanager
+def _connected(dsn: str) -> Iterator[psycopg.Connection]:
+    """Give a connection that commits at the end; say what an operator can do if it fails."""
     try:
         conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
@@ -81,8 +123,7 @@ def init(
         raise BadSettings(msg) from None
     try:
         with psycopg.connect(dsn) as conn:
-            applied = outbox_schema.install(conn, schema, roles=roles)
-            place = f"schema {schema!r} of {without_secrets(conn.info.dsn)}"
+            yield conn
     except psycopg.errors.LockNotAvailable as error:
         raise DovecoteError(str(error.diag.message_primary)) from error
     except psycopg.OperationalError as error:
@@ -91,14 +132,22 @@ def init(
     except psycopg.errors.InsufficientPrivilege as error:
         msg = f"{str(error).strip()}; run it as the database's owner, or use --print-sql"
         raise DovecoteError(msg) from error
-    for step in applied:
-        typer.echo(f"applied {step.version:04d} {step.name}")
-    for duty, names in (("writer", roles.writers), ("relay", roles.relays)):
-        for name in names:
-            typer.echo(f"granted {name} what a {duty} needs")
-    typer.echo(f"the outbox is up to date in {place}")
-    if capture is not None:
-        _switch(dsn, schema, capture, accept_gap=accept_gap)
+
+
+def _require_one(
+    roles: outbox_schema.Roles,
+    consumers: list[str],
+    *,
+    inbox: bool,
+    capture: CaptureMode | None,
+) -> None:
+    """Refuse options of the outbox for the inbox, and the other way round."""
+    if inbox and (roles.writers or roles.relays or capture is not None):
+        msg = "--inbox takes --consumer-role; writers, relays and --capture are the outbox's"
+        raise BadSettings(msg)
+    if consumers and not inbox:
+        msg = "--consumer-role goes with --inbox"
+        raise BadSettings(msg)
 
 
 def _require_sense(capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool) -> None:

@@ -1,38 +1,21 @@
 """Install and upgrade the outbox's tables and functions: numbered migrations, applied once."""
 
-import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Literal
 
-from psycopg import Connection, errors, sql
+from psycopg import Connection, sql
 
-from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
+from outbox.migrations import LOCK, Migration, Migrations, fill
+
+__all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "require", "script"]
 
 DEFAULT_SCHEMA = "outbox"
 
-# One number for all outboxes of a database: two `dovecote init` at once take turns.
-LOCK = 0x646F7665636F7465
+ADVICE = "run `dovecote init`, or apply what `dovecote init --print-sql` shows"
 
-_LEDGER = """
-CREATE SCHEMA IF NOT EXISTS {schema};
-
-CREATE TABLE IF NOT EXISTS {schema}.migrations (
-    version    int PRIMARY KEY,
-    name       text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now()
-);
-"""
-
-# Behind every step: what it made is not for everybody, whatever default privileges say.
-_NOTHING_FOR_PUBLIC = """
-REVOKE ALL ON SCHEMA {schema} FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM PUBLIC;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
-"""
+_OUTBOX = Migrations("outbox", "outbox", ADVICE)
 
 Duty = Literal["writer", "relay"]
 
@@ -87,37 +70,9 @@ class Roles:
 NOBODY = Roles()
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One numbered step: `version` and `name` come from the file's name, `script` is its text."""
-
-    version: int
-    name: str
-    script: str
-
-    def render(self, schema: str) -> str:
-        """Return the SQL of this step, and of the row that remembers it, for `schema`."""
-        remember = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, {name});"
-        return (
-            fill(self.script, schema)
-            + "\n"
-            + fill(
-                remember.replace("{version}", str(self.version)).replace(
-                    "{name}", sql.Literal(self.name).as_string()
-                ),
-                schema,
-            )
-        )
-
-
 def migrations() -> list[Migration]:
     """Return every step this version of Dovecote knows, in order."""
-    steps = []
-    for file in files("outbox").joinpath("sql").iterdir():
-        if found := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-            script = file.read_text(encoding="utf-8")
-            steps.append(Migration(int(found[1]), found[2], script))
-    return sorted(steps, key=lambda step: step.version)
+    return _OUTBOX.steps()
 
 
 def script(
@@ -128,13 +83,7 @@ def script(
     roles: Roles = NOBODY,
 ) -> str:
     """Return the SQL from version `since` to `until`, or to the newest, for `roles` too."""
-    steps = [
-        step.render(schema)
-        for step in migrations()
-        if since < step.version and (until is None or step.version <= until)
-    ]
-    ledger = fill(_LEDGER, schema).strip() + "\n"
-    return "\n".join([ledger, *steps, fill(_NOTHING_FOR_PUBLIC, schema), roles.grants(schema)])
+    return _OUTBOX.script(schema, since=since, until=until, grants=roles.grants(schema))
 
 
 def install(
@@ -150,36 +99,7 @@ def install(
         NotAllowed: the schema is another role's, and only its owner can grant rights in it.
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """
-    _require_name(schema)
-    with conn.transaction():
-        conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-        installed = version(conn, schema)
-        _refuse_newer(installed, schema)
-        missing = [step for step in migrations() if step.version > installed]
-        if missing:
-            conn.execute(script(schema, since=installed).encode())
-        if grants := roles.grants(schema):
-            _grant(conn, schema, grants)
-    return missing
-
-
-def _grant(conn: Connection, schema: str, grants: str) -> None:
-    row = conn.execute(
-        "SELECT pg_has_role(nspowner, 'USAGE'), nspowner::regrole::text"
-        " FROM pg_namespace WHERE nspname = %s",
-        [schema],
-    ).fetchone()
-    # Postgres itself would only warn of grants that had no effect.
-    if row is not None and not row[0]:
-        msg = (
-            f"schema {schema!r} belongs to role {row[1]}: run it as that role, or use --print-sql"
-        )
-        raise NotAllowed(msg)
-    try:
-        conn.execute(grants.encode())
-    except errors.UndefinedObject as error:
-        msg = f"{error.diag.message_primary}; create it first (CREATE ROLE … LOGIN)"
-        raise BadSettings(msg) from error
+    return _OUTBOX.install(conn, schema, grants=roles.grants(schema))
 
 
 def advice(duty: Duty, role: str, schema: str) -> str:
@@ -190,13 +110,7 @@ def advice(duty: Duty, role: str, schema: str) -> str:
 
 def version(conn: Connection, schema: str = DEFAULT_SCHEMA) -> int:
     """Return the version installed in `schema`; 0 where there is none."""
-    query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
-    try:
-        with conn.transaction():
-            row = conn.execute(query.format(sql.Identifier(schema))).fetchone()
-    except (errors.UndefinedTable, errors.InvalidSchemaName):
-        return 0
-    return int(row[0]) if row else 0
+    return _OUTBOX.version(conn, schema)
 
 
 def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
@@ -207,35 +121,4 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
         SchemaMissing: it is not, or is older; the message has the command that installs it.
         SchemaTooNew: it was upgraded by a newer Dovecote.
     """
-    installed = version(conn, schema)
-    _refuse_newer(installed, schema)
-    if installed < (newest := migrations()[-1].version):
-        state = f"is at version {installed}, not {newest}" if installed else "is not installed"
-        msg = f"the outbox in schema {schema!r} of database {conn.info.dbname!r} {state}; {ADVICE}"
-        raise SchemaMissing(msg)
-
-
-ADVICE = "run `dovecote init`, or apply what `dovecote init --print-sql` shows"
-
-
-def _refuse_newer(installed: int, schema: str) -> None:
-    newest = migrations()[-1].version
-    if installed > newest:
-        msg = (
-            f"schema {schema!r} is at version {installed}, this Dovecote knows {newest}; "
-            "upgrade the dovecote package"
-        )
-        raise SchemaTooNew(msg)
-
-
-def fill(text: str, schema: str) -> str:
-    """Return `text` with the quoted name of the schema in the place of `{schema}`."""
-    _require_name(schema)
-    return text.replace("{schema}", sql.Identifier(schema).as_string())
-
-
-def _require_name(schema: str) -> None:
-    # A `%` would be a placeholder in every statement with parameters.
-    if not schema or "\0" in schema or "%" in schema:
-        msg = f"{schema!r} is not a schema name the outbox can have"
-        raise BadSettings(msg)
+    _OUTBOX.require(conn, schema)

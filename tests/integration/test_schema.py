@@ -12,6 +12,7 @@ import pytest
 from psycopg import sql
 
 from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, write
+from outbox.migrations import Migrations
 from tests.fix_stack import new_database
 from tests.relaying import COMMAND
 
@@ -198,7 +199,7 @@ def test_an_older_schema_is_told_to_upgrade(
     newer = schema.Migration(known[-1].version + 1, "later", "SELECT 1;")
     with psycopg.connect(database) as conn:
         schema.install(conn)
-        monkeypatch.setattr(schema, "migrations", lambda: [*known, newer])
+        monkeypatch.setattr(Migrations, "steps", lambda _: [*known, newer])
         with pytest.raises(SchemaMissing, match=f"is at version {known[-1].version}, not"):
             schema.require(conn)
         assert schema.install(conn) == [newer]

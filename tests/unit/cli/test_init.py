@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from dedup import inbox_schema
 from outbox import BadSettings, DovecoteError, schema
 
 
@@ -51,3 +52,24 @@ def test_a_database_out_of_reach_says_what_to_give(monkeypatch: pytest.MonkeyPat
     failed = CliRunner().invoke(app, ["init", "--dsn", "host=h"])
     assert isinstance(failed.exception, DovecoteError)
     assert "connection refused; give --dsn or set DOVECOTE_DSN" in str(failed.exception)
+
+
+def test_the_sql_of_the_inbox_is_printed_with_the_rights_of_its_roles() -> None:
+    shown = CliRunner().invoke(app, ["init", "--inbox", "--print-sql", "--consumer-role", "bill"])
+    assert shown.exit_code == 0
+    assert shown.output == inbox_schema.script(consumers=["bill"])
+    assert 'CREATE TABLE "inbox".handled' in shown.output
+    assert 'TO "bill"' in shown.output
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--inbox", "--relay-role", "r"],
+        ["--inbox", "--capture", "wal"],
+        ["--consumer-role", "bill"],
+    ],
+)
+def test_the_inbox_and_the_outbox_have_roles_of_their_own(options: list[str]) -> None:
+    with pytest.raises(BadSettings, match="--inbox"):
+        CliRunner().invoke(app, ["init", *options], catch_exceptions=False)

@@ -1,0 +1,174 @@
+"""
+The inbox: an event is remembered in its handler's own transaction, so its effects happen once.
+
+A handler `handle(event, tx)` makes its rows on `tx`; the event's identity (its id and round) is
+inserted there before it runs. If the transaction commits, both are there, and a copy that comes
+later is not handled; if it does not, neither is, and the event is handled when it comes again.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+from hashlib import sha256
+from typing import TypeAlias, TypeVar, cast
+
+from dedup import inbox_schema
+from dedup.policies import Identity
+from dedup.results import Again, Dead, Done, Result, Retry, Skip
+from dedup.transactions import Question, ask, ask_async
+from outbox import envelope
+from outbox.errors import BadSettings
+from outbox.event import Event
+from outbox.migrations import fill
+
+# An index takes no more than 2704 bytes.
+_LONGEST_ID = 500
+
+T = TypeVar("T")
+
+Begin: TypeAlias = Callable[[], AbstractContextManager[T]]
+"""
+Opens a transaction that commits at the end of the block, and rolls back if it raises.
+
+`pool.connection` of psycopg, `Session.begin` of a `sessionmaker`, `engine.begin` of SQLAlchemy.
+"""
+
+BeginAsync: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
+"""The same, to be awaited."""
+
+
+class _TakenBack(Exception):
+    """Rolls the transaction back; its handler has said what became of the record."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result)
+        self.result = result
+
+
+@dataclass(frozen=True, slots=True)
+class Inbox:
+    """The events that one consumer has handled, in one schema of a database."""
+
+    consumer: str
+    """Whose memory it is: the consumer group. Each has its own."""
+
+    schema: str = inbox_schema.DEFAULT_SCHEMA
+
+    def __post_init__(self) -> None:
+        if not self.consumer or "\0" in self.consumer:
+            msg = f"{self.consumer!r} is not the name of a consumer"
+            raise BadSettings(msg)
+
+    def once(
+        self, handle: Callable[[Event, T], Result | None], begin: Begin[T]
+    ) -> Callable[[Event], Result]:
+        """
+        Return a handler that has the effects of `handle` once, however often an event comes.
+
+        Each event is handled in a transaction of `begin`. It commits with `Done`, `Again` and
+        `Skip`, and rolls back with `Retry`, `Dead` and any exception.
+        """
+
+        def handler(event: Event) -> Result:
+            try:
+                with begin() as tx:
+                    identity = identity_of(event)
+                    if (before := self.take(tx, identity)) is not None:
+                        return before
+                    result = _finished(handle(event, tx))
+                    if isinstance(result, Again):
+                        self.again(tx, identity, result)
+                    return result
+            except _TakenBack as taken_back:
+                return taken_back.result
+
+        return handler
+
+    def once_async(
+        self, handle: Callable[[Event, T], Awaitable[Result | None]], begin: BeginAsync[T]
+    ) -> Callable[[Event], Awaitable[Result]]:
+        """As `once`, for handlers and connections that are awaited."""
+
+        async def handler(event: Event) -> Result:
+            try:
+                async with begin() as tx:
+                    identity = identity_of(event)
+                    if (before := await self.take_async(tx, identity)) is not None:
+                        return before
+                    result = _finished(await handle(event, tx))
+                    if isinstance(result, Again):
+                        await self.again_async(tx, identity, result)
+                    return result
+            except _TakenBack as taken_back:
+                return taken_back.result
+
+        return handler
+
+    def take(self, tx: object, identity: Identity) -> Again | Skip | None:
+        """
+        Take the event for this transaction: None if it is new.
+
+        Else it was handled before, and what is returned is what is to become of this copy. While
+        another transaction has it, this waits for what becomes of that.
+        """
+        return _before(ask(tx, self._taking(identity)), identity)
+
+    async def take_async(self, tx: object, identity: Identity) -> Again | Skip | None:
+        """As `take`, on a connection that is awaited."""
+        return _before(await ask_async(tx, self._taking(identity)), identity)
+
+    def again(self, tx: object, identity: Identity, result: Again) -> None:
+        """Remember, in the transaction that has taken it, that an event is to come again."""
+        ask(tx, self._asking_again(identity, result))
+
+    async def again_async(self, tx: object, identity: Identity, result: Again) -> None:
+        """As `again`, on a connection that is awaited."""
+        await ask_async(tx, self._asking_again(identity, result))
+
+    def _taking(self, identity: Identity) -> Question:
+        return self._question("SELECT {schema}.take(%s, %s, %s)", identity)
+
+    def _asking_again(self, identity: Identity, result: Again) -> Question:
+        after = round(result.after.total_seconds() * 1000)
+        return self._question("SELECT {schema}.again(%s, %s, %s, %s)", identity, after)
+
+    def _question(self, text: str, identity: Identity, *more: object) -> Question:
+        return Question(
+            _query(text, self.schema), (self.consumer, _stored(identity[0]), identity[1], *more)
+        )
+
+
+def identity_of(event: Event) -> Identity:
+    """Return the id and round of an event as it came from a record."""
+    # Headers are all it looks at, and an event keeps those of its record.
+    return event.id, envelope.delivery(cast("envelope.Record", event)).round
+
+
+@lru_cache(maxsize=64)
+def _query(text: str, schema: str) -> str:
+    return fill(text, schema)
+
+
+def _stored(id_: str) -> str:
+    """Return an id as the index takes it: a digest of one that is too long, or no text."""
+    if len(id_) <= _LONGEST_ID and "\0" not in id_:
+        return id_
+    return "sha256/" + sha256(id_.encode()).hexdigest()
+
+
+def _before(told: int | None, identity: Identity) -> Again | Skip | None:
+    if told is None:
+        return None
+    if told < 0:
+        return Skip(f"duplicate of {identity[0]}")
+    # It was handled and committed, but perhaps not put where it comes from again.
+    return Again(timedelta(milliseconds=told))
+
+
+def _finished(result: Result | None) -> Result:
+    """Return what the transaction commits with; roll it back by raising else."""
+    if isinstance(result, Retry | Dead):
+        raise _TakenBack(result)
+    return Done() if result is None else result

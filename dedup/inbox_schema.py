@@ -1,0 +1,59 @@
+"""Install and upgrade the inbox: numbered migrations, applied once, and what its role may do."""
+
+from collections.abc import Sequence
+
+from psycopg import Connection, sql
+
+from outbox.migrations import Migration, Migrations, fill
+
+DEFAULT_SCHEMA = "inbox"
+
+ADVICE = "run `dovecote init --inbox`, or apply what `dovecote init --inbox --print-sql` shows"
+
+_INBOX = Migrations("dedup", "inbox", ADVICE)
+
+# All that a consumer needs, and no more: it cannot read, change or delete what others handled.
+_GRANTS = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {schema}.migrations TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {schema}.rotate
+    TO {role};
+"""
+
+
+def grants(consumers: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
+    """Return the SQL that gives each role what a consumer needs; it can be repeated."""
+    return "".join(
+        fill(_GRANTS, schema).replace("{role}", sql.Identifier(role).as_string())
+        for role in consumers
+    )
+
+
+def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, consumers: Sequence[str] = ()) -> str:
+    """Return the SQL from version `since` to the newest, for roles that consume too."""
+    return _INBOX.script(schema, since=since, grants=grants(consumers, schema))
+
+
+def install(
+    conn: Connection, schema: str = DEFAULT_SCHEMA, *, consumers: Sequence[str] = ()
+) -> list[Migration]:
+    """
+    Apply the steps that are missing, all or none, and return them; grant `consumers` their rights.
+
+    Raises:
+        BadSettings: there is no such role.
+        NotAllowed: the schema is another role's, and only its owner can grant rights in it.
+        SchemaTooNew: the database was upgraded by a newer Dovecote.
+    """
+    return _INBOX.install(conn, schema, grants=grants(consumers, schema))
+
+
+def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
+    """
+    Check that the inbox is installed at the version this Dovecote needs.
+
+    Raises:
+        SchemaMissing: it is not, or is older; the message has the command that installs it.
+        SchemaTooNew: it was upgraded by a newer Dovecote.
+    """
+    _INBOX.require(conn, schema)

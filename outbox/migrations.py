@@ -1,0 +1,178 @@
+"""Numbered SQL steps of one package, applied to a schema of Postgres once each."""
+
+import re
+from dataclasses import dataclass
+from importlib.resources import files
+
+from psycopg import Connection, errors, sql
+
+from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
+
+# One number for all schemas of ours in a database: two `dovecote init` at once take turns.
+LOCK = 0x646F7665636F7465
+
+_LEDGER = """
+CREATE SCHEMA IF NOT EXISTS {schema};
+
+CREATE TABLE IF NOT EXISTS {schema}.migrations (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+"""
+
+# Behind every step: what it made is not for everybody, whatever default privileges say.
+_NOTHING_FOR_PUBLIC = """
+REVOKE ALL ON SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM PUBLIC;
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step: `version` and `name` come from the file's name, `script` is its text."""
+
+    version: int
+    name: str
+    script: str
+
+    def render(self, schema: str) -> str:
+        """Return the SQL of this step, and of the row that remembers it, for `schema`."""
+        remember = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, {name});"
+        return (
+            fill(self.script, schema)
+            + "\n"
+            + fill(
+                remember.replace("{version}", str(self.version)).replace(
+                    "{name}", sql.Literal(self.name).as_string()
+                ),
+                schema,
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """The steps in the folder `sql` of a package."""
+
+    package: str
+    thing: str
+    """What they install, as messages name it."""
+    advice: str
+    """What to do where it is missing."""
+
+    def steps(self) -> list[Migration]:
+        """Return every step this version of Dovecote knows, in order."""
+        steps = []
+        for file in files(self.package).joinpath("sql").iterdir():
+            if found := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
+                script = file.read_text(encoding="utf-8")
+                steps.append(Migration(int(found[1]), found[2], script))
+        return sorted(steps, key=lambda step: step.version)
+
+    def script(
+        self, schema: str, *, since: int = 0, until: int | None = None, grants: str = ""
+    ) -> str:
+        """Return the SQL from version `since` to `until`, or to the newest, and `grants`."""
+        steps = [
+            step.render(schema)
+            for step in self.steps()
+            if since < step.version and (until is None or step.version <= until)
+        ]
+        ledger = fill(_LEDGER, schema).strip() + "\n"
+        return "\n".join([ledger, *steps, fill(_NOTHING_FOR_PUBLIC, schema), grants])
+
+    def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:
+        """
+        Apply the steps that are missing, all or none, and return them; then run `grants`.
+
+        Runs in a transaction of its own, or as part of the caller's open one. Two at once take
+        turns.
+
+        Raises:
+            BadSettings: there is no such role.
+            NotAllowed: the schema is another role's, and only its owner can grant rights in it.
+            SchemaTooNew: the database was upgraded by a newer Dovecote.
+        """
+        _require_name(schema)
+        with conn.transaction():
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            installed = self.version(conn, schema)
+            self._refuse_newer(installed, schema)
+            missing = [step for step in self.steps() if step.version > installed]
+            if missing:
+                conn.execute(self.script(schema, since=installed).encode())
+            if grants:
+                _grant(conn, schema, grants)
+        return missing
+
+    def version(self, conn: Connection, schema: str) -> int:
+        """Return the version installed in `schema`; 0 where there is none."""
+        query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
+        try:
+            with conn.transaction():
+                row = conn.execute(query.format(sql.Identifier(schema))).fetchone()
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            return 0
+        return int(row[0]) if row else 0
+
+    def require(self, conn: Connection, schema: str) -> None:
+        """
+        Check that `schema` is installed at the version this Dovecote needs.
+
+        Raises:
+            SchemaMissing: it is not, or is older; the message has the command that installs it.
+            SchemaTooNew: it was upgraded by a newer Dovecote.
+        """
+        installed = self.version(conn, schema)
+        self._refuse_newer(installed, schema)
+        if installed < (newest := self.steps()[-1].version):
+            state = f"is at version {installed}, not {newest}" if installed else "is not installed"
+            msg = (
+                f"the {self.thing} in schema {schema!r} of database {conn.info.dbname!r} {state}; "
+                f"{self.advice}"
+            )
+            raise SchemaMissing(msg)
+
+    def _refuse_newer(self, installed: int, schema: str) -> None:
+        newest = self.steps()[-1].version
+        if installed > newest:
+            msg = (
+                f"schema {schema!r} is at version {installed}, this Dovecote knows {newest}; "
+                "upgrade the dovecote package"
+            )
+            raise SchemaTooNew(msg)
+
+
+def fill(text: str, schema: str) -> str:
+    """Return `text` with the quoted name of the schema in the place of `{schema}`."""
+    _require_name(schema)
+    return text.replace("{schema}", sql.Identifier(schema).as_string())
+
+
+def _grant(conn: Connection, schema: str, grants: str) -> None:
+    row = conn.execute(
+        "SELECT pg_has_role(nspowner, 'USAGE'), nspowner::regrole::text"
+        " FROM pg_namespace WHERE nspname = %s",
+        [schema],
+    ).fetchone()
+    # Postgres itself would only warn of grants that had no effect.
+    if row is not None and not row[0]:
+        msg = (
+            f"schema {schema!r} belongs to role {row[1]}: run it as that role, or use --print-sql"
+        )
+        raise NotAllowed(msg)
+    try:
+        conn.execute(grants.encode())
+    except errors.UndefinedObject as error:
+        msg = f"{error.diag.message_primary}; create it first (CREATE ROLE … LOGIN)"
+        raise BadSettings(msg) from error
+
+
+def _require_name(schema: str) -> None:
+    # A `%` would be a placeholder in every statement with parameters.
+    if not schema or "\0" in schema or "%" in schema:
+        msg = f"{schema!r} is not a schema name that can be used"
+        raise BadSettings(msg)
