@@ -30,6 +30,8 @@ FIRST_SEEN = "dovecote_first_seen"
 NOT_BEFORE = "dovecote_not_before"
 ORIGIN = "dovecote_origin"
 ERROR = "dovecote_error"
+HOPS = "dovecote_hops"
+"""How often events were made of events up to this one; see `dedup.storm`."""
 
 FOREIGN_TYPE = "kafka.record"
 """The type given to a record that carries no CloudEvents headers."""

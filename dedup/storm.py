@@ -1,0 +1,139 @@
+"""
+Find out that a topic multiplies its own records, before it fills the cluster.
+
+Amplification is how many records there are for each event and round: 1.0 where nothing comes
+twice. It is counted over a sample of the events, in windows of time.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from threading import Lock
+from zlib import crc32
+
+from outbox import envelope
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from outbox.event import Event
+
+_SHARE = 8
+"""One event of so many is looked at: all its copies, or none."""
+
+_ROOM = 50_000
+"""Events of a topic that are remembered at most; the window ends early when they are reached."""
+
+_ENOUGH = 50
+"""Copies below which a number is chance."""
+
+
+class Storm(DovecoteError):
+    """A topic multiplies its own records: the consumer stops, and nothing more is committed."""
+
+
+@dataclass(slots=True)
+class _Window:
+    began: float
+    records: int = 0
+    copies: dict[bytes, int] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Amplification:
+    """
+    How many records there are for each event, by topic; for several threads.
+
+    `limit` None: it is only counted.
+    """
+
+    limit: float | None = None
+    window: float = 60.0
+    """Seconds after which it is counted anew."""
+
+    share: int = _SHARE
+    clock: Callable[[], float] = time.monotonic
+    _windows: dict[str, _Window] = field(default_factory=dict, repr=False)
+    _last: dict[str, float] = field(default_factory=dict, repr=False)
+    _lock: Lock = field(default_factory=Lock, repr=False)
+
+    def saw(self, record: Record) -> None:
+        """
+        Count a record, if its event is one of the sample.
+
+        Raises:
+            Storm: there are more than `limit` records for an event.
+        """
+        mark = _mark(record)
+        # A foreign record's id is its place: nothing is a copy of it.
+        if mark is None or crc32(mark) % self.share:
+            return
+        with self._lock:
+            window = self._window(record.topic)
+            window.records += 1
+            window.copies[mark] = window.copies.get(mark, 0) + 1
+            told = window.records / len(window.copies)
+            extra = window.records - len(window.copies)
+            if self.limit is not None and told > self.limit and extra >= _ENOUGH:
+                msg = (
+                    f"topic {record.topic!r} holds {told:.1f} records for each event, more than "
+                    f"the limit of {self.limit:g}: find out who puts them there again, then "
+                    "restart, with a higher `retries.amplification_limit` if it is to go on"
+                )
+                raise Storm(msg)
+
+    def told(self) -> dict[str, float]:
+        """Return the amplification of each topic: of this window, or the last if it is young."""
+        with self._lock:
+            return {
+                topic: (
+                    window.records / len(window.copies)
+                    if len(window.copies) >= _ENOUGH or topic not in self._last
+                    else self._last[topic]
+                )
+                for topic, window in self._windows.items()
+                if window.copies
+            }
+
+    def _window(self, topic: str) -> _Window:
+        window, now = self._windows.get(topic), self.clock()
+        if window is None:
+            window = self._windows[topic] = _Window(now)
+        elif now - window.began > self.window or len(window.copies) >= _ROOM:
+            if window.copies:
+                self._last[topic] = window.records / len(window.copies)
+            window = self._windows[topic] = _Window(now)
+        return window
+
+
+def hops(event: Event | Record) -> int:
+    """Return how often an event was put on a topic again, or events were made of events."""
+    headers = dict(event.headers)
+    return _number(headers.get(envelope.HOPS)) + _number(headers.get(envelope.ROUND))
+
+
+def following(event: Event | Record) -> tuple[str, bytes]:
+    """Return the header for an event that a handler makes of `event`: one hop more."""
+    return envelope.HOPS, str(hops(event) + 1).encode()
+
+
+def refusal(record: Record, limit: int | None) -> str | None:
+    """Return why a record goes no further, if it has come round too often."""
+    if limit is None or (came := hops(record)) <= limit:
+        return None
+    return f"storm: it has come round {came} times, and the limit is {limit}"
+
+
+def _mark(record: Record) -> bytes | None:
+    id_ = round_ = b""
+    for name, value in record.headers:
+        if name == envelope.ID:
+            id_ = value or b""
+        elif name == envelope.ROUND:
+            round_ = value or b""
+    return id_ + b"/" + round_ if id_ else None
+
+
+def _number(header: bytes | str | None) -> int:
+    try:
+        return int(header or b"0")
+    except ValueError:
+        return 0  # whatever it says, it is none of ours

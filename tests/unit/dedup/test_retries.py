@@ -1,0 +1,245 @@
+"""Where records go that were not handled to their end, and as what they come back."""
+
+from datetime import timedelta
+
+import pytest
+
+from dedup.aside import Held, Outage, Placed
+from dedup.backoff import Backoff
+from dedup.copies import Copy
+from dedup.decode import Undecodable
+from dedup.letters import Unwritable
+from dedup.record import Record
+from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
+from dedup.retries import Exceptions, Plan, Retries, Tier
+from outbox import envelope
+from outbox.envelope import ERROR, FIRST_SEEN, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
+
+NOW = 1_800_000_000_000
+BACKOFF = Backoff(base=timedelta(seconds=8), ceiling=timedelta(minutes=10), max_attempts=3)
+RECORD = Record("orders", 3, 44, 1_700_000_000_000, b"k", b"{}", [(ID, b"e1")])
+TIERS = (Tier("retry.short"), Tier("retry.long", timedelta(minutes=1)))
+
+
+class Topics:
+    """What was sent; topics in `full` take nothing with a value, those in `down` nothing."""
+
+    def __init__(self, *, full: str = "", down: str = "") -> None:
+        self.sent: list[tuple[str, Copy]] = []
+        self._full, self._down = full.split(), down.split()
+
+    def send(self, topic: str, copy: Copy) -> None:
+        if topic in self._down:
+            raise Outage(topic)
+        if topic in self._full and copy.value is not None:
+            msg = f"too large for {topic}"
+            raise Unwritable(msg)
+        self.sent.append((topic, copy))
+
+    def one(self) -> tuple[str, dict[str, str]]:
+        ((topic, copy),) = self.sent
+        return topic, {name: (value or b"").decode() for name, value in copy.headers}
+
+
+class Clock:
+    now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def holding(topics: Topics | None = None, dead_letters: str | None = "dead") -> Retries:
+    plan = Plan(patience=BACKOFF, dead_letters=dead_letters)
+    return Retries(plan, topics or Topics(), now=Clock())
+
+
+def recirculating(topics: Topics, **settings: object) -> Retries:
+    plan = Plan(patience=BACKOFF, tiers=TIERS, dead_letters="dead", **settings)  # type: ignore[arg-type]  # of a plan's types
+    return Retries(plan, topics, now=Clock())
+
+
+def test_a_failed_record_holds_its_key_as_long_as_the_backoff_says() -> None:
+    retries = holding()
+
+    for attempt in (1, 2):
+        wait = BACKOFF.wait(("e1", 0), attempt=attempt)
+        answer = retries.place(RECORD, Retry("down"), attempt)
+        assert answer == Held(timedelta(milliseconds=round(wait.total_seconds() * 1000)))
+
+
+def test_the_handler_sees_what_a_held_record_went_through() -> None:
+    seen: list[Record] = []
+    retries = holding()
+
+    def handle(record: Record) -> Result:
+        seen.append(record)
+        return Retry("down") if len(seen) < 3 else Done()
+
+    handler = retries.handling(handle)
+    for attempt in (1, 2):
+        failed = handler(RECORD)
+        assert isinstance(failed, Retry)
+        retries.place(RECORD, failed, attempt)
+    assert handler(RECORD) == Done()
+
+    assert [envelope.delivery(record).attempt for record in seen] == [1, 2, 3]
+    assert envelope.delivery(seen[2]).first_seen == NOW
+    assert [record.identity for record in seen] == [("e1", 0)] * 3
+    retries.released(RECORD)
+    assert retries.as_it_is(RECORD) is RECORD
+
+
+def test_another_round_in_place_is_a_round_of_its_own() -> None:
+    retries, again = holding(), Again(timedelta(seconds=5))
+
+    assert retries.place(RECORD, again, 1) == Held(timedelta(seconds=5))
+    assert retries.as_it_is(RECORD).identity == ("e1", 1)
+    retries.place(RECORD, Retry("down"), 1)
+    assert retries.as_it_is(RECORD).identity == ("e1", 1)
+    retries.place(RECORD, again, 2)
+    assert retries.as_it_is(RECORD).identity == ("e1", 2)
+
+
+def test_the_last_attempt_ends_among_the_dead_letters_with_what_it_took() -> None:
+    topics = Topics()
+    retries = holding(topics)
+    for attempt in (1, 2):
+        retries.place(RECORD, Retry("down"), attempt)
+
+    assert retries.place(RECORD, Retry("still down"), 3) == Placed("dead_letter")
+
+    topic, headers = topics.one()
+    assert (topic, headers[ID], headers["dovecote_attempt"]) == ("dead", "e1", "3")
+    assert (headers[ORIGIN], headers[ERROR]) == ("orders/3/44", "still down")
+    assert headers[FIRST_SEEN] == str(NOW)
+    assert NOT_BEFORE not in headers
+    assert topics.sent[0][1][:2] == (b"k", b"{}")
+
+
+def test_without_dead_letters_nothing_is_given_up() -> None:
+    retries = holding(dead_letters=None)
+
+    assert retries.place(RECORD, Dead("closed"), 1) == Held(timedelta(minutes=5))
+    assert retries.place(RECORD, Retry("down"), 999) == Held(timedelta(minutes=5))
+
+
+@pytest.mark.parametrize(
+    ("wait", "topic"), [(1, "retry.short"), (59, "retry.short"), (60, "retry.long")]
+)
+def test_what_waits_longer_goes_to_a_later_tier(wait: int, topic: str) -> None:
+    topics = Topics()
+
+    answer = recirculating(topics).place(RECORD, Retry("busy", timedelta(seconds=wait)), 1)
+
+    assert answer == Placed("retry")
+    sent, headers = topics.one()
+    assert (sent, headers[ROUND], headers[ORIGIN]) == (topic, "1", "orders/3/44")
+    assert headers[NOT_BEFORE] == str(NOW + wait * 1000)
+
+
+def test_a_record_of_a_retry_topic_waits_until_it_is_due() -> None:
+    clock = Clock()
+    retries = Retries(Plan(tiers=TIERS), Topics(), now=clock)
+    due = RECORD._replace(topic="retry.short", headers=[(NOT_BEFORE, str(NOW + 700).encode())])
+
+    assert retries.early(due) == timedelta(milliseconds=700)
+    clock.now += 700
+    assert retries.early(due) is None
+    assert retries.early(due._replace(topic="orders")) is None
+    assert retries.early(due._replace(headers=[(NOT_BEFORE, b"soon")])) is None
+
+
+def test_a_write_that_fails_is_an_outage_and_no_place() -> None:
+    cases: list[tuple[Topics, Retry | Dead]] = [
+        (Topics(down="retry.short"), Retry("x")),
+        (Topics(down="dead"), Dead("x")),
+    ]
+    for topics, result in cases:
+        with pytest.raises(Outage):
+            recirculating(topics).place(RECORD, result, 1)
+        assert topics.sent == []
+
+
+def test_a_copy_that_a_retry_topic_cannot_take_is_a_dead_letter() -> None:
+    topics = Topics(full="retry.short")
+
+    assert recirculating(topics).place(RECORD, Retry("busy"), 1) == Placed("dead_letter")
+    assert topics.one()[1][ERROR] == "too large for retry.short; before that: busy"
+    assert topics.sent[0][1].value == b"{}"
+
+
+def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
+    topics = Topics(full="retry.short dead")
+
+    assert recirculating(topics).place(RECORD, Dead("bad"), 1) == Placed("dead_letter")
+    headers = topics.one()[1]
+    assert headers[ORIGIN] == "orders/3/44"
+    assert headers[ERROR] == "bad; without its value: too large for dead"
+    assert topics.sent[0][1].value is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        RECORD._replace(value=b"{no json"),
+        RECORD._replace(headers=[(ID, b"e1"), (ROUND, b"many")]),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_a_dead_letter_at_once(record: Record) -> None:
+    topics = Topics()
+    retries = recirculating(topics)
+
+    def handle(record: Record) -> Result:
+        return Skip(record.event.id)
+
+    result = retries.handling(handle)(record)
+    assert isinstance(result, Dead)
+    assert retries.place(record, result, 1) == Placed("dead_letter")
+    assert topics.one()[1][ERROR] == result.error
+
+
+def test_exceptions_stand_for_results() -> None:
+    exceptions = Exceptions(dead=(KeyError, NonRetriable), skip=(LookupError,))
+
+    assert exceptions.result(KeyError("a")) == Dead("KeyError: 'a'")
+    assert exceptions.result(IndexError("a")) == Skip("IndexError: a")
+    assert exceptions.result(ValueError("a")) == Retry("ValueError: a")
+    assert Exceptions().result(NonRetriable("a")) == Dead("a")
+    assert Exceptions(skip=(Undecodable,)).result(Undecodable("a")) == Skip("a")
+
+
+def test_a_handlers_exception_is_a_result_of_the_plan() -> None:
+    def handle(_: Record) -> Result:
+        raise KeyError
+
+    plan = Plan(exceptions=Exceptions(dead=(KeyError,)))
+
+    assert Retries(plan, Topics()).handling(handle)(RECORD) == Dead("KeyError")
+
+
+def test_a_record_that_came_round_too_often_is_not_handled() -> None:
+    handled: list[Record] = []
+    retries = Retries(Plan(hop_limit=3), Topics())
+
+    def handle(record: Record) -> Result:
+        handled.append(record)
+        return Done()
+
+    handler = retries.handling(handle)
+
+    for headers in ([(ROUND, b"3")], [(HOPS, b"2"), (ROUND, b"1")], []):
+        assert handler(RECORD._replace(headers=headers)) == Done()
+    result = handler(RECORD._replace(headers=[(HOPS, b"3"), (ROUND, b"1")]))
+    assert result == Dead("storm: it has come round 4 times, and the limit is 3")
+    assert len(handled) == 3
+
+
+def test_a_revoked_partition_is_forgotten_and_others_are_not() -> None:
+    retries, other = holding(), RECORD._replace(partition=4)
+    for record in (RECORD, other):
+        retries.place(record, Retry("down"), 1)
+
+    retries.revoked([("orders", 3)])
+
+    assert retries.as_it_is(RECORD) is RECORD
+    assert retries.as_it_is(other) is not other
