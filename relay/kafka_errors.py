@@ -59,7 +59,7 @@ def refusal(error: KafkaError, transaction_timeout: float) -> Refused | None:
     if error.code() in FORBIDDEN:
         msg = (
             f"not allowed to publish ({error.str()}); grant this user `Write` on the progress "
-            "topic and on the transactional id, see docs/relay.md"
+            "topic and on both transactional ids, see docs/relay.md"
         )
         return Refused(msg)
     if error.code() in _TOO_OLD:

@@ -158,10 +158,8 @@ class Relay:
                     self._publish(publisher, capture, batch, origin)
                     progress = self._progress
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
-                    if batch.rows:
-                        if self._isolation.has_changed():
-                            return
-                        stop.wait(publisher.rest())
+                    if batch.rows and self._isolation.has_changed():
+                        return
 
     def _take_over(self, publisher: Publisher, capture: Capture) -> tuple[Progress, Origin]:
         """

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import cycle
 from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -32,15 +33,6 @@ _SLICE = 1.0
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
 
-# A transaction that begins while the broker still writes the markers of the one before is turned
-# away, and librdkafka waits 20 ms before it asks again. A pause as long as the markers take is
-# shorter; it doubles after a collision and shrinks slowly: a step too far costs a collision.
-_COLLISION = 0.02
-_FIRST_REST, _LONGEST_REST = 0.0005, 0.016
-_SHRINKS = 0.98
-# So many events take longer than all that anyway: the next are best prepared meanwhile.
-_MANY = 1_000
-
 Header: TypeAlias = tuple[str, str | bytes | None]
 
 
@@ -59,9 +51,6 @@ class Publisher(Protocol):
             Unpublishable: the broker refuses an event; this publisher is to be closed.
             Fenced: another relay has taken over.
         """
-
-    def rest(self) -> float:
-        """Return the seconds to wait before the next batch is worth beginning."""
 
     def has_topic(self, topic: str) -> bool:
         """Tell whether the broker knows a topic, and lets us know it."""
@@ -221,15 +210,13 @@ class _KafkaPublisher:
 class TransactionalPublisher(_KafkaPublisher):
     """Exactly once: each batch and its progress are one Kafka transaction."""
 
-    _rest = 0.0
-    _many = _unfinished = False
+    _unfinished = False
 
     def open(self) -> None:
         with self._explained("init_transactions"):
             self._producer.init_transactions(self._timeout)
 
     def publish(self, rows: Sequence[Row], progress: Progress) -> None:
-        began = time.monotonic()
         with self._explained("transaction"):
             self._producer.begin_transaction()
             self._unfinished = True
@@ -237,14 +224,6 @@ class TransactionalPublisher(_KafkaPublisher):
             self._produce_progress(progress)
             self._until(self._commit)
             self._unfinished = False
-        self._many = len(rows) > _MANY
-        if not self._many:
-            collided = time.monotonic() - began > _COLLISION
-            longer = min(max(self._rest * 2, _FIRST_REST), _LONGEST_REST)
-            self._rest = longer if collided else self._rest * _SHRINKS
-
-    def rest(self) -> float:
-        return 0.0 if self._many else self._rest
 
     def close(self) -> None:
         if self._unfinished:
@@ -266,6 +245,34 @@ class TransactionalPublisher(_KafkaPublisher):
         return True
 
 
+class PublisherInTurn:
+    """
+    Exactly once, by transactional publishers that take turns.
+
+    Kafka answers a commit before its markers are written, and turns away who begins under the
+    same transactional.id before they are: librdkafka then waits 20 ms. Another id need not wait.
+    A batch begins when the one before it is committed, so the order is that of a single publisher.
+    """
+
+    def __init__(self, publishers: Sequence[Publisher]) -> None:
+        self._publishers, self._turns = publishers, cycle(publishers)
+
+    def open(self) -> None:
+        """Fence whoever used one of the ids; behind that, no transaction of theirs is open."""
+        for publisher in self._publishers:
+            publisher.open()
+
+    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+        next(self._turns).publish(rows, progress)
+
+    def has_topic(self, topic: str) -> bool:
+        return self._publishers[0].has_topic(topic)
+
+    def close(self) -> None:
+        for publisher in self._publishers:
+            publisher.close()
+
+
 class IdempotentPublisher(_KafkaPublisher):
     """
     At least once: progress follows its batch, so a crash may repeat the batch in between.
@@ -276,9 +283,6 @@ class IdempotentPublisher(_KafkaPublisher):
 
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""
-
-    def rest(self) -> float:
-        return 0.0
 
     def publish(self, rows: Sequence[Row], progress: Progress) -> None:
         with self._explained("produce"):

@@ -2,10 +2,18 @@
 
 import threading
 from collections.abc import Callable
+from typing import TypeVar
 
 from relay.isolation import Isolation
-from relay.publisher import IdempotentPublisher, Publisher, TransactionalPublisher
+from relay.publisher import (
+    IdempotentPublisher,
+    Publisher,
+    PublisherInTurn,
+    TransactionalPublisher,
+)
 from relay.settings import RelaySettings
+
+T = TypeVar("T", TransactionalPublisher, IdempotentPublisher)
 
 # After a stop the batch in flight may still be confirmed for so long.
 _GRACE = 5.0
@@ -18,13 +26,18 @@ def make_publisher(
     slow: Callable[[str], None],
 ) -> Publisher:
     """Return a publisher that bundles events as `isolation` says, not opened yet."""
-    properties = settings.producer_properties()
-    kind = TransactionalPublisher if settings.mode == "exactly_once" else IdempotentPublisher
-    return kind(
-        {**properties, **isolation.properties(str(properties["batch.size"]))},
-        settings.progress_topic,
-        timeout=settings.transaction_timeout.total_seconds(),
-        grace=_GRACE,
-        stopped=stop.is_set,
-        slow=slow,
-    )
+
+    def make(kind: type[T], turn: int = 0) -> T:
+        properties = settings.producer_properties(turn)
+        return kind(
+            {**properties, **isolation.properties(str(properties["batch.size"]))},
+            settings.progress_topic,
+            timeout=settings.transaction_timeout.total_seconds(),
+            grace=_GRACE,
+            stopped=stop.is_set,
+            slow=slow,
+        )
+
+    if settings.mode == "at_least_once":
+        return make(IdempotentPublisher)
+    return PublisherInTurn([make(TransactionalPublisher, turn) for turn in (0, 1)])

@@ -70,7 +70,7 @@ class RelaySettings(Settings):
     """The Postgres schema the outbox is installed in."""
 
     name: str = ""
-    """What Kafka knows this outbox by: its transactional.id and progress. Default: the schema.
+    """What Kafka knows this outbox by: its transactional ids and progress. Default: the schema.
     Never shared by two databases on one Kafka cluster."""
 
     capture: Literal["auto", "table", "wal"] = "auto"
@@ -220,11 +220,15 @@ class RelaySettings(Settings):
         topic = f"{self.progress_topic}-{shard.number}"
         return self.model_copy(update={"name": shard.name, "progress_topic": topic})
 
-    def producer_properties(self) -> dict[str, str | bool]:
-        """Return the configuration of the Kafka producer."""
+    def transactional_ids(self) -> tuple[str, str]:
+        """Return what Kafka knows the producers by that publish in turn."""
+        return self.name, f"{self.name}.2"
+
+    def producer_properties(self, turn: int = 0) -> dict[str, str | bool]:
+        """Return the configuration of one of the Kafka producers that publish in turn."""
         return producer_properties(
             self.kafka,
             mode=self.mode,
-            transactional_id=self.name,
+            transactional_id=self.transactional_ids()[turn],
             transaction_timeout=self.transaction_timeout.total_seconds(),
         )

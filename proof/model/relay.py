@@ -6,6 +6,7 @@ may let others go first, end the relay there, or take its session or the server 
 """
 
 from collections.abc import Callable, Generator
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import TypeAlias, TypeVar
@@ -46,7 +47,9 @@ class Bug(StrEnum):
     """A mistake that the simulation has to find; most were somebody's."""
 
     PROGRESS_BEFORE_FENCE = "reads progress before it fences"
-    NO_FENCE = "has a transactional.id of its own in each process"
+    NO_FENCE = "has transactional.ids of its own in each process"
+    HALF_A_FENCE = "fences one of its two transactional.ids"
+    DOES_NOT_WAIT = "begins a transaction before the one before it is committed"
     UNCOMMITTED_PROGRESS = "reads progress that was never committed"
     SHARED_PARTITION = "keeps progress in one partition with others"
     PROGRESS_AFTER = "sends progress in a transaction after that of the records"
@@ -86,16 +89,23 @@ class _Fenced(Exception):
     """Another relay has taken over."""
 
 
+@dataclass(slots=True)
+class _Producer:
+    """One of the two that publish in turn, and its way to the broker."""
+
+    id: str
+    epoch: int = 0
+    wire: Wire = field(default_factory=Wire)
+
+
 class Relay:
     """One relay process."""
 
     def __init__(self, world: World, number: int) -> None:
         self._world, self._database, self._broker = world, world.database, world.broker
-        own = world.bug is Bug.NO_FENCE
-        self._id = f"{TRANSACTIONAL_ID}-{number}" if own else TRANSACTIONAL_ID
+        own = f"-{number}" if world.bug is Bug.NO_FENCE else ""
+        self._producers = [_Producer(f"{TRANSACTIONAL_ID}{own}.{turn}") for turn in (1, 2)]
         self._session = object()
-        self._wire: Wire
-        self._epoch = 0
         self._cursor: Cursor | None = None
         """Where memory says that it stands; to be believed by nobody."""
 
@@ -140,17 +150,25 @@ class Relay:
             cursor = yield from self._read_progress()
             yield from self._fence()
             return cursor
-        if not (bug is Bug.SAME_PRODUCER and self._epoch):
+        if not (bug is Bug.SAME_PRODUCER and self._producers[0].epoch):
             yield from self._fence()
         if self._cursor and bug in {Bug.BELIEVES_IN_SUCCESS, Bug.BELIEVES_IN_FAILURE}:
             return self._cursor
         return (yield from self._read_progress())
 
     def _fence(self) -> Steps[None]:
-        yield Point.FENCE
-        self._epoch = self._broker.init(self._id)
-        self._wire = Wire()
-        self._world.wires.append(self._wire)
+        for producer in self._producers:
+            yield Point.FENCE
+            if self._world.bug is Bug.HALF_A_FENCE and producer is not self._producers[0]:
+                # As if it were opened when it is first used.
+                producer.epoch = 0
+                continue
+            self._open(producer)
+
+    def _open(self, producer: "_Producer") -> None:
+        producer.epoch = self._broker.init(producer.id)
+        producer.wire = Wire()
+        self._world.wires.append(producer.wire)
 
     def _read_progress(self) -> Steps[Cursor]:
         yield Point.WATERMARK
@@ -193,18 +211,24 @@ class Relay:
         return following
 
     def _transaction(self, rows: list[Row], progress: Cursor | None) -> Steps[None]:
-        id_, epoch, broker = self._id, self._epoch, self._broker
+        producer, broker = self._producers[0], self._broker
+        self._producers.reverse()
+        if not producer.epoch:
+            self._open(producer)
+        id_, epoch, wire = producer.id, producer.epoch, producer.wire
         sent: list[Request] = []
         for row in rows:
             yield Point.PRODUCE
-            sent.append(self._wire.send(partial(broker.produce, id_, epoch, EVENTS, row)))
+            sent.append(wire.send(partial(broker.produce, id_, epoch, EVENTS, row)))
         if progress is not None:
             yield Point.PRODUCE_PROGRESS
-            sent.append(self._wire.send(partial(broker.produce, id_, epoch, PROGRESS, progress)))
+            sent.append(wire.send(partial(broker.produce, id_, epoch, PROGRESS, progress)))
         # The client library commits when all records are acknowledged, and not before.
         yield from self._await(sent)
         yield Point.COMMIT
-        yield from self._await([self._wire.send(partial(broker.commit, id_, epoch))])
+        commit = wire.send(partial(broker.commit, id_, epoch))
+        if self._world.bug is not Bug.DOES_NOT_WAIT:
+            yield from self._await([commit])
 
     def _await(self, sent: list[Request]) -> Steps[None]:
         while not all(request.done for request in sent):

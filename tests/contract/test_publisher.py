@@ -1,11 +1,11 @@
 """What both publishers promise, on a real broker; and where they differ."""
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 import psycopg
@@ -21,7 +21,12 @@ from relay.errors import Fenced, Outage, Unpublishable
 from relay.progress import Cursor, Origin, Progress, at
 from relay.progress_topic import ProgressTopic
 from relay.properties import producer_properties
-from relay.publisher import IdempotentPublisher, Publisher, TransactionalPublisher
+from relay.publisher import (
+    IdempotentPublisher,
+    Publisher,
+    PublisherInTurn,
+    TransactionalPublisher,
+)
 from relay.snapshot import Snapshot
 from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.relaying import Watch, event, ids, installed, record_of
@@ -31,6 +36,8 @@ pytestmark = pytest.mark.contract
 
 MODES = ("exactly_once", "at_least_once")
 POSITIONS = count(1)
+
+One = TypeVar("One", TransactionalPublisher, IdempotentPublisher)
 
 
 @dataclass
@@ -49,18 +56,32 @@ class Setting:
         self, *, timeout: float = 20.0, bootstrap: str = "", **given: str
     ) -> Iterator[Publisher]:
         """Give an open publisher, and close it."""
+        with closing(self._make(timeout, bootstrap or self.bootstrap, given)) as publisher:
+            publisher.open()
+            yield publisher
+
+    def _make(self, timeout: float, bootstrap: str, given: Mapping[str, str]) -> Publisher:
+        if self.mode == "at_least_once":
+            return self._one(IdempotentPublisher, "", timeout, bootstrap, given)
+        ids = (self.name, f"{self.name}.2")
+        return PublisherInTurn(
+            [self._one(TransactionalPublisher, id_, timeout, bootstrap, given) for id_ in ids]
+        )
+
+    def _one(
+        self, kind: type[One], id_: str, timeout: float, bootstrap: str, given: Mapping[str, str]
+    ) -> One:
         properties = producer_properties(
             {
-                "bootstrap.servers": bootstrap or self.bootstrap,
+                "bootstrap.servers": bootstrap,
                 "topic.metadata.propagation.max.ms": "300",
                 **{name.replace("_", "."): value for name, value in given.items()},
             },
             mode="exactly_once" if self.mode == "exactly_once" else "at_least_once",
-            transactional_id=self.name,
+            transactional_id=id_,
             transaction_timeout=timeout,
         )
-        kind = TransactionalPublisher if self.mode == "exactly_once" else IdempotentPublisher
-        publisher = kind(
+        return kind(
             properties,
             self.progress_topic,
             timeout=timeout,
@@ -68,9 +89,6 @@ class Setting:
             stopped=lambda: self.stopped,
             slow=self.told.append,
         )
-        with closing(publisher):
-            publisher.open()
-            yield publisher
 
     def progress(self, position: int = 0) -> Progress:
         origin = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
@@ -272,29 +290,36 @@ def test_a_relay_that_is_to_stop_waits_only_its_grace(topic: MakeTopic, stack: S
         publisher.publish(rows(topic(1), range(3)), setting.progress())
 
 
+@pytest.mark.parametrize("before", [1, 2])
 def test_the_older_of_two_transactional_publishers_is_fenced(
-    topic: MakeTopic, stack: Servers
+    topic: MakeTopic, stack: Servers, before: int
 ) -> None:
+    """Whichever of its producers is next."""
     setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
     name = topic(1)
     with setting.publisher() as old:
-        old.publish(rows(name, range(3)), setting.progress(1))
+        for number in range(before):
+            old.publish(rows(name, [number]), setting.progress(1))
         with setting.publisher() as new:
             with pytest.raises(Fenced, match="another relay has taken over"):
                 old.publish(rows(name, range(3, 6)), setting.progress(2))
             new.publish(rows(name, range(6, 9)), setting.progress(3))
     assert [message.value() for message in consume(stack.kafka.bootstrap, name)] == [
-        b"0", b"1", b"2", b"6", b"7", b"8",
+        *(b"%d" % number for number in range(before)), b"6", b"7", b"8",
     ]  # fmt: skip
     assert setting.newest() == setting.progress(3)
 
 
+@pytest.mark.parametrize("turn", [0, 1])
 def test_taking_over_ends_the_transaction_of_the_one_before(
-    topic: MakeTopic, stack: Servers
+    topic: MakeTopic, stack: Servers, turn: int
 ) -> None:
+    """Whichever of its producers has begun it."""
     setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
     name = topic(1)
-    with closing(Watch(setting.bootstrap, name)) as watch, setting.publisher() as old:
+    with closing(Watch(setting.bootstrap, name)) as watch, setting.publisher() as both:
+        assert isinstance(both, PublisherInTurn)
+        old = both._publishers[turn]
         assert isinstance(old, TransactionalPublisher)
         # As if it had been stopped in the middle of a batch.
         old._producer.begin_transaction()

@@ -149,6 +149,7 @@ def rights(name: str, *topics: str) -> dict[str, AclBinding]:
         "create": (ResourceType.TOPIC, progress, "CREATE"),
         "describe": (ResourceType.TOPIC, progress, "DESCRIBE_CONFIGS"),
         "transact": (ResourceType.TRANSACTIONAL_ID, name, "WRITE"),
+        "take-turns": (ResourceType.TRANSACTIONAL_ID, f"{name}.2", "WRITE"),
         "group": (ResourceType.GROUP, "dovecote-progress", "DESCRIBE"),
     }
     return {
@@ -260,6 +261,7 @@ def test_a_right_that_is_missing_in_kafka_is_named(secured: Secured, fleet: Rela
         "create": "not allowed to create progress topic",
         "write": "not allowed to publish",
         "transact": "not allowed to publish",
+        "take-turns": "not allowed to publish",
     }
     started = {}
     for missing in cases:

@@ -141,7 +141,8 @@ def test_each_shard_has_names_of_its_own_in_kafka(tmp_path: Path) -> None:
         "dovecote.progress.shop-0",
         "dovecote.progress.shop-1",
     ]
-    assert own[1].producer_properties()["transactional.id"] == "shop-1"
+    ids = [own[1].producer_properties(turn)["transactional.id"] for turn in (0, 1)]
+    assert ids == ["shop-1", "shop-1.2"]
 
 
 def test_an_outbox_in_one_piece_is_what_its_settings_say(tmp_path: Path) -> None:
