@@ -1,6 +1,7 @@
 """From a record as Kafka holds it to the event that filters and handlers see."""
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from hashlib import blake2b
 from types import MappingProxyType
 from typing import Literal, TypeAlias
@@ -39,7 +40,7 @@ def as_json(record: Record) -> Event:
         where = f"{record.topic}/{record.partition}/{record.offset}"
         msg = f"the value of {where} is not JSON: {error}"
         raise Undecodable(msg) from error
-    return as_raw(record._replace(value=value))
+    return with_value(record, value)
 
 
 def as_raw(record: Record) -> Event:
@@ -49,13 +50,24 @@ def as_raw(record: Record) -> Event:
     Raises:
         InvalidEvent: a header that the envelope owns cannot be read.
     """
+    return with_value(record, record.value)
+
+
+def with_value(record: Record, value: object) -> Event:
+    """
+    Return the event with a value that was read already, and its key as text if it is text.
+
+    Raises:
+        InvalidEvent: a header that the envelope owns cannot be read.
+    """
     # A round that cannot be told makes the record a failure here, not a crash at the retry.
-    envelope.delivery(record)
-    try:
-        key = None if record.key is None else record.key.decode()
-    except UnicodeDecodeError:
-        return envelope.decode(record)
-    return envelope.decode(record._replace(key=key))  # type: ignore[arg-type]  # it goes to the event as it is
+    if envelope.was_delivered(record):
+        envelope.delivery(record)
+    key: bytes | str | None = record.key
+    if isinstance(key, bytes):
+        with suppress(UnicodeDecodeError):
+            key = key.decode()
+    return envelope.event(record, key=key, value=value)
 
 
 DECODERS: Mapping[Format, Callable[[Record], Event]] = MappingProxyType(

@@ -1,7 +1,6 @@
 """A record as the consumer hands it to handlers: what Kafka holds, and the event in it."""
 
 from collections.abc import Callable
-from functools import cached_property
 
 from dedup import decode
 from dedup.policies import Identity
@@ -21,7 +20,9 @@ class Record(envelope.Record):
 
     decode: Decode = staticmethod(decode.as_json)
 
-    @cached_property
+    # Not cached_property: until Python 3.12 all records share its lock, and threads queue for it.
+
+    @property
     def event(self) -> Event:
         """
         The event that the record carries.
@@ -29,12 +30,20 @@ class Record(envelope.Record):
         Raises:
             DovecoteError: the record cannot be read; the message says why.
         """
-        return type(self).decode(self)
+        kept = self.__dict__
+        if "event" not in kept:
+            kept["event"] = type(self).decode(self)
+        event: Event = kept["event"]
+        return event
 
-    @cached_property
+    @property
     def identity(self) -> Identity:
         """Event id and round: records with an equal pair are copies of each other."""
-        return decode.identity(self)
+        kept = self.__dict__
+        if "identity" not in kept:
+            kept["identity"] = decode.identity(self)
+        identity: Identity = kept["identity"]
+        return identity
 
     @property
     def place(self) -> str:

@@ -6,14 +6,14 @@ Attributes travel as `ce_*` headers, the media type as `content-type`, the value
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import dataclass, fields, replace
+from datetime import MAXYEAR, MINYEAR, UTC, datetime
 from functools import lru_cache
 from typing import NamedTuple, TypeAlias
 
 from outbox.errors import InvalidEvent
 from outbox.event import TRACEPARENT as _TRACEPARENT
-from outbox.event import Event
+from outbox.event import Event, require_time
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -30,10 +30,6 @@ FIRST_SEEN = "dovecote_first_seen"
 NOT_BEFORE = "dovecote_not_before"
 ORIGIN = "dovecote_origin"
 ERROR = "dovecote_error"
-RESOLVES = "dovecote_resolves"
-"""Of a record that says what became of a dead letter: its offset, and `requeued` or `dropped`."""
-WITHOUT_VALUE = "dovecote_without_value"
-"""Of a dead letter that no topic would have taken whole."""
 HOPS = "dovecote_hops"
 """How often events were made of events up to this one; see `dedup.storm`."""
 
@@ -124,24 +120,63 @@ def decode(record: Record, *, topic_id: str | None = None) -> Event:
     Raises:
         InvalidEvent: an attribute is not text, or `ce_time` or the record's timestamp no time.
     """
-    found = {name: _text(name, value) for name, value in record.headers if name in _ENVELOPE}
-    time, trace = found.get(TIME), found.get(TRACEPARENT)
-    event = Event(
-        topic=record.topic,
-        key=record.key,
-        value=record.value,
-        id=event_id(record, topic_id=topic_id),
-        type=found.get(TYPE) or FOREIGN_TYPE,
-        source=found.get(SOURCE) or record.topic,
-        subject=found.get(SUBJECT),
-        time=parse_time(time) if time else _timestamp(record.timestamp),
-        content_type=found.get(CONTENT_TYPE),
-        traceparent=trace if trace and _TRACEPARENT.fullmatch(trace) else None,
-    )
+    return event(record, key=record.key, value=record.value, topic_id=topic_id)
+
+
+def event(
+    record: Record, *, key: bytes | str | None, value: object, topic_id: str | None = None
+) -> Event:
+    """
+    Return the event that `record` carries, with a key and a value that were read already.
+
+    Raises:
+        InvalidEvent: as `decode`.
+    """
+    found: dict[str, str | None] = {}
     # Extension attributes of other producers (`ce_…`) stay: only our own callers may not set them.
-    rest = tuple(pair for pair in record.headers if pair[0] not in _ENVELOPE)
-    object.__setattr__(event, "headers", rest)
-    return event
+    rest: list[Pair] = []
+    own_id: str | None = None
+    for pair in record.headers:
+        name, data = pair
+        if name not in _ENVELOPE:
+            rest.append(pair)
+        elif name != ID:
+            found[name] = _text(name, data)
+        elif data and not own_id:
+            own_id = _text(name, data)
+    get = found.get
+    time, trace = get(TIME), get(TRACEPARENT)
+    # Not by the constructor, which checks what callers make up: all this was read from bytes,
+    # and it is what a consumer does for each of its records.
+    made = _new(Event)
+    _set_topic(made, record.topic)
+    _set_type(made, get(TYPE) or FOREIGN_TYPE)
+    _set_key(made, key)
+    _set_value(made, value)
+    _set_id(made, own_id or f"{topic_id or record.topic}/{record.partition}/{record.offset}")
+    _set_source(made, get(SOURCE) or record.topic)
+    _set_subject(made, get(SUBJECT))
+    _set_time(made, parse_time(time) if time else _timestamp(record.timestamp))
+    _set_content_type(made, get(CONTENT_TYPE))
+    _set_headers(made, tuple(rest))
+    _set_traceparent(made, trace if trace and _TRACEPARENT.fullmatch(trace) else None)
+    return made
+
+
+_new = object.__new__
+(
+    _set_topic,
+    _set_type,
+    _set_key,
+    _set_value,
+    _set_id,
+    _set_source,
+    _set_subject,
+    _set_time,
+    _set_content_type,
+    _set_headers,
+    _set_traceparent,
+) = (getattr(Event, field.name).__set__ for field in fields(Event))
 
 
 def event_id(record: Record, *, topic_id: str | None = None) -> str:
@@ -150,6 +185,11 @@ def event_id(record: Record, *, topic_id: str | None = None) -> str:
         if name == ID and value:
             return _text(name, value) or ""
     return f"{topic_id or record.topic}/{record.partition}/{record.offset}"
+
+
+def was_delivered(record: Record) -> bool:
+    """Tell whether `record` went through anything before: `delivery` may be asked then."""
+    return not _DELIVERY.isdisjoint([name for name, _ in record.headers])
 
 
 def delivery(record: Record) -> Delivery:
@@ -224,6 +264,8 @@ def parse_time(text: str) -> datetime:
     if time.tzinfo is None:
         msg = f"{TIME} {text!r} has no time zone"
         raise InvalidEvent(msg)
+    if time.year in {MINYEAR, MAXYEAR}:
+        require_time(time)
     return time
 
 

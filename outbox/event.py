@@ -104,7 +104,7 @@ class Event:
             raise InvalidEvent(msg)
         if isinstance(self.key, str):
             _text("event key", self.key)
-        _require_time(self.time)
+        require_time(self.time)
         if self.traceparent is not None and not TRACEPARENT.fullmatch(self.traceparent):
             msg = f"event traceparent {self.traceparent!r} is not W3C trace context"
             raise InvalidEvent(msg)
@@ -165,7 +165,8 @@ def _require_topic(topic: object) -> None:
         raise InvalidEvent(msg)
 
 
-def _require_time(time: object) -> None:
+def require_time(time: object) -> None:
+    """Refuse what is no time, has no time zone, or does not exist in UTC."""
     if not isinstance(time, datetime):
         msg = f"event time must be a datetime, not {type(time).__name__}"
         raise InvalidEvent(msg)
