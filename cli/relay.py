@@ -12,10 +12,10 @@ from typing import Annotated
 
 import typer
 
+from cli.http import serve
 from cli.logs import LogFormat, configure
 from outbox.settings import load, without_secrets
 from relay.health import Health
-from relay.http import serve
 from relay.metrics import Metrics
 from relay.properties import check_properties
 from relay.settings import PREFIX, RelaySettings

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
+from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 
@@ -10,10 +11,16 @@ from relay.capture.batch import Row
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
+class HasRegistry(Protocol):
+    """Numbers of one kind of process."""
+
+    registry: CollectorRegistry
+
+
 class Together:
     """The numbers of several shards as those of one process."""
 
-    def __init__(self, shards: Sequence["Metrics"]) -> None:
+    def __init__(self, shards: Sequence[HasRegistry]) -> None:
         self._shards = shards
 
     def collect(self) -> Iterable[Metric]:

@@ -7,9 +7,9 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from cli.http import serve
 from relay.capture.batch import Row
 from relay.health import Health
-from relay.http import serve
 from relay.metrics import Metrics
 
 

@@ -7,17 +7,25 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
-from relay.health import Health
-from relay.metrics import Metrics, Together
+from dedup.consumer_health import Report as ConsumerReport
+from relay.health import Report
+from relay.metrics import HasRegistry, Together
 
-_log = logging.getLogger("dovecote.relay.http")
+_log = logging.getLogger("dovecote.http")
+
+
+class Ready(Protocol):
+    """Says whether a process does what it is there for."""
+
+    def ready(self) -> Report | ConsumerReport: ...
 
 
 @contextmanager
-def serve(host: str, port: int, health: Health, *metrics: Metrics) -> Iterator[int]:
+def serve(host: str, port: int, health: Ready, *metrics: HasRegistry) -> Iterator[int]:
     """Serve in the background and yield the port: the given one, or any free one for 0."""
     numbers = Together(metrics)
 
