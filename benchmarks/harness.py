@@ -59,9 +59,14 @@ def settle(dsn: str, tables: str) -> None:
 
 def topic(stack: Stack, name: str | None = None) -> str:
     """Make a topic of the benchmark's own."""
+    return topic_at(stack.kafka.bootstrap, name)
+
+
+def topic_at(bootstrap: str, name: str | None = None, partitions: int = PARTITIONS) -> str:
+    """As `topic`, in the Kafka that is at `bootstrap`."""
     name = name or f"bench-{uuid4().hex[:12]}"
-    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
-    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(30)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions)])[name].result(30)
     return name
 
 

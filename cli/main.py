@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from cli.dead import dead
+from cli.consume import consume
 from cli.demo import demo
 from cli.doctor import doctor
 from cli.init import init
@@ -45,6 +45,7 @@ def dovecote(
     """Reliable events: Postgres to Kafka, exactly once, in order per key."""
 
 
+app.command()(consume)
 app.command()(demo)
 app.command()(doctor)
 app.command()(init)
@@ -53,7 +54,6 @@ app.command()(replay)
 app.command()(reshard)
 app.command()(status)
 app.add_typer(spark, name="spark")
-app.add_typer(dead)
 app.add_typer(parked)
 app.add_typer(stack)
 

@@ -53,7 +53,17 @@ def load_handler(text: str) -> Handler:
     return handle
 
 
-def _function(reference: str, *, duty: str) -> Callable[[Event], Any]:
+def load_function(reference: str, *, duty: str) -> Callable[..., Any]:
+    """
+    Return the function `module:function`, which may be async.
+
+    Raises:
+        BadSettings: there is no such function.
+    """
+    return _function(reference.strip(), duty=duty, awaited=True)
+
+
+def _function(reference: str, *, duty: str, awaited: bool = False) -> Callable[[Event], Any]:
     if not _REFERENCE.fullmatch(reference):
         msg = f'{duty} {reference!r} is not of the form "module:function"'
         raise BadSettings(msg)
@@ -66,7 +76,7 @@ def _function(reference: str, *, duty: str) -> Callable[[Event], Any]:
             )
             raise BadSettings(msg)
         found = getattr(found, name)
-    if not callable(found) or iscoroutinefunction(found):
+    if not callable(found) or (iscoroutinefunction(found) and not awaited):
         kind = "an async function" if callable(found) else f"a {type(found).__name__}"
         msg = f"{duty} {reference!r} is {kind}; it must be an ordinary function of one event"
         raise BadSettings(msg)

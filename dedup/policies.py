@@ -95,7 +95,7 @@ def first_match(
         verdict = _attempt(record, matches, handle)
         yield verdict
         if isinstance(verdict, Handled):
-            yield from _passed_over(rest, record, identity)
+            yield from passed_over(rest, record, identity)
 
 
 def exact(
@@ -117,7 +117,7 @@ def exact(
         mark = fingerprint(record)
         duplicate = reasons.get(mark)
         if duplicate is not None:
-            yield Skipped(record, duplicate if _may_pass(record, matches) else FILTERED)
+            yield Skipped(record, duplicate if may_pass(record, matches) else FILTERED)
             continue
         verdict = _attempt(record, matches, handle)
         # A copy of a failed record is a duplicate all the same: the failed one comes back through
@@ -146,13 +146,25 @@ def latest(
     newer: list[Verdict[R]] = []
     while older:
         record = older.pop()
-        refused = _refused(record, matches)
-        verdict = refused or _handled(record, handle)
+        no = refused(record, matches)
+        verdict = no or attempt(record, handle)
         newer.append(verdict)
-        if refused is None and not isinstance(verdict, Skipped):
-            yield from _passed_over(older, record, identity)
+        if no is None and not isinstance(verdict, Skipped):
+            yield from passed_over(older, record, identity)
             break
     yield from reversed(newer)
+
+
+def every(
+    records: Iterable[R],
+    *,
+    matches: Callable[[R], bool],
+    handle: Callable[[R], Result],
+    identity: Callable[[R], Identity],  # noqa: ARG001  # a policy is called with it
+) -> Iterator[Verdict[R]]:
+    """Handle every record that passes the filter, copies too."""
+    for record in records:
+        yield _attempt(record, matches, handle)
 
 
 POLICIES: Mapping[str, Policy] = MappingProxyType(
@@ -191,10 +203,10 @@ def by_key(records: Iterable[R], key: Callable[[R], K | None]) -> list[tuple[K |
 
 
 def _attempt(record: R, matches: Callable[[R], bool], handle: Callable[[R], Result]) -> Verdict[R]:
-    return _refused(record, matches) or _handled(record, handle)
+    return refused(record, matches) or attempt(record, handle)
 
 
-def _refused(record: R, matches: Callable[[R], bool]) -> Skipped[R] | Failed[R] | None:
+def refused(record: R, matches: Callable[[R], bool]) -> Skipped[R] | Failed[R] | None:
     """Return why the record does not get to the handler; None if it does."""
     try:
         return None if matches(record) else Skipped(record, FILTERED)
@@ -202,14 +214,21 @@ def _refused(record: R, matches: Callable[[R], bool]) -> Skipped[R] | Failed[R] 
         return Failed(record, failure(error))
 
 
-def _handled(record: R, handle: Callable[[R], Result]) -> Verdict[R]:
+def attempt(record: R, handle: Callable[[R], Result]) -> Verdict[R]:
+    """Return the verdict on a record that passed the filter."""
     try:
-        return _verdict(record, handle(record))
+        return verdict_of(record, handle(record))
     except Exception as error:  # noqa: BLE001  # whatever a handler raises is the record's verdict
         return Failed(record, failure(error))
 
 
-def _verdict(record: R, result: Result) -> Verdict[R]:
+def verdict_of(record: R, result: Result) -> Verdict[R]:
+    """
+    Return the verdict on a record whose handler answered `result`.
+
+    Raises:
+        TypeError: it is none of the results.
+    """
     match result:
         case Done() | Again():
             return Handled(record, result)
@@ -222,7 +241,7 @@ def _verdict(record: R, result: Result) -> Verdict[R]:
             raise TypeError(msg)
 
 
-def _passed_over(
+def passed_over(
     records: Iterable[R], winner: R, identity: Callable[[R], Identity]
 ) -> Iterator[Skipped[R]]:
     """Skip `records` for `winner`'s sake; its identity is read only if there are any."""
@@ -235,7 +254,7 @@ def _passed_over(
         yield Skipped(record, duplicate if identity(record) == won else superseded)
 
 
-def _may_pass(record: R, matches: Callable[[R], bool]) -> bool:
+def may_pass(record: R, matches: Callable[[R], bool]) -> bool:
     """Tell whether the filter does not refuse a copy; one it raises for is a copy still."""
     try:
         return matches(record)

@@ -1,0 +1,95 @@
+"""A consumer as a process of its own, which checks the order of what it handles, and counts."""
+
+import asyncio
+import json
+import logging
+import os
+import resource
+import sys
+import threading
+import time
+from typing import Any
+
+from benchmarks.harness import peak_bytes
+from dedup.collector import relax
+from dedup.consumer import Consumer
+from dedup.consumer_settings import ConsumerSettings
+from outbox.event import Event
+
+
+class Handler:
+    """Works for so long, and sees whether each key's records come in order, each once."""
+
+    def __init__(self, total: int, work_seconds: float) -> None:
+        self.work_seconds, self._total = work_seconds, total
+        self.seen: dict[bytes, int] = {}
+        self.handled = self.violations = self.duplicates = 0
+        self.began = self.ended = self.cpu = 0.0
+        self._lock = threading.Lock()
+        self.done = threading.Event()
+
+    def check(self, event: Event) -> None:
+        key: Any = event.key
+        number = int(event.value[:10])  # type: ignore[index]  # bytes, as the settings say
+        if not self.began:
+            self.began, self.cpu = time.monotonic(), _cpu()
+        last = self.seen.get(key, -1)
+        if number == last + 1:
+            self.seen[key] = number
+        elif number <= last:
+            self.duplicates += 1
+            return
+        else:
+            self.violations += 1
+        self._count()
+
+    def _count(self) -> None:
+        self.handled += 1
+        if self.handled == self._total:
+            self.ended, self.cpu = time.monotonic(), _cpu() - self.cpu
+            self.done.set()
+
+
+def _cpu() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> None:
+    wanted = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.WARNING)
+    work = wanted["work_ms"] / 1000
+    handler = Handler(wanted["total"], work)
+
+    def sync(event: Event) -> None:
+        handler.check(event)
+        if work:
+            time.sleep(work)
+
+    async def awaited(event: Event) -> None:
+        handler.check(event)
+        if work:
+            await asyncio.sleep(work)
+
+    settings = ConsumerSettings.model_validate(wanted["settings"])
+    consumer = Consumer(settings, awaited if wanted["handler"] == "async" else sync)
+
+    def watch() -> None:
+        handler.done.wait(wanted["within"])
+        consumer.stop()
+
+    threading.Thread(target=watch, daemon=True).start()
+    relax()
+    consumer.run()
+    print(
+        json.dumps(
+            {
+                "handled": handler.handled,
+                "seconds": handler.ended - handler.began,
+                "cpu": handler.cpu,
+                "violations": handler.violations,
+                "duplicates": handler.duplicates,
+                "peak_bytes": peak_bytes(os.getpid()),
+            }
+        )
+    )

@@ -1,0 +1,152 @@
+"""Serve a lane with a handler that is awaited; many lanes on one event loop."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from dedup.aside import Aside
+from dedup.awaited_policies import AwaitedPolicy, attempt
+from dedup.batching import AwaitedBatchHandler, Batching, together_awaited
+from dedup.handover import Report
+from dedup.lanes import Lane, Run
+from dedup.policies import Verdict
+from dedup.record import Record
+from dedup.results import Done, Result, failure
+from dedup.run_progress import RunProgress, identity_of, next_run
+
+AwaitedHandle: TypeAlias = Callable[[Record], Awaitable[Result]]
+"""Handles a record; an exception stands for a result."""
+
+Progress: TypeAlias = RunProgress[AsyncIterator[Verdict[Record]]]
+
+_YIELD = 0.0
+
+
+class Desk(Protocol):
+    """Where results are handed in: another report after each time that something was awaited."""
+
+    report: Report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AwaitedServing:
+    """As `dedup.serving.Serving`, on the loop that runs it."""
+
+    policy: AwaitedPolicy
+    matches: Callable[[Record], bool]
+    handle: AwaitedHandle
+    aside: Aside
+    threads: Executor
+    """Where records are set aside, which may take its time."""
+
+    plain: bool
+    batching: Batching | None = None
+    handle_batch: AwaitedBatchHandler | None = None
+    slice_seconds: float = 0.02
+
+    async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None:
+        """Serve a run of each of these lanes, the handler called once."""
+        if self.batching is not None and self.handle_batch is not None:
+            chosen = self.batching.choose(lanes)
+            records = [record for each in chosen for record in each.records()]
+            answers = iter(await together_awaited(records, self.handle_batch))
+            for each in chosen:
+                each.run.state = RunProgress(each.run.stretch, self._found(each.answered(answers)))
+        for lane in lanes:
+            await self.serve(lane, desk)
+
+    async def serve(self, lane: Lane[Record], desk: Desk) -> None:
+        """Serve a lane until it has no more, its time is over, or a record holds it."""
+        over = time.monotonic() + self.slice_seconds
+        while (run := next_run(lane)) is not None:
+            if not run.stretch.live:
+                lane.current = None
+                continue
+            if self.plain and run.state is None and len(run.records) == 1:
+                await self._plainly(run, lane, desk)
+            else:
+                seconds = await self._advance(run, desk, over)
+                if seconds is None:
+                    lane.current = None
+                elif seconds > _YIELD:
+                    desk.report.held.append((lane, seconds))
+                    return
+            if self.batching is not None or time.monotonic() > over:
+                break
+        desk.report.served.append(lane)
+
+    async def _found(
+        self, verdicts: Iterator[Verdict[Record] | tuple[Record, None]]
+    ) -> AsyncIterator[Verdict[Record]]:
+        for each in verdicts:
+            yield await attempt(each[0], self.handle) if isinstance(each, tuple) else each
+
+    async def _plainly(self, run: Run[Record], lane: Lane[Record], desk: Desk) -> None:
+        """Handle a record that is alone, without what others need."""
+        record = run.records[0]
+        try:
+            result = await self.handle(record)
+        except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+            result = failure(error)
+        if type(result) is Done:
+            lane.current = None
+            desk.report.handled.append(run)
+        else:
+            run.state = RunProgress(run.stretch, _only(record, result))
+
+    async def _advance(self, run: Run[Record], desk: Desk, over: float) -> float | None:
+        """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
+        progress: Progress = run.state or self._begin(run)
+        try:
+            while True:
+                waiting = progress.waiting
+                seconds: float | None = None
+                if waiting is not None and (progress.unreleased or progress.unplaced):
+                    seconds = await self._put_aside(waiting, progress, desk)
+                elif not run.stretch.live:
+                    return None
+                else:
+                    verdict = (
+                        await anext(progress.verdicts, None)
+                        if waiting is None
+                        else await attempt(waiting, self.handle)
+                    )
+                    if verdict is None:
+                        return None
+                    seconds = progress.take(verdict, desk.report)
+                    if seconds is None and progress.waiting is None and time.monotonic() > over:
+                        seconds = _YIELD
+                if seconds is not None:
+                    return seconds
+        finally:
+            progress.tell()
+
+    async def _put_aside(self, record: Record, progress: Progress, desk: Desk) -> float | None:
+        elsewhere = asyncio.get_running_loop().run_in_executor
+        aside, result = self.aside, progress.unplaced
+        try:
+            if result is None:
+                await elsewhere(self.threads, aside.released, record)
+                progress.released(desk.report)
+                return None
+            answer = await elsewhere(self.threads, aside.place, record, result, progress.attempt())
+        except Exception as error:  # noqa: BLE001  # it is said, and the record stays where it is
+            return progress.outage(error)
+        return progress.answered(answer, desk.report)
+
+    def _begin(self, run: Run[Record]) -> Progress:
+        verdicts = self.policy(
+            run.records, matches=self.matches, handle=self.handle, identity=identity_of
+        )
+        run.state = progress = RunProgress(run.stretch, verdicts)
+        return progress
+
+
+async def _only(record: Record, result: Result) -> AsyncIterator[Verdict[Record]]:
+    async def answer(_: Record) -> Result:
+        return result
+
+    yield await attempt(record, answer)

@@ -1,0 +1,176 @@
+"""Hand a handler the records of several keys together, and give each its own verdict."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dedup.aside import Aside
+from dedup.handlers import checked
+from dedup.lanes import Lane, Run
+from dedup.policies import Failed, Handled, Policy, Verdict, attempt
+from dedup.record import Record
+from dedup.results import Done, Result, Skip, failure
+from dedup.run_progress import Early, identity_of, next_run
+
+BatchHandler: TypeAlias = Callable[[Sequence[Record]], Sequence[Result | None] | None]
+"""Handles records, and answers for each in turn; None: all are `Done()`."""
+
+AwaitedBatchHandler: TypeAlias = Callable[
+    [Sequence[Record]], Awaitable[Sequence[Result | None] | None]
+]
+
+Answer: TypeAlias = Result | Exception | None
+"""None: the handler was not asked."""
+
+_CHOSEN = Done()
+_DONE = Done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Chooses what is handled together; the policy decides before the handler does."""
+
+    policy: Policy
+    matches: Callable[[Record], bool]
+    aside: Aside
+
+    def choose(self, lanes: Sequence[Lane[Record]]) -> list["Chosen"]:
+        """Return the runs to begin, with the records of each that are to be handled."""
+        chosen = []
+        for lane in lanes:
+            run = next_run(lane)
+            if run is not None and run.stretch.live and run.state is None:
+                verdicts = list(
+                    self.policy(
+                        run.records,
+                        matches=self.matches,
+                        handle=self._choose,
+                        identity=identity_of,
+                    )
+                )
+                chosen.append(Chosen(run, verdicts))
+        return chosen
+
+    def _choose(self, record: Record) -> Result:
+        after = self.aside.early(record)
+        if after is not None:
+            return Early("not due", after)
+        _ = record.event  # what cannot be read must not fail the others
+        return _CHOSEN
+
+
+@dataclass(slots=True)
+class Chosen:
+    """A run, and its verdicts but for those of the handler."""
+
+    run: Run[Record]
+    verdicts: list[Verdict[Record]]
+
+    def records(self) -> list[Record]:
+        return [each.record for each in self.verdicts if _is_chosen(each)]
+
+    def answered(
+        self, answers: Iterator[Answer]
+    ) -> Iterator[Verdict[Record] | tuple[Record, None]]:
+        """
+        Return the verdicts, now that the handler has answered for the chosen records.
+
+        Those of records that it was not asked for are still to be found out, one by one.
+        """
+        found: list[Verdict[Record] | tuple[Record, None]] = []
+        for each in self.verdicts:
+            if not _is_chosen(each):
+                found.append(each)
+            elif (answer := next(answers)) is None:
+                found.append((each.record, None))
+            else:
+                found.append(_answered(each.record, answer))
+        return iter(found)
+
+
+def together(records: Sequence[Record], handle: BatchHandler) -> list[Answer]:
+    """
+    Return what became of each record.
+
+    If the handler raises for several, each is handled alone, so that one does not fail the rest;
+    but those behind it in its key, whose turn has not come, are not.
+    """
+    try:
+        return list(_answers(records, handle(records) if records else ()))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+        if len(records) == 1:
+            return [error]
+    answers: list[Answer] = []
+    failed: set[tuple[str, int, bytes | None]] = set()
+    for record in records:
+        answers.append(None if _lane(record) in failed else together([record], handle)[0])
+        _note(record, answers[-1], failed)
+    return answers
+
+
+async def together_awaited(records: Sequence[Record], handle: AwaitedBatchHandler) -> list[Answer]:
+    """As `together`, awaited."""
+    try:
+        return list(_answers(records, await handle(records) if records else ()))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+        if len(records) == 1:
+            return [error]
+    answers: list[Answer] = []
+    failed: set[tuple[str, int, bytes | None]] = set()
+    for record in records:
+        waits = _lane(record) in failed
+        answers.append(None if waits else (await together_awaited([record], handle))[0])
+        _note(record, answers[-1], failed)
+    return answers
+
+
+def _lane(record: Record) -> tuple[str, int, bytes | None]:
+    return record.topic, record.partition, record.key
+
+
+def _note(record: Record, answer: Answer, failed: set[tuple[str, int, bytes | None]]) -> None:
+    if record.key is not None and not isinstance(answer, Done | Skip):
+        failed.add(_lane(record))
+
+
+def alone(handle: BatchHandler) -> Callable[[Record], Result]:
+    """Return the handler of one record that hands it over as a batch."""
+
+    def handle_one(record: Record) -> Result:
+        (answer,) = together([record], handle)
+        if isinstance(answer, Exception):
+            raise answer
+        return _DONE if answer is None else answer
+
+    return handle_one
+
+
+def alone_awaited(handle: AwaitedBatchHandler) -> Callable[[Record], Awaitable[Result]]:
+    """As `alone`, awaited."""
+
+    async def handle_one(record: Record) -> Result:
+        (answer,) = await together_awaited([record], handle)
+        if isinstance(answer, Exception):
+            raise answer
+        return _DONE if answer is None else answer
+
+    return handle_one
+
+
+def _answers(records: Sequence[Record], given: Sequence[Result | None] | None) -> list[Result]:
+    if given is None:
+        return [_DONE] * len(records)
+    if len(given) != len(records):
+        msg = f"the handler answered {len(given)} times for {len(records)} events"
+        raise TypeError(msg)
+    return [_DONE if each is None else checked(each) for each in given]
+
+
+def _is_chosen(verdict: Verdict[Record]) -> bool:
+    return isinstance(verdict, Handled) and verdict.result is _CHOSEN
+
+
+def _answered(record: Record, answer: Result | Exception) -> Verdict[Record]:
+    if isinstance(answer, Exception):
+        return Failed(record, failure(answer))
+    return attempt(record, lambda _: answer)

@@ -1,0 +1,123 @@
+"""Commit offsets: seldom, without waiting, and again what could not be committed."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from dedup.assigned import Assigned
+from dedup.offsets import Commit
+
+_log = logging.getLogger("dovecote.consumer.commit")
+
+# A callback that never comes must not be the last one: its request has timed out by then.
+_LONGEST_SECONDS = 15.0
+
+# What was asked of one generation of the group and answered in the next. Partitions that are
+# given up are committed before, in theirs.
+_OVERTAKEN = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+
+Outcome: TypeAlias = Literal["ok", "failed", "overtaken"]
+Asked: TypeAlias = dict[tuple[str, int], tuple[Assigned, Commit]]
+
+
+class Commits:
+    """What was asked of the broker, and what it confirmed; the poll thread's alone."""
+
+    def __init__(
+        self, client: Consumer, *, every: float, counted: Callable[[Outcome], None]
+    ) -> None:
+        self._client, self._every, self._counted = client, every, counted
+        self._asked: Asked = {}
+        self._next = self._deadline = 0.0
+
+    def tick(self, partitions: Iterable[Assigned]) -> None:
+        """Ask for a commit, if it is time for one and the last was answered."""
+        now = time.monotonic()
+        if now < self._next or (self._asked and now < self._deadline):
+            return
+        self._next = now + self._every
+        asked = _asked(partitions)
+        if not asked:
+            return
+        self._asked, self._deadline = asked, now + _LONGEST_SECONDS
+        try:
+            self._client.commit(offsets=_offsets(asked), asynchronous=True)
+        except KafkaException as error:
+            self._failed(error.args[0])
+
+    def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
+        """Take the broker's answer; the client calls it from within `poll`."""
+        asked = self._asked
+        if error is not None:
+            self._failed(error)
+            return
+        failure: KafkaError | None = None
+        for each in partitions:
+            found = asked.pop((each.topic, each.partition), None)
+            if found is None:
+                continue
+            assigned, commit = found
+            if each.error is not None:
+                failure, assigned.changed = each.error, True
+            elif commit.offset == each.offset:
+                assigned.confirmed = commit
+        if failure is not None:
+            self._failed(failure)
+        else:
+            self._counted("ok")
+
+    def finally_(self, partitions: Iterable[Assigned]) -> None:
+        """Commit what is concluded, and wait for it: the partitions are given up."""
+        partitions = list(partitions)
+        for assigned in partitions:
+            # An answer that is still to come is of no use any more.
+            self._asked.pop((assigned.stretch.topic, assigned.stretch.partition), None)
+            assigned.changed = True
+        asked = _asked(partitions)
+        if not asked:
+            return
+        try:
+            answers = self._client.commit(offsets=_offsets(asked), asynchronous=False)
+        except KafkaException as error:
+            self._failed(error.args[0])
+            return
+        failures = [each.error for each in answers or () if each.error is not None]
+        for failure in failures:
+            self._failed(failure)
+        if not failures:
+            self._counted("ok")
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._NO_OFFSET:  # noqa: SLF001  # the client's name for it
+            return
+        for assigned, _ in self._asked.values():
+            assigned.changed = True
+        self._asked = {}
+        if error.code() in _OVERTAKEN:
+            self._counted("overtaken")
+            _log.info("a rebalance has overtaken a commit, which is sent again: %s", error.str())
+            return
+        self._counted("failed")
+        _log.warning("offsets could not be committed, which is tried again: %s", error.str())
+
+
+def _asked(partitions: Iterable[Assigned]) -> Asked:
+    return {
+        (assigned.stretch.topic, assigned.stretch.partition): (assigned, commit)
+        for assigned in partitions
+        if (commit := assigned.to_commit()) is not None
+    }
+
+
+def _offsets(asked: Asked) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, partition, commit.offset, commit.metadata)
+        for (topic, partition), (_, commit) in asked.items()
+    ]

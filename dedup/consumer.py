@@ -1,0 +1,183 @@
+"""Consume topics with a handler: in order per key, side by side otherwise, and to a conclusion."""
+
+import json
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from confluent_kafka import Consumer as KafkaConsumer
+from confluent_kafka import KafkaError, TopicPartition
+
+from dedup.aside import Aside, HoldInPlace
+from dedup.assignment import Assignment
+from dedup.committing import Commits
+from dedup.consumer_health import Health
+from dedup.consumer_metrics import Metrics
+from dedup.consumer_properties import check_properties
+from dedup.consumer_settings import ConsumerSettings
+from dedup.decoders import decoder
+from dedup.expressions import compile_filter
+from dedup.handlers import of_batches, of_records
+from dedup.handover import Handover
+from dedup.lanes import Lanes
+from dedup.polling import Polling, Workers
+from dedup.pressure import Limits
+from dedup.record import read_with
+from dedup.workers import workers_for
+
+_log = logging.getLogger("dovecote.consumer")
+_client_log = logging.getLogger("dovecote.consumer.kafka")
+
+_STATISTICS_MILLISECONDS = 2_000
+_ASIDE_THREADS = 8
+
+
+class Consumer:
+    """
+    One member of a consumer group, with one handler.
+
+    A record is concluded when it was handled, skipped with a reason, or durably set aside; only
+    then its offset is committed. Records of a key are handled one after the other, those of
+    different keys side by side, `concurrency` at a time.
+
+    `handler` takes an event (with `takes_records` the record, whose `event` is decoded when it
+    is asked for) and returns a `Result`, or None for `Done()`; with `handler_batch` a list of
+    them, and a list of results or None. An async function runs on an event
+    loop of its own, any other in threads.
+    """
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        handler: Callable[[Any], Any],
+        *,
+        aside: Aside | None = None,
+        takes_records: bool = False,
+        metrics: Metrics | None = None,
+        health: Health | None = None,
+    ) -> None:
+        check_properties(settings.client_properties())
+        self._settings = settings
+        together = settings.handler_batch > 1
+        self._handler = handler
+        if not takes_records:
+            self._handler = of_batches(handler) if together else of_records(handler)
+        self._aside = aside or HoldInPlace()
+        self._passes = compile_filter(settings.filter) if settings.filter else None
+        self._record = read_with(decoder(settings))
+        self.metrics = metrics or Metrics(settings.group)
+        self.health = health or Health(stall_after=settings.stall_after.total_seconds())
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+
+    def stop(self) -> None:
+        """Have `run` end; may be called from any thread and from signal handlers."""
+        self._stop.set()
+
+    def run(self) -> None:
+        """
+        Consume until `stop` is called; this thread polls.
+
+        Raises:
+            KafkaException: Kafka refuses for good what was asked of it.
+        """
+        handover = Handover(Lanes(self._settings.null_key))
+        with ThreadPoolExecutor(_ASIDE_THREADS, "aside") as threads:
+            workers = workers_for(
+                self._settings,
+                self._handler,
+                handover,
+                aside=self._aside,
+                passes=self._passes,
+                threads=threads,
+                failed=self._failed,
+            )
+            try:
+                self._poll(handover, workers, threads)
+            finally:
+                workers.close()
+        if self._failure is not None:
+            raise self._failure
+
+    def _poll(self, handover: Handover, workers: Workers, threads: ThreadPoolExecutor) -> None:
+        settings = self._settings
+        client = self._client()
+        commits = Commits(
+            client,
+            every=settings.commit_every.total_seconds(),
+            counted=self.metrics.committed,
+        )
+        self._commits = commits
+        assignment = Assignment(
+            handover,
+            self._aside,
+            commits,
+            self.metrics,
+            threads=threads,
+            max_skew=settings.max_skew,
+            drain=settings.drain.total_seconds(),
+            incremental=settings.protocol == "consumer"
+            or settings.assignor == "cooperative-sticky",
+            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which comes below
+            reclaim=lambda: workers.reclaim(everything=True),
+        )
+        polling = Polling(
+            client,
+            handover,
+            workers,
+            assignment=assignment,
+            commits=commits,
+            record=self._record,
+            batch_size=settings.batch_size,
+            limits=Limits(records=settings.max_records, bytes=settings.max_bytes),
+            metrics=self.metrics,
+            health=self.health,
+        )
+        try:
+            client.subscribe(
+                list(settings.topics),
+                on_assign=assignment.assign,
+                on_revoke=assignment.revoke,
+                on_lost=assignment.lose,
+            )
+            polling.run(self._stop)
+        finally:
+            assignment.close()
+            client.close()
+            _log.info("left group %s", settings.group)
+
+    def _failed(self, error: BaseException) -> None:
+        """End because something broke that is not a record's fault."""
+        self._failure = error
+        self._stop.set()
+
+    def _client(self) -> KafkaConsumer:
+        properties = {
+            **self._settings.client_properties(),
+            "statistics.interval.ms": _STATISTICS_MILLISECONDS,
+            "stats_cb": self._statistics,
+            "error_cb": self._error,
+            "on_commit": self._committed,
+        }
+        return KafkaConsumer(properties, logger=_client_log)
+
+    def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
+        self._commits.answered(error, partitions)
+
+    def _error(self, error: KafkaError) -> None:
+        _log.info("Kafka client: %s", error.str())
+
+    def _statistics(self, text: str) -> None:
+        told = json.loads(text)
+        up = [b for b in told["brokers"].values() if b["nodeid"] >= 0 and b["state"] == "UP"]
+        group = told.get("cgrp", {})
+        if not up:
+            self.health.failing("no Kafka broker answers")
+        elif group.get("state") != "up":
+            self.health.failing("the group's coordinator does not answer")
+        else:
+            self.health.failing("")
+            if group.get("join_state") == "steady":
+                self.health.joined()

@@ -1,0 +1,73 @@
+"""What a consumer says of itself: ready because it concludes records, or has none to conclude."""
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["starting", "consuming", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One look at the consumer; `ok` decides between 200 and 503."""
+
+    ok: bool
+    role: Role
+    reason: str
+
+
+@dataclass(slots=True)
+class Health:
+    """
+    Facts that the poll thread states and the HTTP server reads.
+
+    Ready: the group has this member, a broker answers, and within `stall_after` seconds a record
+    was concluded or there was none in memory. A process that polls but concludes nothing is not
+    ready, nor is one that does not poll.
+    """
+
+    stall_after: float = 60.0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _role: Role = "starting"
+    _failure: str = ""
+    _progressed: float = field(default_factory=time.monotonic)
+    _polled: float = field(default_factory=time.monotonic)
+
+    def joined(self) -> None:
+        """Record that the group has this member."""
+        with self._lock:
+            self._role = "consuming"
+
+    def polled(self, *, progressed: bool) -> None:
+        """Record that polling goes on, and whether records do, or there are none."""
+        # Without the lock: the poll thread's alone, and it comes here with each batch.
+        self._polled = time.monotonic()
+        if progressed:
+            self._progressed = self._polled
+
+    def failing(self, reason: str) -> None:
+        """Record what is in the way; empty: nothing is."""
+        with self._lock:
+            self._failure = reason
+
+    def stopped(self) -> None:
+        with self._lock:
+            self._role = "stopped"
+
+    def ready(self) -> Report:
+        """Say whether records are concluded (or would be, if there were any)."""
+        with self._lock:
+            now = time.monotonic()
+            role, stalled, silent = self._role, now - self._progressed, now - self._polled
+            if role != "consuming":
+                reason = "not a member of the group yet" if role == "starting" else "stopped"
+                return Report(ok=False, role=role, reason=self._failure or reason)
+            if self._failure:
+                return Report(ok=False, role=role, reason=self._failure)
+            if stalled > self.stall_after:
+                reason = f"records are in memory and none was concluded for {stalled:.0f} s"
+                return Report(ok=False, role=role, reason=reason)
+            if silent > self.stall_after:
+                return Report(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
+            return Report(ok=True, role=role, reason="progressing")

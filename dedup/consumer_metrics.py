@@ -1,0 +1,110 @@
+"""Name the numbers a consumer exposes."""
+
+from collections.abc import Iterable, Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+
+class Metrics:
+    """A registry of its own, so that two consumers in one process (tests) keep apart."""
+
+    def __init__(self, group: str) -> None:
+        self.registry = CollectorRegistry()
+        self._group = group
+        self._records = self._counter(
+            "records_total",
+            "Records concluded, by what became of them: handled, skipped, retry, dead_letter,"
+            " parked.",
+            "result",
+        )
+        self._skipped = self._counter(
+            "records_skipped_total",
+            "Records skipped, by reason: filtered, duplicate, superseded, handler.",
+            "reason",
+        )
+        self._known = self._counter(
+            "records_remembered_total",
+            "Records polled again that were concluded before: not handled again.",
+        )
+        self._held = self._counter("holds_total", "Times a record held its key to be tried again.")
+        self._commits = self._counter(
+            "commits_total",
+            "Commits of offsets, by outcome: ok, failed, overtaken by a rebalance.",
+            "outcome",
+        )
+        self._rebalances = self._counter(
+            "rebalances_total",
+            "Changes of the assignment, by kind: assigned, revoked, lost.",
+            "kind",
+        )
+        self._pauses = self._counter(
+            "pauses_total",
+            "Times that no more records were taken, by cause: memory, skew.",
+            "cause",
+        )
+        self._in_memory = self._gauge("records_in_memory", "Records in line or at work.")
+        self._bytes = self._gauge("bytes_in_memory", "Bytes of their keys and values.")
+        self._lanes = self._gauge("lanes", "Keys with records in memory.")
+        self._lanes_held = self._gauge(
+            "lanes_held", "Keys that wait for a record to be tried again."
+        )
+        self._oldest = self._gauge(
+            "handler_seconds", "For how long the longest running handler has been at work."
+        )
+        self._lag = self._gauge(
+            "lag_rows",
+            "Records from the committed offset to the partition's end.",
+            "topic",
+            "partition",
+        )
+        self._lag_seconds = self._gauge(
+            "lag_seconds", "Age of the oldest record in memory.", "topic", "partition"
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(
+            f"dovecote_consumer_{name}", text, ["group", *labels], registry=self.registry
+        )
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"dovecote_consumer_{name}", text, ["group", *labels], registry=self.registry)
+
+    def concluded(self, results: Mapping[tuple[str, str], int], held: int) -> None:
+        """Count records by outcome and reason, and keys that are held."""
+        for (outcome, reason), records in results.items():
+            if records:
+                self._records.labels(self._group, outcome).inc(records)
+            if reason:
+                self._skipped.labels(self._group, reason).inc(records)
+        if held:
+            self._held.labels(self._group).inc(held)
+
+    def remembered(self, records: int) -> None:
+        self._known.labels(self._group).inc(records)
+
+    def committed(self, outcome: str) -> None:
+        self._commits.labels(self._group, outcome).inc()
+
+    def rebalanced(self, kind: str) -> None:
+        self._rebalances.labels(self._group, kind).inc()
+
+    def paused(self, cause: str) -> None:
+        self._pauses.labels(self._group, cause).inc()
+
+    def levels(self, *, records: int, size: int, lanes: int, held: int, oldest: float) -> None:
+        """Tell what is in memory."""
+        self._in_memory.labels(self._group).set(records)
+        self._bytes.labels(self._group).set(size)
+        self._lanes.labels(self._group).set(lanes)
+        self._lanes_held.labels(self._group).set(held)
+        self._oldest.labels(self._group).set(oldest)
+
+    def lag(self, topic: str, partition: int, rows: int, seconds: float) -> None:
+        self._lag.labels(self._group, topic, str(partition)).set(rows)
+        self._lag_seconds.labels(self._group, topic, str(partition)).set(seconds)
+
+    def gone(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Forget partitions that are another consumer's."""
+        for topic, partition in partitions:
+            for gauge in (self._lag, self._lag_seconds):
+                gauge.remove(self._group, topic, str(partition))

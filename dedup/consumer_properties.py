@@ -1,0 +1,76 @@
+"""The Kafka client's configuration: our defaults, the operator's own, and what is not theirs."""
+
+import logging
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException
+
+from outbox.errors import BadSettings
+
+_log = logging.getLogger("dovecote.consumer.kafka")
+
+Properties = dict[str, str | int | bool]
+
+
+def client_properties(
+    given: Mapping[str, str],
+    *,
+    group: str,
+    protocol: str,
+    assignor: str,
+    instance: str | None,
+    start: str,
+) -> Properties:
+    """Return the client's configuration: our defaults, `given` on top, guarantees above both."""
+    defaults: Properties = {
+        "client.id": "dovecote-consume",
+        # Fetched ahead of the records that are in memory already. librdkafka's own defaults are
+        # 100,000 records and 64 MB.
+        "queued.min.messages": 10_000,
+        "queued.max.messages.kbytes": 8_192,
+        "fetch.message.max.bytes": 262_144,
+        # How long a partition rests whose queue was full; by default a second.
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        "reconnect.backoff.ms": 50,
+        "reconnect.backoff.max.ms": 2_000,
+    }
+    fixed: Properties = {
+        "group.id": group,
+        "group.protocol": protocol,
+        "isolation.level": given.get("isolation.level", "read_committed"),
+        "auto.offset.reset": start,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # Where a partition ends in markers, or in records that were aborted, only this tells.
+        "enable.partition.eof": True,
+    }
+    if protocol == "classic":
+        fixed["partition.assignment.strategy"] = assignor
+    if instance is not None:
+        fixed["group.instance.id"] = instance
+    return {**defaults, **given, **fixed}
+
+
+FIXED = frozenset(
+    {"group.id", "group.protocol", "group.instance.id", "partition.assignment.strategy"}
+    | {"auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"}
+    | {"enable.partition.eof", "statistics.interval.ms"}
+)
+"""Properties that settings say, or that a guarantee rests on; a file that names one is refused."""
+
+
+def check_properties(properties: Properties) -> None:
+    """
+    Check that librdkafka takes `properties`, without reaching for a broker.
+
+    Raises:
+        BadSettings: it does not; the message names the property.
+    """
+    given = {name: value for name, value in properties.items() if name != "bootstrap.servers"}
+    try:
+        Consumer(given, logger=_log).close()
+    except KafkaException as error:
+        msg = f"[kafka]: {error.args[0].str()}"
+        raise BadSettings(msg) from error

@@ -1,0 +1,121 @@
+"""
+The concluded offsets beyond a committed one, as the text that is committed with it.
+
+A broker takes 4,096 bytes of it (`offset.metadata.max.bytes`). Written are the runs of pending and
+concluded offsets in turn, beginning with pending ones at the committed offset; as lengths or as
+bits, whichever is shorter. Runs that do not fit are left out: their records would be repeated.
+"""
+
+from base64 import b64decode, b64encode
+from binascii import Error as NotBase64
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+LIMIT = 4096
+"""What a broker takes unless it is told otherwise."""
+
+_LENGTHS = "dove1r"
+_BITS = "dove1b"
+
+Ranges: TypeAlias = Sequence[tuple[int, int]]
+"""First offset and the one after the last, in order, and apart from each other."""
+
+
+def encode(position: int, concluded: Ranges, limit: int = LIMIT) -> tuple[str, bool]:
+    """Return the text for `concluded` ranges beyond `position`, and whether all are in it."""
+    if not concluded:
+        return "", True
+    room = (limit - len(_LENGTHS)) // 4 * 3
+    bits = (concluded[-1][1] - position + 7) // 8
+    lengths = _varints(_runs(position, concluded), room)
+    whole = lengths[1]
+    if bits <= room and (bits < len(lengths[0]) or not whole):
+        return _text(_BITS, _bitset(position, concluded)), True
+    return _text(_LENGTHS, lengths[0]), whole
+
+
+def decode(position: int, metadata: str | None) -> list[tuple[int, int]]:
+    """Return the concluded ranges beyond `position`; none from text that is not ours."""
+    form, text = (metadata or "")[: len(_LENGTHS)], (metadata or "")[len(_LENGTHS) :]
+    if form not in {_LENGTHS, _BITS}:
+        return []
+    try:
+        data = b64decode(text, validate=True)
+        return list(_from_bits(position, data) if form == _BITS else _from_runs(position, data))
+    except (NotBase64, IndexError):
+        return []
+
+
+def _text(form: str, data: bytes) -> str:
+    return form + b64encode(data).decode()
+
+
+def _runs(position: int, concluded: Ranges) -> Iterator[tuple[int, int]]:
+    at = position
+    for first, end in concluded:
+        yield first - at, end - first
+        at = end
+
+
+def _varints(runs: Iterable[tuple[int, int]], room: int) -> tuple[bytes, bool]:
+    data = bytearray()
+    for pending, concluded in runs:
+        pair = _varint(pending) + _varint(concluded)
+        if len(data) + len(pair) > room:
+            return bytes(data), False
+        data += pair
+    return bytes(data), True
+
+
+def _varint(number: int) -> bytes:
+    data = bytearray()
+    while number > 0x7F:  # noqa: PLR2004  # seven bits a byte, the eighth says that more follow
+        data.append(number & 0x7F | 0x80)
+        number >>= 7
+    data.append(number)
+    return bytes(data)
+
+
+def _from_runs(position: int, data: bytes) -> Iterator[tuple[int, int]]:
+    numbers = iter(_numbers(data))
+    at = position
+    for pending, concluded in zip(numbers, numbers, strict=False):
+        first = at + pending
+        at = first + concluded
+        yield first, at
+
+
+def _numbers(data: bytes) -> Iterator[int]:
+    number = shift = 0
+    for byte in data:
+        number |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:  # noqa: PLR2004  # the last byte of a number
+            yield number
+            number = shift = 0
+
+
+def _bitset(position: int, concluded: Ranges) -> bytes:
+    bits = 0
+    for first, end in concluded:
+        bits |= ((1 << (end - first)) - 1) << (first - position)
+    return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
+
+
+def _from_bits(position: int, data: bytes) -> Iterator[tuple[int, int]]:
+    first: int | None = None
+    number = -1
+    for number, bit in enumerate(_each_bit(data)):
+        if bit and first is None:
+            first = number
+        elif not bit and first is not None:
+            yield position + first, position + number
+            first = None
+    if first is not None:
+        yield position + first, position + number + 1
+
+
+def _each_bit(data: bytes) -> Iterator[int]:
+    for byte in data:
+        for bit in range(8):
+            yield byte >> bit & 1

@@ -1,0 +1,49 @@
+"""When a consumer takes no more records, and when it takes them again."""
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Valve:
+    """
+    Closed at `most`, open again at `least`: between the two it stays as it is.
+
+    So that a level that hovers about a limit does not open and close it again and again.
+    """
+
+    most: int
+    least: int
+    closed: bool = False
+
+    def at(self, level: int) -> bool:
+        """Return whether it is closed now that `level` is reached."""
+        self.closed = level > self.least if self.closed else level >= self.most
+        return self.closed
+
+
+def valve(most: int) -> Valve:
+    """Return a valve that opens again at half of what closes it."""
+    return Valve(most, most // 2)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a consumer has at work or in line, at most."""
+
+    records: int
+    """Records that are polled and not concluded."""
+
+    bytes: int
+    """Bytes of their keys and values."""
+
+
+class Pressure:
+    """Records and bytes together: closed while either is."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._records, self._bytes = valve(limits.records), valve(limits.bytes)
+
+    def at(self, records: int, size: int) -> bool:
+        """Return whether no more is taken."""
+        by_records, by_bytes = self._records.at(records), self._bytes.at(size)
+        return by_records or by_bytes

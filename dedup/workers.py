@@ -1,0 +1,70 @@
+"""Choose who handles records: threads, or tasks where the handler is awaited."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor
+from types import MappingProxyType
+from typing import Any
+
+from dedup import policies
+from dedup.aside import Aside
+from dedup.awaited_policies import AWAITED
+from dedup.awaited_serving import AwaitedServing
+from dedup.batching import Batching, alone, alone_awaited
+from dedup.consumer_settings import ConsumerSettings
+from dedup.expressions import Filter
+from dedup.handlers import answering, answering_awaited, is_awaited
+from dedup.handover import Handover
+from dedup.polling import Workers
+from dedup.record import Record
+from dedup.serving import Serving
+from dedup.tasks import Tasks
+from dedup.threads import Threads
+
+_POLICIES = MappingProxyType({**policies.POLICIES, "every": policies.every})
+
+
+def workers_for(
+    settings: ConsumerSettings,
+    handler: Callable[[Any], Any],
+    handover: Handover,
+    *,
+    aside: Aside,
+    passes: Filter | None,
+    threads: Executor,
+    failed: Callable[[BaseException], None],
+) -> Workers:
+    """Return who hands records to `handler`, which takes a record or several of them."""
+
+    def matches(record: Record) -> bool:
+        return passes is None or passes(record.event)
+
+    policy, together = _POLICIES[settings.policy], settings.handler_batch
+    batching = None
+    if together > 1:
+        batching = Batching(policy=policy, matches=matches, aside=aside)
+    if is_awaited(handler):
+        one = handler if batching is None else alone_awaited(handler)
+        awaited = AwaitedServing(
+            policy=AWAITED[settings.policy],
+            matches=matches,
+            handle=answering_awaited(one, aside),
+            aside=aside,
+            threads=threads,
+            plain=passes is None and batching is None,
+            batching=batching,
+            handle_batch=handler,
+        )
+        return Tasks(
+            handover, awaited, most=settings.concurrency, together=together, failed=failed
+        )
+    one = handler if batching is None else alone(handler)
+    serving = Serving(
+        policy=policy,
+        matches=matches,
+        handle=answering(one, aside),
+        aside=aside,
+        plain=passes is None and batching is None,
+        batching=batching,
+        handle_batch=handler,
+    )
+    return Threads(handover, serving, most=settings.concurrency, together=together, failed=failed)

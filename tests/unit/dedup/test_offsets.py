@@ -1,0 +1,124 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup.offset_metadata import LIMIT, decode, encode
+from dedup.offsets import Offsets
+
+# What a partition holds: offsets with gaps, as markers and compaction leave them.
+PARTITIONS = st.sets(st.integers(0, 400), min_size=1).map(sorted)
+
+
+@given(PARTITIONS, st.data())
+def test_what_is_committed_is_the_first_offset_that_is_not_concluded(
+    partition: list[int], data: st.DataObject
+) -> None:
+    offsets = Offsets()
+    polled = data.draw(st.integers(1, len(partition)))
+    for offset in partition[:polled]:
+        assert offsets.polled(offset)
+    order = data.draw(st.permutations(partition[:polled]))
+    concluded = order[: data.draw(st.integers(0, polled))]
+    for offset in concluded:
+        offsets.conclude([offset])
+    pending = sorted(set(partition[:polled]) - set(concluded))
+    assert offsets.position == (pending[0] if pending else partition[polled - 1] + 1)
+    assert offsets.pending == len(pending)
+
+
+@given(PARTITIONS, st.data())
+def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
+    partition: list[int], data: st.DataObject
+) -> None:
+    """Restart after restart, some records concluded in each."""
+    concluded: list[int] = []
+    start, metadata = None, None
+    for _ in range(data.draw(st.integers(1, 4))):
+        offsets = Offsets(start, metadata)
+        todo = [
+            offset
+            for offset in partition[: data.draw(st.integers(1, len(partition)))]
+            if (start is None or offset >= start) and offsets.polled(offset)
+        ]
+        assert not set(todo) & set(concluded)
+        now = [offset for offset in todo if data.draw(st.booleans())]
+        offsets.conclude(now)
+        concluded += now
+        if (commit := offsets.commit()) is not None:
+            assert commit.whole
+            start, metadata = commit.offset, commit.metadata
+    # Nothing is passed over either: what is left is all that was never concluded.
+    rest = Offsets(start, metadata)
+    left = [o for o in partition if (start is None or o >= start) and rest.polled(o)]
+    assert left == [offset for offset in partition if offset not in concluded]
+
+
+def test_trailing_markers_are_stepped_over_once_nothing_is_pending() -> None:
+    offsets = Offsets(10)
+    offsets.polled(10)
+    offsets.reached(12)
+    assert offsets.position == 10
+    offsets.conclude([10])
+    assert offsets.position == 11
+    offsets.reached(12)
+    assert offsets.position == 12
+
+
+def test_a_log_that_was_reset_is_begun_again_and_nothing_of_it_is_passed_over() -> None:
+    _, metadata, _ = committed(Offsets(1_000), [1_000, 1_001, 1_002], concluded=[1_001])
+    offsets = Offsets(1_000, metadata)
+    assert offsets.polled(0)
+    assert offsets.position == 0
+    assert offsets.polled(1)
+
+
+def committed(
+    offsets: Offsets, polled: list[int], *, concluded: list[int]
+) -> tuple[int, str, bool]:
+    for offset in polled:
+        offsets.polled(offset)
+    offsets.conclude(concluded)
+    commit = offsets.commit()
+    assert commit is not None
+    return commit
+
+
+def test_of_a_new_group_nothing_is_committed_before_something_was_polled() -> None:
+    assert Offsets().commit() is None
+    assert committed(Offsets(), [7], concluded=[]) == (7, "", True)
+
+
+RANGES = st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 3_000))).map(
+    lambda pairs: ranges(100, pairs)
+)
+
+
+def ranges(position: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    found = []
+    for gap, length in pairs:
+        found.append((position + gap, position + gap + length))
+        position += gap + length
+    return found
+
+
+@given(RANGES)
+def test_the_metadata_says_what_it_was_given_and_a_broker_takes_it(
+    concluded: list[tuple[int, int]],
+) -> None:
+    text, whole = encode(100, concluded)
+    assert len(text) <= LIMIT
+    told = decode(100, text)
+    assert told == (concluded if whole else concluded[: len(told)])
+    assert whole or len(told) > 1_000
+
+
+def test_every_other_record_of_a_full_skew_fits() -> None:
+    every_other = [(offset, offset + 1) for offset in range(1, 20_000, 2)]
+    text, whole = encode(0, every_other)
+    assert whole
+    assert len(text) < LIMIT
+    assert decode(0, text) == every_other
+
+
+def test_text_that_is_not_ours_tells_of_nothing() -> None:
+    for text in (None, "", "someone else's", "dove1r", "dove1r$$$", "dove1b=", "dove1rgA=="):
+        assert decode(5, text) == []
