@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from cli.consume import consume
+from cli.dead import dead
 from cli.demo import demo
 from cli.doctor import doctor
 from cli.init import init
@@ -54,6 +55,7 @@ app.command()(replay)
 app.command()(reshard)
 app.command()(status)
 app.add_typer(spark, name="spark")
+app.add_typer(dead)
 app.add_typer(parked)
 app.add_typer(stack)
 

@@ -6,10 +6,14 @@ from typing import NamedTuple
 from dedup.policies import Identity
 from outbox import envelope
 from outbox.envelope import Delivery, Pair, Record
-from outbox.errors import InvalidEvent
+from outbox.errors import DovecoteError, InvalidEvent
 
 # A header must not make a record too large for the topic that is there for records in trouble.
 _ERROR_CHARACTERS = 2_000
+
+
+class Unwritable(DovecoteError):
+    """A topic takes this copy on no account."""
 
 
 class Copy(NamedTuple):
@@ -60,8 +64,20 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
     headers = [
         (envelope.ID, _id(record).encode()),
         *(envelope.with_delivery([], delivery(record))),
+        (envelope.WITHOUT_VALUE, b"1"),
     ]
     return dead(record._replace(value=None, headers=headers), ("", 0), now=now, error=error)
+
+
+def requeued(letter: Record) -> Copy:
+    """
+    Return the copy of a dead letter that is handled anew.
+
+    It has all its attempts again, and a round of its own; its origin stays.
+    """
+    before = delivery(letter)
+    state = Delivery(round=before.round + 1, origin=before.origin)
+    return Copy(letter.key, letter.value, envelope.with_delivery(letter.headers, state))
 
 
 def delivery(record: Record) -> Delivery:

@@ -10,7 +10,7 @@ from typing import Self
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dedup.aside import Outage
-from dedup.copies import Copy
+from dedup.copies import Copy, Unwritable
 from outbox.errors import DovecoteError
 
 _log = logging.getLogger("dovecote.consumer.retries")
@@ -29,10 +29,6 @@ _MISSING = {
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
 }
-
-
-class Unwritable(DovecoteError):
-    """The topic takes this record on no account."""
 
 
 class Letters:

@@ -10,9 +10,8 @@ from typing import Protocol, TypeAlias, TypeVar
 from dedup import copies, storm
 from dedup.aside import Held, Outage, Partition, Placed, Unfinished
 from dedup.backoff import Backoff, Patience
-from dedup.copies import Copy
+from dedup.copies import Copy, Unwritable
 from dedup.decode import Undecodable
-from dedup.letters import Unwritable
 from dedup.record import Record
 from dedup.results import Dead, Result, Retry, Skip, failure
 from dedup.retry import DeadLetter, Later, decide

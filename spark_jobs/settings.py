@@ -2,11 +2,12 @@
 
 import json
 from datetime import timedelta
-from typing import Annotated, Self, TypeAlias
+from typing import Annotated, Self
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from dedup.backoff import Backoff
+from dedup.retry_settings import RetrySettings, TopicName
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.settings import Duration, KafkaProperties, Settings, duration
 from spark_jobs.kafka_options import FIXED
@@ -26,9 +27,6 @@ _CONF_FIXED = {
     "spark.sql.streaming.checkpointLocation": "set `spark.checkpoint` instead",
     "spark.master": "set `spark.master` in its own field",
 }
-
-
-TopicName: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 
 
 class SourceSettings(Settings):
@@ -83,26 +81,6 @@ class OutputSettings(Settings):
 
     dead_letter_topic: TopicName
     """What failed for good, or too often."""
-
-
-class RetrySettings(Settings):
-    """How long a failed record waits, and how often."""
-
-    max_attempts: int = Field(default=10, ge=1)
-    """Attempts before a record is a dead letter."""
-
-    base: Duration = timedelta(seconds=1)
-    """Wait after the first failure; doubles with each."""
-
-    ceiling: Duration = timedelta(minutes=5)
-    """Longest wait."""
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if not timedelta(0) < self.base <= self.ceiling:
-            msg = f"need 0 < base <= ceiling, not base={self.base}, ceiling={self.ceiling}"
-            raise ValueError(msg)
-        return self
 
 
 class SparkSettings(Settings):
@@ -213,8 +191,7 @@ class DedupSettings(Settings):
 
     def backoff(self) -> Backoff:
         """Return how long failed records wait."""
-        retry = self.retry
-        return Backoff(base=retry.base, ceiling=retry.ceiling, max_attempts=retry.max_attempts)
+        return self.retry.backoff()
 
     def marker_topic(self) -> str:
         """Return the topic that the query's markers are in."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from dedup.aside import Outage
-from dedup.copies import Copy
-from dedup.letters import Letters, Unwritable
+from dedup.copies import Copy, Unwritable
+from dedup.letters import Letters
 from tests.fix_stack import MakeTopic, Servers
 from tests.waiting import consume
 

@@ -6,9 +6,8 @@ import pytest
 
 from dedup.aside import Held, Outage, Placed
 from dedup.backoff import Backoff
-from dedup.copies import Copy
+from dedup.copies import Copy, Unwritable
 from dedup.decode import Undecodable
-from dedup.letters import Unwritable
 from dedup.record import Record
 from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
 from dedup.retries import Exceptions, Plan, Retries, Tier

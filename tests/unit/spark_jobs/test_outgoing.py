@@ -9,7 +9,17 @@ from dedup.decode import as_json
 from dedup.policies import Failed, Handled
 from dedup.results import Again, Dead, Done, Output, Retry
 from outbox import envelope
-from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
+from outbox.envelope import (
+    ATTEMPT,
+    ERROR,
+    FIRST_SEEN,
+    ID,
+    NOT_BEFORE,
+    ORIGIN,
+    ROUND,
+    WITHOUT_VALUE,
+    Record,
+)
 from outbox.errors import InvalidEvent
 from spark_jobs.outgoing import Outgoing, Router, Topics, encode_output
 
@@ -131,6 +141,7 @@ def test_what_no_topic_takes_is_buried_without_its_value() -> None:
         FIRST_SEEN: str(NOW).encode(),
         ORIGIN: b"in/3/44",
         ERROR: b"too large",
+        WITHOUT_VALUE: b"1",
     }
     assert dead.origin is RECORD
 

@@ -1,0 +1,67 @@
+"""Connections of psycopg that handlers take in turn, each for one transaction at a time."""
+
+from collections import deque
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+from psycopg import AsyncConnection, Connection
+
+
+class Connections:
+    """As many as there are handlers at work at a time; one that breaks is not given out again."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._idle: deque[Connection] = deque()
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """Give a connection in a transaction, which commits at the end unless the block raises."""
+        conn = self._take() or Connection.connect(self._dsn, autocommit=True)
+        try:
+            with conn.transaction():
+                yield conn
+        finally:
+            if not conn.closed:
+                self._idle.append(conn)
+
+    def close(self) -> None:
+        """Close those that nobody has."""
+        while (conn := self._take()) is not None:
+            conn.close()
+
+    def _take(self) -> Connection | None:
+        while True:
+            try:
+                conn = self._idle.pop()
+            except IndexError:
+                return None
+            if not conn.closed:
+                return conn
+
+
+class AsyncConnections:
+    """As `Connections`, for handlers that are awaited on one event loop."""
+
+    def __init__(self, dsn: str) -> None:
+        self._dsn = dsn
+        self._idle: deque[AsyncConnection] = deque()
+
+    @asynccontextmanager
+    async def begin(self) -> AsyncIterator[AsyncConnection]:
+        """Give a connection in a transaction, which commits at the end unless the block raises."""
+        idle = self._idle
+        while idle and idle[-1].closed:
+            idle.pop()
+        conn = idle.pop() if idle else await AsyncConnection.connect(self._dsn, autocommit=True)
+        try:
+            async with conn.transaction():
+                yield conn
+        finally:
+            if not conn.closed:
+                idle.append(conn)
+
+    async def close(self) -> None:
+        """Close those that nobody has."""
+        while self._idle:
+            await self._idle.pop().close()

@@ -1,0 +1,213 @@
+"""Read a dead-letter topic, and requeue or drop what is in it, each letter once."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from dedup import copies
+from dedup.dead import Action, Letter, Which, resolution, standing
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+
+_SECONDS = 30.0
+_CHUNK = 500
+_POLL_SECONDS = 0.5
+
+
+class DeadTopic:
+    """
+    One dead-letter topic.
+
+    Nothing is deleted there: what becomes of a letter is a record behind it, in one transaction
+    with the copy that is requeued. Of two operators at once the later one fences the other.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        self._kafka, self._topic = dict(kafka), topic
+
+    def letters(self, which: Which) -> list[Letter]:
+        """
+        Return the letters that are meant, and nothing became of, in the order of the topic.
+
+        Raises:
+            DovecoteError: the topic cannot be read.
+        """
+        with _kafka_errors():
+            return standing(self._records(which.since), which)
+
+    def record(self, letter: Letter) -> Record:
+        """Return a letter as it is in the topic."""
+        with _kafka_errors():
+            return next(self._whole([letter]))
+
+    def resolve(self, which: Which, action: Action, to: Callable[[Letter], str]) -> list[Letter]:
+        """
+        Requeue or drop the letters that are meant, and return them.
+
+        Letters of one key are requeued in their order.
+
+        Raises:
+            DovecoteError: Kafka cannot be asked, or another operator came in between; what was
+                done until then is done, and the same command does the rest.
+        """
+        with _kafka_errors(), self._producer() as producer:
+            # Fenced by now is whoever was at it before: what it has done is in the topic.
+            letters = self.letters(which)
+            targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
+            whole = self._whole(letters) if targets else iter(())
+            for start in range(0, len(letters), _CHUNK):
+                chunk = letters[start : start + _CHUNK]
+                producer.begin_transaction()
+                for letter in chunk:
+                    if targets:
+                        copy = copies.requeued(next(whole))
+                        _produce(producer, targets[letter.at], copy.key, copy.value, copy.headers)
+                    _produce(
+                        producer,
+                        self._topic,
+                        letter.key,
+                        None,
+                        resolution(letter, action),
+                        partition=letter.at[0],
+                    )
+                producer.commit_transaction(_SECONDS)
+        return letters
+
+    @contextmanager
+    def _producer(self) -> Iterator[Producer]:
+        producer = Producer(
+            {
+                **self._kafka,
+                "transactional.id": f"dovecote.dead.{self._topic}",
+                "message.max.bytes": 2_000_000,
+                "partitioner": "murmur2_random",
+            }
+        )
+        producer.init_transactions(_SECONDS)
+        yield producer
+
+    def _records(self, since: datetime | None) -> Iterator[Record]:
+        """Yield what is in the topic, from `since` to its end as it is at the moment."""
+        with self._consumer() as consumer:
+            starts = self._starts(consumer, since)
+            consumer.assign(starts)
+            yield from self._until_end(consumer, {each.partition for each in starts})
+
+    def _starts(self, consumer: Consumer, since: datetime | None) -> list[TopicPartition]:
+        metadata = consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
+        if metadata.error is not None:
+            msg = f"topic {self._topic!r} cannot be read: {metadata.error.str()}"
+            raise DovecoteError(msg)
+        places = [TopicPartition(self._topic, number, 0) for number in metadata.partitions]
+        if since is None:
+            return places
+        for place in places:
+            place.offset = int(since.timestamp() * 1000)
+        found: list[TopicPartition] = consumer.offsets_for_times(places, timeout=_SECONDS)
+        for place in found:
+            place.offset = OFFSET_END if place.offset < 0 else place.offset
+        return found
+
+    def _until_end(self, consumer: Consumer, open_: set[int]) -> Iterator[Record]:
+        deadline = time.monotonic() + _SECONDS
+        while open_:
+            messages = consumer.consume(_CHUNK, _POLL_SECONDS)
+            if messages:
+                deadline = time.monotonic() + _SECONDS
+            elif time.monotonic() > deadline:
+                msg = f"the end of topic {self._topic!r} was not reached: the broker is silent"
+                raise DovecoteError(msg)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    yield _record(message)
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
+                    open_.discard(message.partition())
+                elif not error.retriable():
+                    raise KafkaException(error)
+
+    def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:
+        """Yield letters as they are in the topic; they are in its order."""
+        with self._consumer() as consumer:
+            for partition, group in groupby(letters, lambda letter: letter.at[0]):
+                wanted = list(group)
+                consumer.assign([TopicPartition(self._topic, *wanted[0].at)])
+                records = self._until_end(consumer, {partition})
+                for letter in wanted:
+                    found = next((each for each in records if each[1:3] == letter.at), None)
+                    if found is None:
+                        msg = f"letter {letter.id} is gone: the topic no longer keeps it"
+                        raise DovecoteError(msg)
+                    yield found
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {
+                **self._kafka,
+                "group.id": "dovecote-dead",  # asked for by the client, used for nothing
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def _produce(  # noqa: PLR0917  # what a record is
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Any,  # noqa: ANN401  # pairs, as the envelope makes them
+    partition: int = -1,
+) -> None:
+    try:
+        producer.produce(topic, value, key, headers=headers, partition=partition)
+    except BufferError:
+        # Nobody else empties the queue.
+        producer.poll(1.0)
+        producer.produce(topic, value, key, headers=headers, partition=partition)
+    producer.poll(0)
+
+
+def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no types of its own
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        message.headers() or (),
+    )
+
+
+@contextmanager
+def _kafka_errors() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        what = error.args[0]
+        if what.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}:  # noqa: SLF001  # librdkafka's name
+            msg = "somebody else has just begun to requeue or drop letters of this topic"
+            raise DovecoteError(msg) from error
+        msg = f"Kafka: {what.str()}"
+        raise DovecoteError(msg) from error

@@ -1,0 +1,38 @@
+"""Which dead letters are meant, and what a record in their topic says."""
+
+from collections.abc import Sequence
+
+from dedup.dead import Which, resolution, resolved, standing
+from outbox.envelope import ERROR, ID, ORIGIN, RESOLVES, Pair, Record
+
+
+def letter(offset: int, partition: int = 0, headers: Sequence[Pair] = ()) -> Record:
+    pairs: list[Pair] = [(ID, f"e{offset}".encode()), *headers]
+    return Record("dead", partition, offset, 0, b"k", b"v", pairs)
+
+
+def test_a_resolution_hides_the_letter_of_its_partition_alone() -> None:
+    letters = [letter(1), letter(1, partition=1), letter(2)]
+    (gone,) = standing([letters[0]], Which())
+    said = Record("dead", 0, 3, 0, b"k", None, resolution(gone, "dropped"))
+
+    assert [each.at for each in standing([*letters, said], Which())] == [(0, 2), (1, 1)]
+
+
+def test_nonsense_where_a_resolution_is_hides_no_letter() -> None:
+    for value in (b"", b"all requeued", None):
+        nonsense = Record("dead", 0, 3, 0, b"k", None, [(RESOLVES, value)])
+        assert resolved(nonsense) == (0, 3)
+        assert len(standing([letter(1), nonsense], Which())) == 1
+
+
+def test_what_carries_none_of_our_headers_is_a_letter_too() -> None:
+    (foreign,) = standing([Record("dead", 4, 7, 0, None, None, [("ce_id", b"\xff")])], Which())
+
+    assert (foreign.id, foreign.origin, foreign.reason) == ("dead/4/7", "dead/4/7", "")
+
+
+def test_a_letter_says_where_it_comes_from() -> None:
+    (found,) = standing([letter(1, headers=[(ORIGIN, b"a/b/3/44"), (ERROR, b"late")])], Which())
+
+    assert (found.origin_topic, found.reason) == ("a/b", "late")
