@@ -1,0 +1,140 @@
+"""What a registry's serialisers wrote, a consumer reads; what it cannot read, it says."""
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+from dedup.consumer_settings import ConsumerSettings
+from dedup.decode import Undecodable
+from dedup.decoders import decoder
+from dedup.record import Record, read_with
+from outbox import BadSettings, Event
+from outbox.envelope import encode
+from outbox.schema_registry import serialized
+from tests.unit.outbox.test_schema_registry import AVRO, ID, JSON_SCHEMA, VALUE
+
+GUID = "89791762-2336-4186-9674-299b90a802e2"
+
+
+class Registry(ThreadingHTTPServer):
+    """A schema registry with the schema that was registered last."""
+
+    def __init__(self) -> None:
+        self.schema: dict[str, Any] = {}
+        super().__init__(("127.0.0.1", 0), _Answer)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+
+class _Answer(BaseHTTPRequestHandler):
+    server: Registry
+
+    def do_POST(self) -> None:
+        self.server.schema = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self._say(200, {"id": ID, "guid": GUID, "version": 1, **self.server.schema})
+
+    def do_GET(self) -> None:
+        if self.path.startswith(f"/schemas/ids/{ID}"):
+            self._say(200, {"id": ID, "guid": GUID, "version": 1, **self.server.schema})
+        else:
+            self._say(404, {"error_code": 40403, "message": f"nothing at {self.path}"})
+
+    def _say(self, status: int, what: dict[str, Any]) -> None:
+        said = json.dumps(what).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
+        self.send_header("Content-Length", str(len(said)))
+        self.end_headers()
+        self.wfile.write(said)
+
+    def log_message(self, *_: object) -> None:
+        """Keep quiet."""
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with Registry() as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def settings(value: str, **more: Any) -> ConsumerSettings:
+    kafka = {"bootstrap.servers": "b:9092"}
+    return ConsumerSettings.model_validate(
+        {"topics": ["orders"], "group": "g", "kafka": kafka, "value": value, **more}
+    )
+
+
+def record(event: Event, given: ConsumerSettings) -> Record:
+    key, value, headers = encode(event)
+    return read_with(decoder(given))("orders", 0, 7, 0, key, value, headers)
+
+
+@pytest.mark.parametrize("value", ["avro", "json_schema"])
+def test_a_value_is_what_the_serialiser_was_given(registry: Registry, value: str) -> None:
+    client = SchemaRegistryClient({"url": registry.url})
+    make: Any = AvroSerializer if value == "avro" else JSONSerializer
+    schema = AVRO if value == "avro" else JSON_SCHEMA
+    serializer = (
+        make(client, json.dumps(schema)) if value == "avro" else make(json.dumps(schema), client)
+    )
+    event = Event(topic="orders", key="k", type="OrderPlaced", value=VALUE)
+    given = settings(value, registry={"url": registry.url})
+    read = record(serialized(event, serializer), given).event
+    assert (read.value, read.id, read.key) == (VALUE, event.id, "k")
+
+
+def order_class() -> Any:
+    """Return the class that protoc would make of `message Order { int32 order = 1; }`."""
+    file = descriptor_pb2.FileDescriptorProto(name="shop.proto", package="shop", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="order", number=1, type=5, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.Order"))
+
+
+def test_a_protobuf_message_is_read_as_its_class(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = order_class()
+    monkeypatch.setitem(sys.modules, "shop_pb2", SimpleNamespace(Order=order))
+    client = SchemaRegistryClient({"url": registry.url})
+    serializer = ProtobufSerializer(order, client, {"use.deprecated.format": False})
+    event = Event(topic="orders", type="OrderPlaced", value=order(order=42))
+    given = settings("protobuf", registry={"url": registry.url}, message="shop_pb2:Order")
+    assert record(serialized(event, serializer), given).event.value == order(order=42)
+
+
+def test_what_the_registry_or_the_format_does_not_know_says_where_it_is(
+    registry: Registry,
+) -> None:
+    given = settings("avro", registry={"url": registry.url})
+    unframed = record(Event(topic="orders", type="T", value=b"plain"), given)
+    with pytest.raises(Undecodable, match="value of orders/0/7 cannot be deserialised"):
+        _ = unframed.event
+
+
+def test_a_tombstone_stays_one(registry: Registry) -> None:
+    given = settings("avro", registry={"url": registry.url})
+    assert record(Event(topic="orders", type="T", value=None), given).event.value is None
+
+
+def test_a_message_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadSettings, match="nowhere:Order"):
+        decoder(settings("protobuf", registry={"url": "http://r"}, message="nowhere:Order"))
