@@ -67,6 +67,10 @@ def init(
             help="with --capture wal: make the slot anew, without the events it had not sent",
         ),
     ] = False,
+    shard: Annotated[
+        int | None,
+        typer.Option(help="with --accept-gap: the slot of this shard alone", min=0),
+    ] = None,
 ) -> None:
     """
     Install the outbox, or upgrade it to this version; a second run changes nothing.
@@ -81,7 +85,7 @@ def init(
 
     For another migration tool: dovecote init --print-sql > 0042_outbox.sql
     """
-    _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap)
+    _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap, shard=shard)
     roles = outbox_schema.Roles(writer_role or [], relay_role or [])
     consumers = consumer_role or []
     _require_one(roles, consumers, inbox=inbox, capture=capture)
@@ -109,7 +113,7 @@ def init(
             typer.echo(f"granted {name} what a {duty} needs")
     typer.echo(f"the {'inbox' if inbox else 'outbox'} is up to date in {where}")
     if capture is not None:
-        _switch(dsn, place, capture, accept_gap=accept_gap)
+        _switch(dsn, place, capture, accept_gap=accept_gap, shard=shard)
 
 
 @contextmanager
@@ -150,20 +154,28 @@ def _require_one(
         raise BadSettings(msg)
 
 
-def _require_sense(capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool) -> None:
+def _require_sense(
+    capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool, shard: int | None
+) -> None:
     if accept_gap and capture is not CaptureMode.WAL:
         msg = "--accept-gap goes with --capture wal"
+        raise BadSettings(msg)
+    if shard is not None and not accept_gap:
+        msg = "--shard goes with --accept-gap"
         raise BadSettings(msg)
     if print_sql and capture is not None:
         msg = "--capture needs the server: run it after what --print-sql shows"
         raise BadSettings(msg)
 
 
-def _switch(dsn: str, schema: str, capture: CaptureMode, *, accept_gap: bool) -> None:
+def _switch(
+    dsn: str, schema: str, capture: CaptureMode, *, accept_gap: bool, shard: int | None
+) -> None:
     """Have writers write where `capture` says, and say so."""
     if capture is CaptureMode.WAL:
-        slot = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap)
-        typer.echo(f"events are written to the write-ahead log, which slot {slot} holds back")
+        slots = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap, shard=shard)
+        held = f"slot {slots[0]} holds" if len(slots) == 1 else f"slots {', '.join(slots)} hold"
+        typer.echo(f"events are written to the write-ahead log, which {held} back")
     else:
         leaving = outbox_capture.use_table(dsn, schema)
         typer.echo("events are written to the table")

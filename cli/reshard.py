@@ -24,7 +24,8 @@ def reshard(
     Let an outbox be published in as many shards as its settings say from now on.
 
     End its relays first. What the old shards have not published is published; services write on.
-    Interrupted, it can be run again. It takes the rights of the schema's owner.
+    Interrupted, it can be run again. It takes the rights of the schema's owner, and REPLICATION
+    where events are in the write-ahead log.
 
     Example: DOVECOTE_RELAY_DSN="dbname=shop user=owner" dovecote reshard --config relay.toml
     """

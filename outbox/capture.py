@@ -1,21 +1,17 @@
 """How the relay learns of events: from the table, or from the write-ahead log alone."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psycopg import Connection, connect, errors, sql
-from psycopg.conninfo import make_conninfo
+from psycopg import Connection, connect, sql
 
+from outbox import slots
 from outbox.errors import DovecoteError
 
-# Who makes or drops the slot takes turns: two `dovecote init`, and a relay that has left the log.
+# Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
+# the log.
 LOCK = 0x646F7665636F7466
-
-# How often it is tried to drop a slot, a tenth of a second apart.
-_TRIES = 50
-
-# Server versions, as libpq numbers them.
-_OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
 
 
 State = Literal["table", "wal", "leaving"]
@@ -27,6 +23,7 @@ class Capture:
     """What is installed: names, where events are read, and where the newest slot began."""
 
     slot: str
+    """That of an outbox in one piece; those of shards are called after it."""
     publication: str
     database: str
     state: State
@@ -34,6 +31,10 @@ class Capture:
     """Tells one time in a state from the next."""
     begins_at: str | None
     before: str | None
+    departed: Sequence[int] = ()
+    """While the log is being left: the shards that are back in the table."""
+    anew: Mapping[str, str] = field(default_factory=dict)
+    """Where slots begin that were made later, by name; those before `begins_at` are of old."""
 
 
 def installed(conn: Connection[Any], schema: str) -> Capture:
@@ -45,7 +46,10 @@ def installed(conn: Connection[Any], schema: str) -> Capture:
     """
     query = sql.SQL(
         "SELECT format('dovecote_%s_%s', d.oid, n.oid), 'dovecote_' || n.oid, d.datname, r.state,"
-        " r.changed::text, r.begins_at::text, r.before::text"
+        " r.changed::text, r.begins_at::text, r.before::text,"
+        # An older schema knows of neither.
+        " ARRAY(SELECT jsonb_array_elements_text(to_jsonb(r) -> 'departed')::int),"
+        " coalesce(to_jsonb(r) -> 'anew', '{{}}')"
         " FROM {reading} r, pg_database d, pg_namespace n"
         " WHERE d.datname = current_database() AND n.nspname = {schema}"
     ).format(reading=_reading(schema), schema=sql.Literal(schema))
@@ -66,12 +70,14 @@ def prefix(conn: Connection[Any], schema: str) -> str:
     return str(row[0])
 
 
-def use_wal(dsn: str, schema: str, *, accept_gap: bool = False) -> str:
+def use_wal(
+    dsn: str, schema: str, *, accept_gap: bool = False, shard: int | None = None
+) -> list[str]:
     """
-    Have writers write to the write-ahead log, and return the name of the slot that holds it.
+    Have writers write to the write-ahead log, and return the names of the slots that hold it.
 
-    What the table holds by then is remembered: the relay publishes it first. With `accept_gap`
-    the slot is made anew, and events that the old one had not sent are given up.
+    What the table holds by then is remembered: relays publish it first. With `accept_gap` slots
+    are made anew, or just that of `shard`, and events that the old ones had not sent are given up.
 
     Raises:
         DovecoteError: the server or a role cannot do it; the message says what is missing.
@@ -79,39 +85,44 @@ def use_wal(dsn: str, schema: str, *, accept_gap: bool = False) -> str:
     with connect(dsn, autocommit=True) as conn:
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         _require_logical(conn)
-        _require_one_shard(conn, schema)
+        shards = _shards(conn, schema)
         # A relay that is leaving the log stays in it; once it has left, the log begins anew.
         _change(conn, schema, "wal", since="leaving")
         found = installed(conn, schema)
         _publish(conn, schema, found.publication)
-        exists = conn.execute(
-            "SELECT 1 FROM pg_replication_slots WHERE slot_name = %s", [found.slot]
-        ).fetchone()
-        if found.state == "wal" and not exists and not accept_gap:
+        names = slots.slot_names(found.slot, shards)
+        exist = slots.existing(conn, found.slot)
+        missing = sorted(set(names) - set(exist))
+        if found.state == "wal" and missing and not accept_gap:
             msg = (
-                f"replication slot {found.slot} is missing, and with it events that were not "
-                "published yet; --accept-gap makes a new one and goes on without them"
+                f"replication slot {', '.join(missing)} is missing, and with it events that were "
+                "not published yet; --accept-gap makes a new one and goes on without them"
             )
             raise DovecoteError(msg)
         if found.state == "table" or accept_gap:
             _let_relays_read(conn, schema)
-            if exists:
-                _drop(conn, found.slot)
-            _make_slot(dsn, conn, schema, found, accept_gap=accept_gap)
+            if shard is not None and shards > 1:
+                _make_one_anew(dsn, conn, schema, found, shard=shard, shards=shards)
+            else:
+                for name in exist:
+                    slots.drop(conn, name)
+                _make_slots(dsn, conn, schema, names, accept_gap=accept_gap)
         # Behind the state: a relay of the table publishes nothing that was written after it.
         _set_mode(conn, schema, wal=True)
-    return found.slot
+    return names
 
 
 def use_table(dsn: str, schema: str) -> bool:
     """
     Have writers write to the table, and return whether a relay has still to leave the log.
 
-    It does so by itself, once no transaction is left that may write to the log.
+    Each shard does so by itself, once no transaction is left that may write to the log.
     """
     with connect(dsn, autocommit=True) as conn:
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         _set_mode(conn, schema, wal=False)
+        departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
+        conn.execute(departed.format(_reading(schema)))
         # In a transaction of its own: who begins now has been told of the mode.
         _change(conn, schema, "leaving", since="wal")
         return installed(conn, schema).state == "leaving"
@@ -152,25 +163,31 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
         conn.execute(grants.format(capture, leave, role=sql.Identifier(role)))
 
 
-def _require_one_shard(conn: Connection, schema: str) -> None:
+def _shards(conn: Connection, schema: str) -> int:
+    """Return in how many shards the outbox is published, for which there is to be a slot each."""
     table = sql.Identifier(schema, "sharding")
     found = conn.execute("SELECT to_regclass(%s)", [table.as_string(conn)]).fetchone()
     if found is None or found[0] is None:
         # An older schema knows of no shards.
-        return
-    row = conn.execute(
+        return 1
+    rows = conn.execute(
         sql.SQL(
-            "SELECT name, shards FROM {} WHERE shards > 1 AND system_identifier ="
+            "SELECT shards, min(name) FROM {} WHERE system_identifier ="
             " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " GROUP BY 1 ORDER BY 1 DESC"
         ).format(table)
-    ).fetchone()
-    if row is not None:
+    ).fetchall()
+    if len(rows) > 1:
+        (most, one), (fewer, other), *_ = rows
+        forget = sql.SQL("DELETE FROM {} WHERE name = …").format(table).as_string(conn)
         msg = (
-            f"outbox {row[0]!r} is published in {row[1]} shards, and the write-ahead log is read "
-            "by one relay: set `shards = 1` and run `dovecote reshard` first; nothing was changed"
+            f"outbox {one!r} is published with shards = {most}, and {other!r} with shards = "
+            f"{fewer}; but the write-ahead log is read under one name. Forget the others, if "
+            f"there are no relays of that name any more: {forget}; nothing was changed"
         )
         raise DovecoteError(msg)
+    return rows[0][0] if rows else 1
 
 
 def _require_logical(conn: Connection) -> None:
@@ -194,43 +211,11 @@ def _publish(conn: Connection, schema: str, publication: str) -> None:
         )
 
 
-def _drop(conn: Connection, slot: str) -> None:
-    # Whoever has just let go of it is not gone at once.
-    for _ in range(_TRIES):
-        try:
-            conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-        except errors.ObjectInUse:
-            conn.execute("SELECT pg_sleep(0.1)")
-        else:
-            return
-    msg = f"replication slot {slot} is in use; stop the relay first"
-    raise DovecoteError(msg)
-
-
-def _make_slot(
-    dsn: str, conn: Connection, schema: str, found: Capture, *, accept_gap: bool
+def _make_slots(
+    dsn: str, conn: Connection, schema: str, names: list[str], *, accept_gap: bool
 ) -> None:
-    """Make the slot, and remember where it begins and what had been committed by then."""
-    failover = ", FAILOVER" if conn.info.server_version >= _FAILOVER else ""
-    options = f"(SNAPSHOT 'export'{failover})"
-    if conn.info.server_version < _OPTIONS_IN_PARENTHESES:
-        options = "EXPORT_SNAPSHOT"
-    query = f'CREATE_REPLICATION_SLOT "{found.slot}" LOGICAL pgoutput {options}'
-    try:
-        # The snapshot lasts as long as this session does nothing else.
-        with connect(make_conninfo(dsn, replication="database"), autocommit=True) as replication:
-            row = replication.execute(query.encode()).fetchone()
-            if row is None:
-                msg = f"{query}: no answer"
-                raise DovecoteError(msg)
-            begins_at = row[1]
-            snapshot = None if accept_gap else _imported(conn, row[2])
-    except (errors.InsufficientPrivilege, errors.OperationalError) as error:
-        msg = (
-            f"cannot make replication slot {found.slot}: {str(error).strip()}; the role needs "
-            "REPLICATION, and the server a free slot (max_replication_slots, max_wal_senders)"
-        )
-        raise DovecoteError(msg) from error
+    """Make all slots, and remember where they begin and what had been committed by then."""
+    begins_at, snapshot = slots.make(dsn, conn, names, accept_gap=accept_gap)
     conn.execute(
         sql.SQL(
             "UPDATE {} SET state = 'wal', changed = pg_current_xact_id(), begins_at = %s,"
@@ -240,24 +225,19 @@ def _make_slot(
     )
 
 
-def _imported(conn: Connection, name: str) -> str:
-    """Return the exported snapshot `name` as text."""
-    with conn.transaction():
-        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-        conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
-        row = conn.execute("SELECT pg_current_snapshot()::text").fetchone()
-    return in_order(str(row[0])) if row else ""
-
-
-def in_order(snapshot: str) -> str:
-    """
-    Return the text of a slot's snapshot as Postgres reads it, too.
-
-    Behind a transaction that rolled back, the exported one may end before it begins: all before
-    its beginning is over then.
-    """
-    xmin, xmax, running = snapshot.split(":")
-    return snapshot if int(xmin) <= int(xmax) else f"{xmin}:{xmin}:{running}"
+def _make_one_anew(
+    dsn: str, conn: Connection, schema: str, found: Capture, *, shard: int, shards: int
+) -> None:
+    """Make the slot of one shard anew, and remember where it begins; others stay as they are."""
+    if found.state != "wal" or shard >= shards:
+        msg = f"there is no slot of shard {shard} to make anew; nothing was changed"
+        raise DovecoteError(msg)
+    name = slots.slot_name(found.slot, shard, shards)
+    if name in slots.existing(conn, found.slot):
+        slots.drop(conn, name)
+    begins_at, _ = slots.make(dsn, conn, [name], accept_gap=True)
+    query = "UPDATE {} SET anew = anew || jsonb_build_object(%s::text, %s::text)"
+    conn.execute(sql.SQL(query).format(_reading(schema)), [name, begins_at])
 
 
 def _set_mode(conn: Connection, schema: str, *, wal: bool) -> None:

@@ -72,6 +72,8 @@ class Server:
     began_at: int | None
     beginning: Beginning | None
     slot: Slot | None
+    other_slots: frozenset[str]
+    """Of the same outbox, and of none of its shards."""
     retained: int
     leaving_behind: int
     """Transactions that may still write to the log, where it is being left."""
@@ -124,6 +126,13 @@ def _of(wrong: Fault) -> Finding:
 def _of_log(server: Server, wanted: Wanted) -> Iterator[Finding]:
     """Yield what there is to say of the slot."""
     slot, beginning = server.slot, server.beginning
+    for name in sorted(server.other_slots):
+        yield Finding(
+            "warn",
+            f"replication slot {name} holds back the write-ahead log, and is of another number of "
+            "shards",
+            "a running relay drops it",
+        )
     if beginning is None:
         if slot is not None:
             yield Finding(

@@ -110,7 +110,7 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
     with connect(settings.dsn, purpose="doctor") as conn:
         _require_rights(conn, schema)
         outbox_schema.require(conn, schema)
-        found = look(conn, schema)
+        found = look(conn, schema, shard)
         if found.beginning is not None:
             _require_rights_in_log(conn, schema)
         version, wal_level, role = _one(
@@ -125,12 +125,13 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             role=role,
             origin=origin,
             shared=_shared(settings, progress, origin),
-            state=found.installed.state,
-            slot_name=found.installed.slot,
+            state=found.state,
+            slot_name=found.slot_name,
             database=found.installed.database,
             began_at=found.began_at,
             beginning=found.beginning,
             slot=found.slot,
+            other_slots=found.others,
             retained=found.retained,
             leaving_behind=len(running(conn)) + len(prepared(conn)),
             active=active(conn, lock_key(schema, settings.name)),

@@ -8,10 +8,10 @@ import psycopg
 
 from relay.capture.catalog import look
 from relay.capture.lag import waiting
-from relay.capture.slot import Budget
+from relay.capture.slot import Budget, accept
 from relay.errors import Refused
 from relay.metrics import Metrics
-from relay.progress import ACCEPT, Cursor, LogPosition, Progress
+from relay.progress import Cursor, LogPosition, Progress
 from relay.settings import RelaySettings
 from relay.sharding import Shard
 
@@ -58,19 +58,20 @@ class Guardian:
 
     def drop_slot(self, conn: psycopg.Connection) -> Refused:
         """Drop the slot, which nobody reads any more, and return what says so."""
-        found = look(conn, self._schema)
+        found = look(conn, self._schema, self._shard)
         if found.slot is not None:
             conn.execute("SELECT pg_drop_replication_slot(%s)", [found.slot.name])
+        name = found.slot_name
         msg = (
-            f"replication slot {found.installed.slot} held back {found.retained:,} bytes of the "
+            f"replication slot {name} held back {found.retained:,} bytes of the "
             f"write-ahead log, more than wal.stop_bytes ({self._budget.stop:,}), and was dropped; "
-            f"the events it had not sent are lost to it. `{ACCEPT}` makes a new one"
+            f"the events it had not sent are lost to it. `{accept(name)}` makes a new one"
         )
         return Refused(msg)
 
     def _guard(self, conn: psycopg.Connection, progress: Progress | None) -> None:
-        found = look(conn, self._schema)
-        if found.slot is None or found.installed.state == "table":
+        found = look(conn, self._schema, self._shard)
+        if found.slot is None or found.beginning is None:
             self._metrics.slot_retained_bytes.set(0)
             return
         retained = found.retained

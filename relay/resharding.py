@@ -1,9 +1,10 @@
 """
 Change the number of shards of an outbox whose relays have ended.
 
-Each old shard is published up to one snapshot, by a relay like any other; then each new one gets
-progress there, and last the database is told, which is when the change happens. Whatever fails
-before leaves the old number in force, and the same command finishes or repeats it.
+Each old shard is published up to one place, by a relay like any other; then each new one gets
+progress there (in the log, a slot before), and last the database is told, which is when the change
+happens. Whatever fails before leaves the old number in force, and the same command finishes or
+repeats it.
 """
 
 import logging
@@ -15,9 +16,14 @@ from dataclasses import replace
 
 import psycopg
 
+from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
+from relay import boundary
+from relay.capture.batch import Capture
+from relay.capture.switching import SwitchingCapture
 from relay.capture.table import TableCapture
-from relay.capture.up_to import UpTo
+from relay.capture.up_to import LogUpTo, UpTo
+from relay.capture.wal import Timing
 from relay.claims import claims
 from relay.errors import Outage, Refused
 from relay.health import Health
@@ -32,7 +38,7 @@ from relay.progress_topic import ProgressTopic
 from relay.publisher import Publisher
 from relay.publishers import make_publisher
 from relay.settings import RelaySettings
-from relay.shard_count import LOG_HAS_ONE, RESHARD, change, in_force, settle
+from relay.shard_count import RESHARD, change, in_force, settle
 from relay.sharding import Shard, divided
 from relay.snapshot import BEGINNING
 from relay.trouble import Trouble
@@ -49,7 +55,7 @@ def reshard(settings: RelaySettings) -> bool:
     Publish the outbox in `settings.shards` shards from now on; return whether that is new.
 
     Raises:
-        Refused: a relay is active, or the outbox is read from the write-ahead log.
+        Refused: a relay is active, or the outbox is on its way out of the write-ahead log.
         Outage: a server is away; nothing is lost, and nothing is changed yet.
     """
     schema, name = settings.schema_name, settings.name
@@ -58,19 +64,41 @@ def reshard(settings: RelaySettings) -> bool:
         with connect(settings.dsn, purpose="reshard") as conn:
             outbox_schema.require(conn, schema)
             follow_indexes(conn)
+            # To the end of the session: the capture stays what it is.
+            conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
+            state = _settled_state(conn, schema)
             found = in_force(conn, schema, name)
             if found is None:
-                settle(conn, schema, after[0])
-                return True
+                # In the log there is the slot of an outbox in one piece, to begin with.
+                first = after[0] if state == "table" else Shard(name)
+                settle(conn, schema, first)
+                if first.of == len(after):
+                    return True
+                found = first.of
             before = divided(name, found)
             _keep_out(conn, schema, [*before, *after])
-            if len(after) == found and all(_is_of(settings.of(each), found) for each in before):
-                return False
-            _carry_over(conn, settings, before, after)
+            is_new = len(after) != found or not all(_is_of(settings.of(s), found) for s in before)
+            if is_new:
+                _carry_over(conn, settings, before, after)
+            if state == "wal" and not boundary.drop_old_slots(conn, schema, len(after)):
+                _log.warning("slots of the old shards are in use; a running relay drops them")
+            return is_new
     except psycopg.OperationalError as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
-    return True
+
+
+def _settled_state(conn: psycopg.Connection[tuple[object, ...]], schema: str) -> str:
+    """Return where events are; it must be one place."""
+    state = outbox_capture.installed(conn, schema).state
+    if state == "leaving":
+        msg = (
+            "the relays of this outbox are on their way from the write-ahead log into the table: "
+            "start them with the old number of shards, and wait until `dovecote doctor` finds "
+            "that events are read from the table; nothing was changed"
+        )
+        raise Refused(msg)
+    return state
 
 
 def _keep_out(
@@ -132,20 +160,31 @@ def _carry_over(
     before: Sequence[Shard],
     after: Sequence[Shard],
 ) -> None:
-    _require_none_parked(conn, settings.schema_name, before)
+    schema = settings.schema_name
+    _require_none_parked(conn, schema, before)
     known = [_fenced(settings.of(shard)) for shard in before]
+    installed = outbox_capture.installed(conn, schema)
+    end: Place
     with closing(_table(settings, None, settings.batch_rows)) as table:
-        end, origin = _end(table, [each.cursor for each in known if each]), table.origin()
+        if installed.state == "table":
+            end = boundary.in_table(table, [each.cursor for each in known if each])
+        else:
+            end = boundary.in_log(conn)
+        origin = table.origin()
     for shard in before:
         _log.info("publishing %s up to %s", shard, end)
         _publish_up_to(conn, settings, shard, end)
-    _require_none_parked(conn, settings.schema_name, before)
+    _require_none_parked(conn, schema, before)
+    if installed.state != "table":
+        boundary.make_slots(conn, settings, before[0], after)
     for shard in after:
         own = settings.of(shard)
         _begin(own, origin, end, shard)
         with claims(own.dsn, own.schema_name, own.name) as claim:
             claim.note(origin)
-    change(conn, settings.schema_name, before, after, published=end.since)
+    # Rows of the table are of no interest to whoever reads the log, but to who empties leaves.
+    published = end.since if isinstance(end, Cursor) else BEGINNING
+    change(conn, schema, before, after, published=published)
 
 
 def _require_none_parked(
@@ -162,33 +201,19 @@ def _require_none_parked(
         raise Refused(msg)
 
 
-def _end(table: TableCapture, places: Sequence[Place]) -> Cursor:
-    """Return a place behind all of `places`, up to which all events are there to be published."""
-    cursors = [place for place in places if isinstance(place, Cursor)]
-    snapshots = [each.until or each.since for each in cursors]
-    end = table.end(max(snapshots, key=lambda each: each.xmax, default=BEGINNING))
-    if table.is_left or len(cursors) < len(places):
-        raise Refused(LOG_HAS_ONE)
-    if not all(end.covers(each) for each in snapshots):
-        # A commit that waits for a standby is published by one, and not seen by all yet.
-        msg = (
-            "Postgres: a commit that is published waits for a standby; try again when it has ended"
-        )
-        raise Outage(msg)
-    return Cursor(end, log=max((each.log for each in cursors), default=0))
-
-
 def _publish_up_to(
     conn: psycopg.Connection[tuple[object, ...]],
     settings: RelaySettings,
     shard: Shard,
-    end: Cursor,
+    end: Place,
 ) -> None:
     """Publish what is left of a shard; fences a relay of it that has not heard of its end."""
     reached = threading.Event()
 
-    def opened(batch_rows: int) -> UpTo:
-        return UpTo(_table(settings, shard, batch_rows), end, reached)
+    def opened(batch_rows: int) -> Capture:
+        if isinstance(end, Cursor):
+            return UpTo(_table(settings, shard, batch_rows), end, reached)
+        return LogUpTo(_log_up_to(settings, shard, batch_rows, end.lsn), end, reached)
 
     relay = Relay(
         settings.of(shard),
@@ -200,7 +225,22 @@ def _publish_up_to(
     relay.be_active(Lease(conn, settings.lease.total_seconds()), reached)
 
 
-def _begin(settings: RelaySettings, origin: Origin, place: Cursor, shard: Shard) -> None:
+def _log_up_to(
+    settings: RelaySettings, shard: Shard, batch_rows: int, end: int
+) -> SwitchingCapture:
+    timing = Timing(settings.lease.total_seconds(), settings.wal.heartbeat.total_seconds())
+    return SwitchingCapture(
+        settings.dsn,
+        settings.schema_name,
+        shard,
+        batch_rows=batch_rows,
+        batch_bytes=settings.batch_bytes,
+        timing=timing,
+        end=end,
+    )
+
+
+def _begin(settings: RelaySettings, origin: Origin, place: Place, shard: Shard) -> None:
     """Give a new shard its progress, whatever it was when there was one of this name before."""
     topic = _topic(settings)
     topic.ensure()

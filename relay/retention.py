@@ -142,7 +142,11 @@ class Retention:
         if self._mark is None:
             # A slot made with --accept-gap may have passed over rows: they stay.
             reading = sql.Identifier(self._schema, "reading")
-            query = sql.SQL("SELECT pg_current_snapshot()::text FROM {} WHERE before IS NOT NULL")
+            query = sql.SQL(
+                "SELECT pg_current_snapshot()::text FROM {} WHERE before IS NOT NULL"
+                " AND NOT EXISTS (SELECT FROM jsonb_each_text(anew) AS slot"
+                " WHERE slot.value::pg_lsn > begins_at)"
+            )
             taken = conn.execute(query.format(reading)).fetchone()
             # Behind it: what a snapshot sees has its commit in the log already.
             end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()

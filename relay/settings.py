@@ -197,9 +197,6 @@ class RelaySettings(Settings):
         if self.shard is not None and self.shard >= self.shards:
             msg = f"shard {self.shard} is none of {self.shards}: they count from 0"
             raise ValueError(msg)
-        if self.shards > 1 and self.capture == "wal":
-            msg = 'shards needs capture = "table": the write-ahead log is read by one relay'
-            raise ValueError(msg)
         if self.shards > 1 and not self.progress_topic.startswith(_PROGRESS):
             # Each relay knows just its own progress topic, and would publish to those of others.
             msg = f"progress_topic must begin with {_PROGRESS!r} where there are several shards"

@@ -6,17 +6,11 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from outbox import capture as outbox_capture
 from relay.errors import Refused
 from relay.sharding import Shard, divided
 from relay.snapshot import Snapshot
 
 RESHARD = "dovecote reshard"
-
-LOG_HAS_ONE = (
-    "an outbox that is read from the write-ahead log is published in one piece: set `shards = 1`, "
-    "or run `dovecote init --capture table` first"
-)
 
 
 def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
@@ -31,7 +25,11 @@ def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
     row = conn.execute(query, [shard.outbox, names]).fetchone()
     found = row[0] if row else None
     if found is None:
-        raise Refused(LOG_HAS_ONE)
+        msg = (
+            "events of this outbox are in the write-ahead log, where each shard needs a slot of "
+            f"its own: run `{RESHARD}`, which makes them; or set `shards = 1`"
+        )
+        raise Refused(msg)
     if found != shard.of:
         msg = (
             f"outbox {shard.outbox!r} is published in {_counted(found)}, and this relay has "
@@ -63,6 +61,8 @@ def change(
     """
     Let an outbox be published in other shards from now on, all of which begin behind `published`.
 
+    Nobody may change the capture meanwhile.
+
     Raises:
         Refused: somebody else was faster.
     """
@@ -79,11 +79,6 @@ def change(
         if done.rowcount != 1:
             msg = f"the shards of outbox {outbox!r} were changed by somebody else meanwhile"
             raise Refused(msg)
-        if len(after) > 1:
-            # As in settle_shards(): nobody goes over to the log meanwhile.
-            conn.execute("SELECT pg_advisory_xact_lock(%s)", [outbox_capture.LOCK])
-            if outbox_capture.installed(conn, schema).state != "table":
-                raise Refused(LOG_HAS_ONE)
         relays = sql.Identifier(schema, "relays")
         conn.execute(
             sql.SQL("DELETE FROM {} WHERE name = ANY (%s)").format(relays),

@@ -1,6 +1,6 @@
 """What every capture gives: batches of committed events, each with the place behind it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -27,6 +27,13 @@ class Batch:
     """Make the cursor durable even if there are no rows: the server waits for it."""
     lsn: str | None = None
     """The write-ahead log up to here holds the commits of all that a snapshot in `cursor` sees."""
+
+
+class Leave(Protocol):
+    """Says in the session that has the active role that a shard has left the log."""
+
+    def __call__(self, asked: str, *, number: int, of: int) -> bool:
+        """Return whether that is still what the wish `asked` asks for."""
 
 
 class Capture(Protocol):
@@ -56,13 +63,8 @@ class Capture(Protocol):
     def confirm(self, cursor: Place) -> None:
         """Learn, from another thread, that everything up to `cursor` is durably published."""
 
-    def settle(self, leave: Callable[[str], bool]) -> None:
-        """
-        Leave the log, if durable progress says that we are back in the table.
-
-        `leave` says so in the session that has the active role, and returns whether that is still
-        what the wish it is given asks for.
-        """
+    def settle(self, leave: Leave) -> None:
+        """Leave the log, if durable progress says that we are back in the table."""
 
     def stay(self) -> None:
         """Keep the server from giving us up while nobody takes the batches."""

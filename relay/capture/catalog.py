@@ -7,35 +7,50 @@ import psycopg
 from psycopg import sql
 
 from outbox import capture as outbox_capture
+from outbox import slots as outbox_slots
 from relay.capture.slot import Beginning, Slot
 from relay.lsn import parse_lsn
+from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the server said at one moment."""
+    """What the server said at one moment, as it concerns one shard."""
 
     installed: outbox_capture.Capture
+    number: int
+    slot_name: str
     slot: Slot | None
     end: int
     """Where the log ends now."""
+    others: frozenset[str] = frozenset()
+    """Slots of this outbox that are not those of its shards: left of another number of them."""
+
+    @property
+    def state(self) -> outbox_capture.State:
+        """Where events of the shard are read: it may be back in the table before the others."""
+        installed = self.installed
+        back = installed.state == "leaving" and self.number in installed.departed
+        return "table" if back else installed.state
 
     @property
     def beginning(self) -> Beginning | None:
-        """Where the slot begins, None if events are in the table."""
-        if self.installed.state == "table" or self.installed.begins_at is None:
+        """Where the slot begins, None if events are read from the table."""
+        began_at, before = self.began_at, self.installed.before
+        if self.state == "table" or began_at is None:
             return None
-        before = self.installed.before
-        return Beginning(
-            parse_lsn(self.installed.begins_at), None if before is None else Snapshot.parse(before)
-        )
+        # One that was made anew has no regard to what was there before.
+        is_anew = began_at > parse_lsn(self.installed.begins_at or "0/0")
+        return Beginning(began_at, None if is_anew or before is None else Snapshot.parse(before))
 
     @property
     def began_at(self) -> int | None:
         """Where the newest slot began, whether or not there is still one."""
-        begins_at = self.installed.begins_at
-        return None if begins_at is None else parse_lsn(begins_at)
+        begins_at, anew = self.installed.begins_at, self.installed.anew.get(self.slot_name)
+        if begins_at is None:
+            return None
+        return max(parse_lsn(begins_at), parse_lsn(anew or "0/0"))
 
     @property
     def retained(self) -> int:
@@ -44,19 +59,29 @@ class Look:
         return 0 if restart is None else max(0, self.end - restart)
 
 
-def look(conn: psycopg.Connection[Any], schema: str) -> Look:
-    """Return how the slot of the outbox in `schema` is doing."""
+def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None) -> Look:
+    """Return how the slot of the outbox in `schema`, or of one of its shards, is doing."""
+    number, of = (0, 1) if shard is None else (shard.number, shard.of)
     installed = outbox_capture.installed(conn, schema)
+    name = outbox_slots.slot_name(installed.slot, number, of)
     row = conn.execute(
         "SELECT (SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s),"
         " pg_current_wal_lsn()::text",
-        [installed.slot],
+        [name],
     ).fetchone()
     if row is None:
         msg = "a query for one row returned none"
         raise AssertionError(msg)
     described, end = row
-    return Look(installed, Slot.from_catalog(described) if described else None, parse_lsn(end))
+    return Look(
+        installed,
+        number,
+        name,
+        Slot.from_catalog(described) if described else None,
+        parse_lsn(end),
+        frozenset(outbox_slots.existing(conn, installed.slot))
+        - frozenset(outbox_slots.slot_names(installed.slot, of)),
+    )
 
 
 def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
@@ -102,26 +127,34 @@ def prepared(conn: psycopg.Connection[Any]) -> frozenset[str]:
     return frozenset(row[0] for row in rows)
 
 
-def leave_log(conn: psycopg.Connection[Any], schema: str, asked: str) -> bool:
-    """Say that the relay is back in the table; return whether that is still wanted."""
-    query = sql.SQL("SELECT {}(%s::text::xid8)").format(sql.Identifier(schema, "leave_log"))
-    row = conn.execute(query, [asked]).fetchone()
+def leave_log(
+    conn: psycopg.Connection[Any], schema: str, asked: str, *, number: int, of: int
+) -> bool:
+    """Say that a shard is back in the table; return whether that is still wanted."""
+    query = sql.SQL("SELECT {}(%s::text::xid8, %s, %s)").format(
+        sql.Identifier(schema, "leave_log")
+    )
+    row = conn.execute(query, [asked, number, of]).fetchone()
     return row is not None and bool(row[0])
 
 
-def drop_left_slot(conn: psycopg.Connection[Any], schema: str) -> bool:
-    """Drop the slot if events are in the table; return False if it is not the time to."""
+def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shards: int) -> bool:
+    """Drop slots that nobody needs who reads so many shards; return False if one has to stay."""
     lock = outbox_capture.LOCK
     row = conn.execute("SELECT pg_try_advisory_lock(%s)", [lock]).fetchone()
     if row is None or not row[0]:
         return False
     try:
-        found = look(conn, schema)
-        if found.slot is None or found.installed.state != "table":
-            return True
-        if found.slot.active_pid is not None:
-            return False
-        conn.execute("SELECT pg_drop_replication_slot(%s)", [found.slot.name])
-        return True
+        installed = outbox_capture.installed(conn, schema)
+        needed = outbox_slots.slot_names(installed.slot, shards)
+        if installed.state == "table":
+            needed = []
+        left = set(outbox_slots.existing(conn, installed.slot)) - set(needed)
+        rows = conn.execute(
+            "SELECT pg_drop_replication_slot(slot_name), slot_name FROM pg_replication_slots"
+            " WHERE slot_name = ANY (%s) AND NOT active",
+            [sorted(left)],
+        ).fetchall()
+        return len(rows) == len(left)
     finally:
         conn.execute("SELECT pg_advisory_unlock(%s)", [lock])

@@ -12,8 +12,10 @@ from typing import NamedTuple
 from uuid import UUID
 
 from relay.capture.batch import Row
+from relay.capture.own import Own
 from relay.capture.payload import Kinds, decode_event, read_list
 from relay.progress import LogPosition
+from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
 # An XLogData message begins with its letter, where its data begins, the end of the log and the
@@ -31,6 +33,10 @@ _TRANSACTIONAL = 1
 # After the letter: flags, position, then prefix, NUL, length and content.
 _FLAGS = _DATA_SIZE + 1
 _PREFIX = _FLAGS + 1 + 8
+
+# Behind every position there is.
+NOWHERE = 1 << 63
+_ALL = 1 << 62
 
 _COLUMNS = (
     "time", "topic", "key", "value", "type", "source", "subject", "content_type",
@@ -53,12 +59,25 @@ def read_keepalive(data: bytes) -> Keepalive:
 
 
 class Decoder:
-    """Turns messages into rows, and knows the place behind the last one taken."""
+    """
+    Turns messages into rows, and knows the place behind the last one taken.
+
+    Events of other shards than `shard` count, too: a place means the same to all of them. What
+    commits at `end` or behind it is not taken.
+    """
 
     def __init__(
-        self, prefix: str, tables: Collection[tuple[str, str]], since: LogPosition
+        self,
+        prefix: str,
+        tables: Collection[tuple[str, str]],
+        since: LogPosition,
+        *,
+        shard: Shard | None = None,
+        end: int = NOWHERE,
     ) -> None:
         self._since = self._at = since
+        self._own = None if shard is None or shard.of == 1 else Own(shard)
+        self._end = end
         self._prefix = prefix.encode() + b"\0"
         self._content = _PREFIX + len(self._prefix) + _LENGTH.size
         self._tables = tables
@@ -113,12 +132,14 @@ class Decoder:
         # Sent again after a restart: all of it was published, or its first events.
         self._skip = since.index if self._commit_lsn == since.lsn else 0
         if self._commit_lsn < since.lsn:
-            self._skip = 1 << 62
+            self._skip = _ALL
+        if self._commit_lsn >= self._end:
+            self._skip = _ALL
 
     def _commit(self, data: bytes) -> None:
         _, _, end, _ = _COMMIT.unpack_from(data, _DATA_SIZE + 1)
         self.in_transaction = False
-        if self._commit_lsn == self._since.lsn and self._index < self._skip:
+        if self._commit_lsn == self._since.lsn and self._index < self._skip < _ALL:
             msg = (
                 f"a transaction of {self._index} events, of which {self._skip} are published: "
                 "this is not the log that they came from"
@@ -129,7 +150,7 @@ class Decoder:
             self._move(end)
 
     def _move(self, lsn: int) -> None:
-        at = self._at
+        at, lsn = self._at, min(lsn, self._end)
         seen = at.seen if lsn < at.seen_to else None
         self._at = LogPosition(lsn, 0, seen, at.seen_to if seen else 0)
 
@@ -139,6 +160,8 @@ class Decoder:
             return None
         self._index = index = self._index + 1
         if index <= self._skip:
+            return None
+        if self._own is not None and not self._own.of_message(data, self._content):
             return None
         return decode_event(data, self._content, index, self._kinds)
 
@@ -168,7 +191,10 @@ class Decoder:
             self._note(self.rows_of, int.from_bytes(row["xid"] or b""))
         if self._index <= self._skip or self._was_seen(row["xid"]):
             return None
-        return self._row(row)
+        id_ = str(UUID(bytes=row["id"]))
+        if self._own is not None and not self._own.of_row(row["key"], id_):
+            return None
+        return self._row(row, id_)
 
     def _note(self, rows_of: set[int], xid: int) -> None:
         # A restored row has the id of another server's transaction.
@@ -179,13 +205,13 @@ class Decoder:
         seen: Snapshot | None = self._at.seen
         return seen is not None and xid is not None and seen.sees(int.from_bytes(xid))
 
-    def _row(self, row: dict[str, bytes | None]) -> Row:
+    def _row(self, row: dict[str, bytes | None], id_: str) -> Row:
         time, topic, key, value, type_, source, subject, media, names, values = (
             row[column] for column in _COLUMNS
         )
         return (
             self._index,
-            str(UUID(bytes=row["id"])),
+            id_,
             _INT8.unpack(time or b"")[0],
             _string(topic),
             key,

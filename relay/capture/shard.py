@@ -1,16 +1,16 @@
 """What a shard adds to a capture: progress behind the events of others, too."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
-from relay.capture.batch import Batch, Capture
+from relay.capture.batch import Batch, Capture, Leave
 from relay.errors import Refused
-from relay.progress import Origin, Place, Progress
+from relay.progress import Cursor, Origin, Place, Progress
 from relay.sharding import Shard
 
 # Where only others have events, progress follows them this often, in seconds: a restart need not
-# look through all of them again, and their rows can go.
+# look through all of them again, and their rows can go. In the log a heartbeat does that.
 _EVERY = 1.0
 
 
@@ -45,7 +45,8 @@ class ShardCapture:
                 yield replace(batch, keep=True)
 
     def _is_due(self, cursor: Place) -> bool:
-        return cursor != self._durable and time.monotonic() - self._durable_at > _EVERY
+        late = time.monotonic() - self._durable_at > _EVERY
+        return late and isinstance(cursor, Cursor) and cursor != self._durable
 
     def wait(self, seconds: float) -> None:
         self._capture.wait(seconds)
@@ -54,7 +55,7 @@ class ShardCapture:
         self._durable, self._durable_at = cursor, time.monotonic()
         self._capture.confirm(cursor)
 
-    def settle(self, leave: Callable[[str], bool]) -> None:
+    def settle(self, leave: Leave) -> None:
         self._capture.settle(leave)
 
     def stay(self) -> None:

@@ -1,5 +1,6 @@
 """What the state of a replication slot means: whether to go on from it, and when to worry."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
@@ -11,6 +12,14 @@ from relay.snapshot import BEGINNING, Snapshot
 PLUGIN = "pgoutput"
 
 INIT = "dovecote init --capture wal"
+
+_SHARD = re.compile(r"_([0-9]+)_of_[0-9]+$")
+
+
+def accept(name: str) -> str:
+    """Return the command that makes the slot of this name anew, and gives up the rest."""
+    found = _SHARD.search(name)
+    return f"{ACCEPT} --shard {found[1]}" if found else ACCEPT
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +83,7 @@ def _missing(name: str, at: int) -> Fault:
     return Fault(
         f"replication slot {name} is missing: it was dropped, or a standby that did not have it "
         f"was promoted; events committed behind {format_lsn(at)} cannot be read from the log",
-        f"`{ACCEPT}` makes a new one and goes on from there, without them",
+        f"`{accept(name)}` makes a new one and goes on from there, without them",
     )
 
 
@@ -101,14 +110,14 @@ def fault(slot: Slot | None, name: str, database: str, beginning: Beginning) -> 
         return Fault(
             f"replication slot {name} is another one: plugin {slot.plugin}, database "
             f"{slot.database}",
-            f"drop it, then `{ACCEPT}`",
+            f"drop it, then `{accept(name)}`",
         )
     if slot.is_lost:
         why = slot.invalidation or "the log it needs was removed, see max_slot_wal_keep_size"
         return Fault(
             f"replication slot {name} was invalidated ({why}): the events it had not sent are "
             "lost to it",
-            f"`{ACCEPT}` makes a new one and goes on from there, without them",
+            f"`{accept(name)}` makes a new one and goes on from there, without them",
         )
     return None
 
@@ -121,21 +130,21 @@ def place_fault(slot: Slot, beginning: Beginning, place: Place | None) -> Fault 
             f"progress is at {place} of the log, and slot {slot.name} was made at "
             f"{format_lsn(beginning.lsn)}, after the log had been left for the table under "
             "another `name`",
-            f"`{ACCEPT}` goes on with what is committed from then on",
+            f"`{accept(slot.name)}` goes on with what is committed from then on",
         )
     if isinstance(place, LogPosition) and confirmed > max(published, beginning.lsn):
         return Fault(
             f"replication slot {slot.name} begins at {format_lsn(confirmed)}, beyond "
             f"what is published ({place}): somebody made it anew or moved it, and events "
             "in between cannot be read",
-            f"`{ACCEPT}` makes a new one and goes on from there, without them",
+            f"`{accept(slot.name)}` makes a new one and goes on from there, without them",
         )
     if confirmed > max(published, beginning.lsn):
         return Fault(
             f"replication slot {slot.name} was read up to {format_lsn(confirmed)}, but there is "
             "no progress that says so: it was deleted, or another `name` read the slot",
-            f"set `name` and `progress_topic` to what they were; or `{ACCEPT}`, which goes on "
-            "with what is committed from then on",
+            f"set `name` and `progress_topic` to what they were; or `{accept(slot.name)}`, which "
+            "goes on with what is committed from then on",
         )
     if isinstance(place, Cursor) and published < beginning.lsn and beginning.before is None:
         return Fault(

@@ -10,16 +10,16 @@ could be of the same key.
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Literal
 
 import psycopg
 
-from relay.capture.batch import Batch
+from relay.capture.batch import Batch, Leave
 from relay.capture.catalog import (
     Look,
-    drop_left_slot,
+    drop_left_slots,
     look,
     moment,
     prepared,
@@ -68,20 +68,28 @@ class SwitchingCapture:
         batch_bytes: int,
         timing: Timing,
         expected: Expected = "auto",
+        end: int | None = None,
     ) -> None:
         """
-        Connect, and check that this is an outbox that can be read.
+        Connect, and check that this is an outbox that can be read; the log is read up to `end`.
 
         Raises:
             Refused: a standby, or a sequence with a cache; both would lose or reorder events.
             SchemaMissing: the outbox is not installed.
         """
-        self._dsn, self._schema, self._expected = dsn, schema, expected
+        self._schema, self._expected = schema, expected
+        self._shard = shard or Shard(schema)
         self._table = TableCapture(
             dsn, schema, shard, batch_rows=batch_rows, batch_bytes=batch_bytes
         )
         self._log = WalCapture(
-            dsn, schema, batch_rows=batch_rows, batch_bytes=batch_bytes, timing=timing
+            dsn,
+            schema,
+            shard,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            timing=timing,
+            end=end,
         )
         self._seen: Look | None = None
         self._seen_at = self._asked_at = 0.0
@@ -95,7 +103,7 @@ class SwitchingCapture:
     def resume(self, progress: Progress | None) -> Place:
         found = self._look()
         place = progress.cursor if progress else None
-        wrong = mismatch(self._expected, found.installed.state) or self._fault(found, place)
+        wrong = mismatch(self._expected, found.state) or self._fault(found, place)
         if wrong is not None:
             raise Refused(str(wrong))
         if found.beginning is None:
@@ -124,7 +132,7 @@ class SwitchingCapture:
             yield from self._enter(cursor, found)
 
     def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
-        if found.slot is not None:
+        if found.installed.state == "table" and (found.slot is not None or found.others):
             self._tidy()
         for batch in self._table.batches(cursor):
             yield with_log(batch, cursor.log)
@@ -160,9 +168,11 @@ class SwitchingCapture:
             yield with_log(replace(batch, cursor=Cursor(whole)) if done else batch, cursor.log)
 
     def _in_log(self, position: LogPosition, found: Look) -> Iterator[Batch]:
-        if found.installed.state == "table":
+        if found.state == "table":
             msg = f"the log was left for the table, and not by this relay, which is at {position}"
             raise Outage(msg)
+        if found.others:
+            self._tidy()
         departure = self._depart(found)
         for batch in self._log.batches(position):
             yield batch
@@ -201,11 +211,11 @@ class SwitchingCapture:
                 write_through(conn)
         return departure.place(position, now)
 
-    def settle(self, leave: Callable[[str], bool]) -> None:
+    def settle(self, leave: Leave) -> None:
         left, departure = self._left, self._departure
         if left is None or departure is None or not self._is_left_durable:
             return
-        if not leave(departure.asked):
+        if not leave(departure.asked, number=self._shard.number, of=self._shard.of):
             _log.info("the log is wanted again")
         self._departure, self._seen_at = None, 0
         self._left = None
@@ -213,7 +223,7 @@ class SwitchingCapture:
     def _tidy(self) -> None:
         """Drop a slot that nobody needs any more: it would keep the log."""
         try:
-            if drop_left_slot(self._table.conn, self._schema):
+            if drop_left_slots(self._table.conn, self._schema, self._shard.of):
                 self._seen_at = 0
         except psycopg.errors.ObjectInUse as error:
             _log.debug("not dropped yet: %s", first_line(error))
@@ -226,7 +236,7 @@ class SwitchingCapture:
         """Return what is installed, as it was so many seconds ago at most."""
         clock = time.monotonic()
         if self._seen is None or clock - self._seen_at >= every:
-            self._seen, self._seen_at = look(self._table.conn, self._schema), clock
+            self._seen, self._seen_at = look(self._table.conn, self._schema, self._shard), clock
         return self._seen
 
     def wait(self, seconds: float) -> None:
@@ -252,7 +262,7 @@ class SwitchingCapture:
 
 
 def _slot_fault(found: Look, beginning: Beginning, place: Place | None) -> Fault | None:
-    name, database = found.installed.slot, found.installed.database
+    name, database = found.slot_name, found.installed.database
     if (wrong := fault(found.slot, name, database, beginning)) is not None or found.slot is None:
         return wrong
     return place_fault(found.slot, beginning, place)

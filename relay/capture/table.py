@@ -68,7 +68,7 @@ class TableCapture:
         """
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
         self._interrupted = threading.Event()
-        self._own = own(shard)
+        self._shard, self._own = shard, own(shard)
         self._conn = connect(dsn, purpose="read")
         self.is_left = False
         """The last tick found that events are no longer read here."""
@@ -217,7 +217,7 @@ class TableCapture:
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as everything else that is done here for a tick.
-            composed = tick(self._events, self._reading, COLUMNS, since, own=self._own)
+            composed = tick(self._events, self._reading, COLUMNS, since, shard=self._shard)
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(_SMALL, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}

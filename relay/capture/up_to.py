@@ -1,12 +1,13 @@
-"""Read a table's events as far as a snapshot sees them, and no further."""
+"""Read events as far as a place that is given, and no further."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import replace
 
-from relay.capture.batch import Batch
-from relay.capture.switching import with_log
+from relay.capture.batch import Batch, Leave
+from relay.capture.switching import SwitchingCapture, with_log
 from relay.capture.table import TableCapture
-from relay.progress import Cursor, Origin, Place, Progress
+from relay.progress import Cursor, LogPosition, Origin, Place, Progress
 
 
 class UpTo:
@@ -34,7 +35,7 @@ class UpTo:
         if cursor == self._end:
             self._reached.set()
 
-    def settle(self, leave: Callable[[str], bool]) -> None:
+    def settle(self, leave: Leave) -> None:
         """There is no log to leave."""
 
     def stay(self) -> None:
@@ -45,3 +46,48 @@ class UpTo:
 
     def close(self) -> None:
         self._table.close()
+
+
+class LogUpTo:
+    """The same for the log: what commits behind `end` the capture that is given leaves alone."""
+
+    def __init__(self, log: SwitchingCapture, end: LogPosition, reached: threading.Event) -> None:
+        self._log, self._end, self._reached = log, end, reached
+
+    def origin(self) -> Origin:
+        return self._log.origin()
+
+    def resume(self, progress: Progress | None) -> Place:
+        return self._log.resume(progress)
+
+    def batches(self, cursor: Place) -> Iterator[Batch]:
+        if cursor == self._end:
+            yield Batch([], self._end, 0, keep=True)
+            return
+        for batch in self._log.batches(cursor):
+            place = batch.cursor
+            if isinstance(place, LogPosition) and place.lsn >= self._end.lsn:
+                # What the table had was committed, and is published, before the end.
+                yield replace(batch, cursor=self._end, keep=True)
+                return
+            yield batch
+
+    def wait(self, seconds: float) -> None:
+        self._log.wait(seconds)
+
+    def confirm(self, cursor: Place) -> None:
+        self._log.confirm(cursor)
+        if cursor == self._end:
+            self._reached.set()
+
+    def settle(self, leave: Leave) -> None:
+        self._log.settle(leave)
+
+    def stay(self) -> None:
+        self._log.stay()
+
+    def interrupt(self) -> None:
+        self._log.interrupt()
+
+    def close(self) -> None:
+        self._log.close()

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 import psycopg
 
 from outbox import capture as outbox_capture
+from outbox.slots import slot_name
 from relay.capture.batch import Batch, Row
-from relay.capture.pgoutput import Decoder, read_keepalive
+from relay.capture.pgoutput import NOWHERE, Decoder, read_keepalive
 from relay.capture.replication import Stream, Wake
 from relay.leaves import TABLES
 from relay.postgres import connect
 from relay.progress import LogPosition
+from relay.sharding import Shard
 
 _KEEPALIVE = ord("k")
 # A server that says nothing for so long, although asked, is not called idle.
@@ -41,13 +43,26 @@ class Timing:
 
 
 class WalCapture:
-    """The committed events of one outbox, from a place in the log on. Its reader is one thread."""
+    """
+    The committed events of one shard of an outbox, from a place in the log on, up to `end`.
+
+    Its reader is one thread.
+    """
 
     def __init__(
-        self, dsn: str, schema: str, *, batch_rows: int, batch_bytes: int, timing: Timing
+        self,
+        dsn: str,
+        schema: str,
+        shard: Shard | None = None,
+        *,
+        batch_rows: int,
+        batch_bytes: int,
+        timing: Timing,
+        end: int | None = None,
     ) -> None:
         """Connect to nothing yet."""
-        self._dsn, self._schema, self._timing = dsn, schema, timing
+        self._dsn, self._schema, self._shard, self._timing = dsn, schema, shard, timing
+        self._end = NOWHERE if end is None else end
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
         self._confirmed = 0
         self._durable_at = time.monotonic()
@@ -134,10 +149,13 @@ class WalCapture:
         with connect(self._dsn, purpose="slot") as conn:
             installed = outbox_capture.installed(conn, self._schema)
             prefix = outbox_capture.prefix(conn, self._schema)
+        slot = installed.slot
+        if self._shard is not None:
+            slot = slot_name(slot, self._shard.number, self._shard.of)
         self._stream = Stream(self._dsn, timeout=self._timing.lease)
-        self._stream.start(installed.slot, installed.publication, position.lsn)
+        self._stream.start(slot, installed.publication, position.lsn)
         tables = {(self._schema, table) for table in TABLES}
-        self._decoder = Decoder(prefix, tables, position)
+        self._decoder = Decoder(prefix, tables, position, shard=self._shard, end=self._end)
         self._decoder.rows_of = self._tracked
         return self._stream, self._decoder
 

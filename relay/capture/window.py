@@ -34,7 +34,7 @@ def tick(
     columns: sql.SQL,
     since: Snapshot,
     *,
-    own: sql.Composable,
+    shard: Shard | None,
 ) -> sql.Composed:
     """
     Return the statement that a tick is: one row on the window, and its rows if they are few.
@@ -53,12 +53,20 @@ def tick(
         # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
         " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, pg_current_wal_flush_lsn()::text,"
         # In the same snapshot: what was written after a switch must not overtake the log.
-        " (SELECT state FROM {reading}), NULL, NULL, NULL, NULL"
+        # A shard may be back in the table before the others; an older schema knows of none.
+        " (SELECT CASE WHEN state <> 'leaving' THEN state"
+        " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
+        " FROM {reading} AS r), NULL, NULL, NULL, NULL"
         " FROM tick"
         " UNION ALL (SELECT {columns} FROM {new}, tick"
         " WHERE rows <= %(small)s AND bytes <= %(bytes)s AND {own} ORDER BY position + 0)"
     ).format(
-        new=behind(events, since), later=later(events), own=own, columns=columns, reading=reading
+        new=behind(events, since),
+        later=later(events),
+        own=own(shard),
+        columns=columns,
+        reading=reading,
+        number=sql.Literal(str(shard.number if shard else 0)),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from outbox.capture import use_wal
+from tests.integration.test_shards_wal import in_log
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
 from tests.waiting import consume, until
@@ -79,9 +80,12 @@ def test_killed_again_and_again_it_reads_the_log_without_a_gap(fleet: Relays, na
     assert len(attempted) > len(committed(fleet.dsn, name)), "no kill struck a batch in flight"
 
 
+@pytest.mark.parametrize("capture", ["table", "wal"])
 def test_killed_again_and_again_its_shards_lose_double_and_reorder_nothing(
-    fleet: Relays, name: str
+    fleet: Relays, name: str, capture: str
 ) -> None:
+    if capture == "wal":
+        in_log(fleet, 2)
     with closing(Watch(fleet.bootstrap, name)) as watch, load(fleet.dsn, name):
         kill_again_and_again(fleet, watch, 8, shards=2)
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE

@@ -11,7 +11,9 @@ import psycopg
 import pytest
 
 from outbox.capture import installed, use_table, use_wal
+from relay import resharding
 from tests.crash.test_kills import active
+from tests.integration.test_shards import wanted
 from tests.load import Load, load
 from tests.relaying import AGREE, Relays, committed, difference, drained
 from tests.waiting import until
@@ -55,11 +57,11 @@ def said(fleet: Relays, text: str) -> int:
     return sum(relay.log.count(text) for relay in fleet.started)
 
 
-def kill_at_switches(fleet: Relays) -> None:
+def kill_at_switches(fleet: Relays, shards: int) -> None:
     """Kill the active relay: as it says that it goes on elsewhere, or at any other moment."""
     chance = random.Random(2013)  # to be repeated, no secret
     pause = threading.Event()
-    crew = [fleet.start() for _ in range(2)]
+    crew = [fleet.start(shards=shards) for _ in range(shards + 1)]
     for _ in range(KILLS):
         (victim, *_) = until(lambda: active(crew), within=30, what="an active relay")
         if chance.random() < 0.7:
@@ -72,15 +74,17 @@ def kill_at_switches(fleet: Relays) -> None:
         pause.wait(chance.choice([0, 0, 0.01, 0.05, 0.3]))
         victim.kill()
         crew.remove(victim)
-        crew.append(fleet.start())
+        crew.append(fleet.start(shards=shards))
 
 
 @pytest.mark.timeout(240)
+@pytest.mark.parametrize("shards", [1, 2])
 def test_killed_while_it_is_switched_there_and_back_it_publishes_each_event_once_and_in_order(
-    fleet: Relays, name: str, tmp_path: Path
+    fleet: Relays, name: str, tmp_path: Path, shards: int
 ) -> None:
+    assert resharding.reshard(wanted(fleet, shards))
     with load(fleet.dsn, name) as running, switching(fleet.dsn, running) as switches:
-        kill_at_switches(fleet)
+        kill_at_switches(fleet, shards)
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
     assert switches.count("table") >= 2
     assert said(fleet, "going on in the table") >= 2

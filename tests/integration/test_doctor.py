@@ -74,7 +74,7 @@ def test_an_outbox_is_followed_from_nothing_to_one_that_works(
 
 def test_each_state_of_the_log_is_told(fleet: Relays) -> None:
     installed(fleet.dsn)
-    slot = use_wal(fleet.dsn, "outbox")
+    (slot,) = use_wal(fleet.dsn, "outbox")
     assert any("and nobody reads it" in line for line in told(fleet, "warn"))
     assert told(fleet, "fail") == []
     use_table(fleet.dsn, "outbox")

@@ -195,7 +195,11 @@ def test_a_slot_beyond_its_budget_is_dropped_and_that_is_said(
 
 
 def test_the_switch_is_refused_without_a_server_to_switch(database: str) -> None:
-    for arguments in (["--print-sql", "--capture", "wal"], ["--accept-gap"]):
+    for arguments in (
+        ["--print-sql", "--capture", "wal"],
+        ["--accept-gap"],
+        ["--shard", "1", "--capture", "wal"],
+    ):
         done = init(database, *arguments)
         assert done.returncode == 2
-        assert "--capture" in done.stderr
+        assert re.search("--capture|--accept-gap", done.stderr)

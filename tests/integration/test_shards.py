@@ -12,8 +12,6 @@ import pytest
 from psycopg import sql
 
 from devstack import Stack
-from outbox import DovecoteError
-from outbox.capture import use_wal
 from relay import resharding
 from relay.capture.window import own
 from relay.errors import Refused
@@ -234,19 +232,6 @@ def test_the_command_changes_the_number(fleet: Relays) -> None:
         )
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"outbox {fleet.name!r} is published with `shards = 3`{way}\n"
-
-
-def test_the_log_and_several_shards_exclude_each_other(fleet: Relays) -> None:
-    assert resharding.reshard(wanted(fleet, 2))
-    with pytest.raises(DovecoteError, match="is published in 2 shards, and the write-ahead log"):
-        use_wal(fleet.dsn, "outbox")
-    assert resharding.reshard(wanted(fleet, 1))
-    use_wal(fleet.dsn, "outbox")
-    with pytest.raises(Refused, match="published in one piece"):
-        resharding.reshard(wanted(fleet, 2))
-    fresh = wanted(fleet, 2).model_copy(update={"name": f"{fleet.name}-fresh"})
-    with pytest.raises(Refused, match="published in one piece"), running([fresh]):
-        pass
 
 
 def test_parked_events_are_those_of_a_shard_and_keep_the_number(

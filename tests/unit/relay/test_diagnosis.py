@@ -44,6 +44,7 @@ TABLE = Server(
     began_at=None,
     beginning=None,
     slot=None,
+    other_slots=frozenset(),
     retained=0,
     leaving_behind=0,
     active="10.0.0.7 (session 42)",
@@ -97,6 +98,13 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "what does its log say",
         ),
         (replace(TABLE, slot=SLOT), Cursor(), "warn", "is not needed any more", "REPLICATION"),
+        (
+            replace(LOG, other_slots=frozenset({"dovecote_5_6_0_of_3"})),
+            LogPosition(150),
+            "warn",
+            "slot dovecote_5_6_0_of_3 holds back",
+            "a running relay drops it",
+        ),
         (
             replace(TABLE, origin=replace(HERE, system_identifier="8")),
             Cursor(),

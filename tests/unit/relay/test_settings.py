@@ -58,7 +58,6 @@ def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
         ('mode = "twice"', "mode: Input should be 'exactly_once' or 'at_least_once'"),
         ("shards = 2\nshard = 2", "shard 2 is none of 2: they count from 0"),
         ('shards = 2\nprogress_topic = "p"', "must begin with 'dovecote.progress.'"),
-        ('shards = 2\ncapture = "wal"', "shards needs capture"),
         ("batch_rows = 0", "batch_rows: Input should be greater than or equal to 1"),
         ('poll_min = "0s"', "poll_min: must be longer than 0"),
         ('poll_min = "1s"\npoll_max = "10ms"', "is longer than poll_max"),

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from relay.capture.batch import Row
 from relay.capture.pgoutput import Decoder, read_keepalive
 from relay.progress import LogPosition
+from relay.sharding import divided, shard_of
 from relay.snapshot import Snapshot
 from tests.unit.relay.capture.messages import array, payload, text
 
@@ -48,11 +49,11 @@ def relation(schema: str = "outbox", name: str = "events", oid: int = OID) -> by
     return data(b"R" + head + struct.pack(">h", len(COLUMNS)) + columns)
 
 
-def insert(number: int, *, xid: int = 700, oid: int = OID) -> bytes:
+def insert(number: int, *, xid: int = 700, oid: int = OID, key: bytes = b"k") -> bytes:
     values = [
         struct.pack(">q", number), struct.pack(">Q", xid), struct.pack(">q", 0),
         struct.pack(">q", 42), UUID(int=number).bytes, b"t", b"T", b"/s", None,
-        None, b"k", str(number).encode(), array(b"h"), array(None),
+        None, key, str(number).encode(), array(b"h"), array(None),
     ]  # fmt: skip
     packed = b"".join(b"n" if v is None else b"b" + struct.pack(">i", len(v)) + v for v in values)
     return data(b"I" + struct.pack(">I", oid) + b"N" + struct.pack(">h", len(values)) + packed)
@@ -76,7 +77,8 @@ class Transaction:
 
     def messages(self) -> list[bytes]:
         events = [
-            insert(n) if is_row else message(payload(value=text(n))) for n, is_row in self.events
+            insert(n, key=text(n)) if is_row else message(payload(key=text(n), value=text(n)))
+            for n, is_row in self.events
         ]
         return [begin(self.at), relation(), *events, commit(self.at, self.end)]
 
@@ -113,6 +115,40 @@ def test_begun_again_at_any_place_every_event_comes_once_and_in_order(
         assert decoder.position.lsn >= place.lsn
         place = decoder.position
     assert found == [n for transaction in log for n, _ in transaction.events]
+
+
+@given(log=logs(), stops=st.lists(st.integers(1, 3), max_size=9), of=st.integers(2, 4))
+def test_each_event_comes_to_one_shard_and_a_place_means_the_same_to_all(
+    log: list[Transaction], stops: list[int], of: int
+) -> None:
+    messages = [m for t in log for m in t.messages()]
+    for shard in divided("shop", of):
+        place, found = LogPosition(100), list[int]()
+        for most in [*stops, 1 << 30]:
+            decoder, all_ = (Decoder(PREFIX, TABLES, place, shard=s) for s in (shard, None))
+            before = len(found)
+            for each in messages:
+                row, counted = decoder.take(each), all_.take(each)
+                assert decoder.position == all_.position
+                if row is not None:
+                    assert row == counted
+                    found.append(int(row[5]))
+                    if len(found) - before >= most:
+                        break
+            place = decoder.position
+        numbers = [n for transaction in log for n, _ in transaction.events]
+        assert found == [n for n in numbers if shard_of(text(n), "", of) == shard.number]
+
+
+@given(log=logs(), end=st.integers(100, 400))
+def test_what_commits_at_an_end_or_behind_it_is_not_taken(
+    log: list[Transaction], end: int
+) -> None:
+    decoder = Decoder(PREFIX, TABLES, LogPosition(100), end=end)
+    rows = taken(decoder, [m for t in log for m in t.messages()])
+    assert values(rows) == [n for t in log if t.at < end for n, _ in t.events]
+    decoder.caught_up(1 << 40)
+    assert decoder.position == LogPosition(end)
 
 
 def test_a_message_counts_only_if_it_is_transactional_and_has_the_prefix() -> None:

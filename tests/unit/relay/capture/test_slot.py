@@ -69,6 +69,15 @@ def test_a_slot_that_cannot_be_read_is_told_with_its_resolution(
     assert resolve in found.resolve
 
 
+def test_of_several_shards_the_gap_of_one_alone_is_accepted() -> None:
+    one = fault(None, f"{NAME}_11_of_12", "shop", BEGUN)
+    assert one is not None
+    assert one.resolve.startswith("`dovecote init --capture wal --accept-gap --shard 11` makes")
+    whole = fault(None, NAME, "shop", BEGUN)
+    assert whole is not None
+    assert whole.resolve.startswith("`dovecote init --capture wal --accept-gap` makes")
+
+
 @pytest.mark.parametrize("status", ["reserved", "extended", "unreserved", None])
 def test_a_sound_slot_has_no_fault(status: str | None) -> None:
     assert fault(replace(SLOT, wal_status=status), NAME, "shop", BEGUN) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from outbox.capture import in_order
+from outbox.slots import in_order
 from relay.snapshot import Snapshot
 
 

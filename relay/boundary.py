@@ -1,0 +1,71 @@
+"""Where old shards of an outbox end and new ones begin: one place in the table, or in the log."""
+
+import time
+from collections.abc import Sequence
+
+import psycopg
+
+from outbox import capture as outbox_capture
+from outbox import slots as outbox_slots
+from relay.capture.catalog import drop_left_slots, moment, write_through
+from relay.capture.table import TableCapture
+from relay.errors import Outage, Refused
+from relay.progress import Cursor, LogPosition, Place
+from relay.settings import RelaySettings
+from relay.sharding import Shard
+from relay.snapshot import BEGINNING
+
+_PATIENCE = 5.0
+
+
+def in_table(table: TableCapture, places: Sequence[Place]) -> Cursor:
+    """Return a place behind all of `places`, up to which all events are there to be published."""
+    cursors = [place for place in places if isinstance(place, Cursor)]
+    snapshots = [each.until or each.since for each in cursors]
+    end = table.end(max(snapshots, key=lambda each: each.xmax, default=BEGINNING))
+    if len(cursors) < len(places):
+        msg = (
+            "a shard has not come back from the write-ahead log yet, or has published under "
+            "another `name` meanwhile: start the relays with the old number of shards, and see "
+            "what they say; nothing was changed"
+        )
+        raise Refused(msg)
+    if not all(end.covers(each) for each in snapshots):
+        # A commit that waits for a standby is published by one, and not seen by all yet.
+        msg = (
+            "Postgres: a commit that is published waits for a standby; try again when it has ended"
+        )
+        raise Outage(msg)
+    return Cursor(end, log=max((each.log for each in cursors), default=0))
+
+
+def in_log(conn: psycopg.Connection[tuple[object, ...]]) -> LogPosition:
+    """Return a place behind all that is published; readers of the log soon hear of more."""
+    _, end = moment(conn)
+    write_through(conn)
+    return LogPosition(end)
+
+
+def make_slots(
+    conn: psycopg.Connection[tuple[object, ...]],
+    settings: RelaySettings,
+    source: Shard,
+    after: Sequence[Shard],
+) -> None:
+    """Make a slot for each new shard, beginning where that of an old one stands: further back."""
+    base = outbox_capture.installed(conn, settings.schema_name).slot
+    names = outbox_slots.slot_names(base, len(after))
+    # Those of a change that was interrupted hold back the log since then.
+    for name in set(names) & set(outbox_slots.existing(conn, base)):
+        outbox_slots.drop(conn, name)
+    held = outbox_slots.slot_name(base, source.number, source.of)
+    outbox_slots.copy(settings.dsn, conn, held, names)
+
+
+def drop_old_slots(conn: psycopg.Connection[tuple[object, ...]], schema: str, shards: int) -> bool:
+    """Drop the slots of another number of shards; return False if one is in use."""
+    # The server may take a moment to notice that its reader is gone.
+    deadline = time.monotonic() + _PATIENCE
+    while not (done := drop_left_slots(conn, schema, shards)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return done

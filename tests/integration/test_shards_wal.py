@@ -1,0 +1,300 @@
+"""An outbox in the log in several shards: a slot each, taken over, changed, switched, missed."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from devstack import Stack
+from outbox import DovecoteError, slots
+from outbox.capture import installed as installed_capture
+from outbox.capture import use_table, use_wal
+from relay import resharding
+from relay.capture.catalog import Look, look
+from relay.errors import Refused
+from relay.examination import examine
+from relay.publisher import TransactionalPublisher
+from relay.sharding import divided, shard_of
+from tests.fix_stack import MakeTopic
+from tests.integration.test_shards import crew_of, wanted
+from tests.load import KEYS, load
+from tests.relayed import running
+from tests.relaying import (
+    AGREE,
+    Relays,
+    commit,
+    committed,
+    difference,
+    drained,
+    event,
+    installed,
+    published,
+    relays,
+)
+from tests.waiting import until
+
+
+@pytest.fixture
+def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
+    """Starts relays of one outbox, in a database of its own."""
+    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
+        yield started
+
+
+def in_log(fleet: Relays, shards: int) -> None:
+    """Have the outbox published in so many shards, and written to the log."""
+    assert resharding.reshard(wanted(fleet, shards))
+    assert len(use_wal(fleet.dsn, "outbox")) == shards
+
+
+def seen(fleet: Relays, shards: int) -> list[Look]:
+    with psycopg.connect(fleet.dsn) as conn:
+        return [look(conn, "outbox", shard) for shard in divided(fleet.name, shards)]
+
+
+def slots_of(fleet: Relays) -> list[str]:
+    with psycopg.connect(fleet.dsn) as conn:
+        return slots.existing(conn, installed_capture(conn, "outbox").slot)
+
+
+def names(fleet: Relays, shards: int) -> list[str]:
+    with psycopg.connect(fleet.dsn) as conn:
+        return slots.slot_names(installed_capture(conn, "outbox").slot, shards)
+
+
+def key_of(shard: int, shards: int) -> str:
+    return next(key for key in KEYS if shard_of(key.encode(), "", shards) == shard)
+
+
+def agree(fleet: Relays, name: str) -> bool:
+    return difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+
+
+def test_each_shard_reads_its_slot_and_a_standby_takes_over_any(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    in_log(fleet, 3)
+    with load(fleet.dsn, name) as writers:
+        crew = [fleet.start(shards=3, capture="wal") for _ in range(4)]
+
+        def holders() -> dict[int, Any]:
+            return {n: relay for relay in crew for n in range(3) if f"shard {n} of 3" in relay.log}
+
+        until(lambda: len(holders()) == 3, within=30, what="a relay for each shard")
+        (standby,) = [relay for relay in crew if relay not in holders().values()]
+        writers.goes_on(50)
+        holders()[1].kill()
+        standby.until_logged("publishing from")
+        assert "shard 1 of 3" in standby.log
+        writers.goes_on(50)
+    assert agree(fleet, name)
+    assert [found.slot is not None and found.slot.failover for found in seen(fleet, 3)] == [
+        True
+    ] * 3
+    assert slots_of(fleet) == sorted(names(fleet, 3))
+
+
+def test_the_number_of_shards_of_the_log_is_changed_while_services_write(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    use_wal(fleet.dsn, "outbox")
+    fresh = wanted(fleet, 3)
+    needs = pytest.raises(Refused, match="each shard needs a slot of its own: run `dovecote resh")
+    with needs, running([fresh]):
+        pass
+    with load(fleet.dsn, name, writers=2):
+        for shards in (1, 3, 2):
+            assert resharding.reshard(wanted(fleet, shards))
+            assert slots_of(fleet) == sorted(names(fleet, shards))
+            with crew_of(fleet, shards):
+                published(fleet, name, len(published(fleet, name, 1)) + 100)
+    with crew_of(fleet, 2):
+        assert agree(fleet, name)
+        with pytest.raises(Refused, match="end all relays of this outbox"):
+            resharding.reshard(wanted(fleet, 5))
+    assert not resharding.reshard(wanted(fleet, 2))
+
+
+def interruptible(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Let all that a change makes durable fail; return what says behind how many such steps."""
+    left = 0
+
+    def failing(target: Any, step: str) -> None:
+        original = getattr(target, step)
+
+        def done_in_time(*given: Any, **more: Any) -> Any:
+            nonlocal left
+            found = original(*given, **more)
+            left -= 1
+            if left == 0:
+                raise ConnectionAbortedError
+            return found
+
+        monkeypatch.setattr(target, step, done_in_time)
+
+    failing(TransactionalPublisher, "publish")
+    failing(slots, "copy")
+    failing(slots, "drop")
+    failing(resharding, "change")
+
+    def allow(steps: int) -> None:
+        nonlocal left
+        left = steps
+
+    return allow
+
+
+def test_a_change_of_the_log_that_is_interrupted_anywhere_is_done_again(
+    fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One piece becomes two shards, and what fails is each durable step in turn."""
+    name = topic(2)
+    use_wal(fleet.dsn, "outbox")
+    with crew_of(fleet, 1):
+        commit(fleet.dsn, *[event(name, n, key=f"k{key}") for n in range(20) for key in range(9)])
+        published(fleet, name, 180)
+    allow = interruptible(monkeypatch)
+    for steps in range(1, 30):
+        commit(fleet.dsn, *[event(name, 20 + steps, key=f"k{key}") for key in range(9)])
+        allow(steps)
+        with suppress(ConnectionAbortedError):
+            resharding.reshard(wanted(fleet, 2))
+            break
+    allow(-1)
+    assert steps > 6, "not every step has failed"
+    assert not resharding.reshard(wanted(fleet, 2))
+    assert slots_of(fleet) == sorted(names(fleet, 2))
+    with crew_of(fleet, 2):
+        assert agree(fleet, name)
+
+
+def test_the_slot_of_a_shard_without_events_moves_on(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    in_log(fleet, 2)
+    ready = wanted(fleet, 2)
+    often = ready.model_copy(
+        update={"wal": type(ready.wal).model_validate({"heartbeat": "100ms"})}
+    )
+    with running([often] * 2), psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        for number in range(5):
+            commit(fleet.dsn, event(name, number, key=key_of(0, 2)))
+            conn.execute("SELECT pg_logical_emit_message(true, 'x', repeat('x', 1000000))")
+        end = seen(fleet, 2)[1].end
+
+        def moved() -> bool:
+            return all(look.slot and (look.slot.confirmed or 0) >= end for look in seen(fleet, 2))
+
+        until(moved, within=20, what="slots that move on")
+        assert agree(fleet, name)
+
+
+def test_a_live_outbox_is_switched_there_and_back_in_shards(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(3)
+    assert resharding.reshard(wanted(fleet, 3))
+    with load(fleet.dsn, name, writers=2) as writers, crew_of(fleet, 3):
+        for _ in range(2):
+            use_wal(fleet.dsn, "outbox")
+            until(
+                lambda: all(found.slot and found.slot.active_pid for found in seen(fleet, 3)),
+                within=30,
+                what="each shard in the log",
+            )
+            writers.goes_on(40)
+            use_table(fleet.dsn, "outbox")
+            until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
+            writers.goes_on(40)
+        writers.stop()
+        assert agree(fleet, name)
+
+
+def test_a_shard_that_has_left_the_log_waits_for_no_other_and_can_come_back(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    in_log(fleet, 2)
+    keys = [key_of(shard, 2) for shard in (0, 1)]
+    alone = [wanted(fleet, 2, shard=0)]
+
+    def write(number: int) -> None:
+        commit(fleet.dsn, *[event(name, number, key=key) for key in keys])
+
+    def departed() -> bool:
+        return [found.state for found in seen(fleet, 2)] == ["table", "leaving"]
+
+    write(0)
+    with running(alone):
+        published(fleet, name, 1)
+        use_table(fleet.dsn, "outbox")
+        until(departed, within=30, what="one shard back in the table")
+        write(1)
+        published(fleet, name, 2)
+    with pytest.raises(Refused, match="on their way from the write-ahead log"):
+        resharding.reshard(wanted(fleet, 3))
+    with running(alone):
+        write(2)
+        published(fleet, name, 3)
+        use_wal(fleet.dsn, "outbox")
+        write(3)
+        published(fleet, name, 4)
+    use_table(fleet.dsn, "outbox")
+    write(4)
+    with crew_of(fleet, 2):
+        until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
+        assert agree(fleet, name)
+
+
+def test_a_slot_that_is_missing_stops_its_shard_alone_and_its_gap_is_accepted_alone(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    in_log(fleet, 2)
+    keys = [key_of(shard, 2) for shard in (0, 1)]
+    with crew_of(fleet, 2):
+        commit(fleet.dsn, *[event(name, 0, key=key) for key in keys])
+        published(fleet, name, 2)
+    missing = names(fleet, 2)[1]
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", [missing])
+    commit(fleet.dsn, *[event(name, 1, key=key) for key in keys])
+    way_out = r"1_of_2 is missing.*--accept-gap --shard 1`"
+    with pytest.raises(Refused, match=way_out), running([wanted(fleet, 2, shard=1)]):
+        pass
+    said = [str(each) for each in examine(wanted(fleet, 2), divided(fleet.name, 2)[1])]
+    assert any(missing in line and "--accept-gap --shard 1" in line for line in said)
+    with pytest.raises(DovecoteError, match=f"{missing} is missing"):
+        use_wal(fleet.dsn, "outbox")
+    use_wal(fleet.dsn, "outbox", accept_gap=True, shard=1)
+    commit(fleet.dsn, *[event(name, 2, key=key) for key in keys])
+    with crew_of(fleet, 2):
+        found = difference(committed(fleet.dsn, name), published(fleet, name, 5))
+    assert len(found.lost) == 1
+    assert found._replace(lost=set()) == AGREE
+
+
+def test_slots_left_of_another_number_are_dropped_by_a_relay(fleet: Relays) -> None:
+    in_log(fleet, 2)
+    stray = names(fleet, 3)[0]
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        slots.copy(fleet.dsn, conn, names(fleet, 2)[0], [stray])
+    said = [str(each) for each in examine(wanted(fleet, 2), divided(fleet.name, 2)[0])]
+    assert any(stray in line and "of another number of shards" in line for line in said)
+    with crew_of(fleet, 2):
+        until(lambda: slots_of(fleet) == sorted(names(fleet, 2)), within=20, what="two slots")
+
+
+def test_names_with_different_numbers_do_not_share_the_log(fleet: Relays) -> None:
+    assert resharding.reshard(wanted(fleet, 2))
+    other = wanted(fleet, 1).model_copy(update={"name": f"{fleet.name}-other"})
+    assert resharding.reshard(other)
+    with pytest.raises(DovecoteError, match=r"is published with shards = 2, and .* shards = 1"):
+        use_wal(fleet.dsn, "outbox")
+    with psycopg.connect(fleet.dsn) as conn:
+        conn.execute("DELETE FROM outbox.sharding WHERE name = %s", [other.name])
+    assert len(use_wal(fleet.dsn, "outbox")) == 2
