@@ -53,6 +53,9 @@ def make_slots(
     after: Sequence[Shard],
 ) -> None:
     """Make a slot for each new shard, beginning where that of an old one stands: further back."""
+    if len(after) == source.of:
+        # Taken back, a change that was interrupted has changed nothing of them.
+        return
     base = outbox_capture.installed(conn, settings.schema_name).slot
     names = outbox_slots.slot_names(base, len(after))
     # Those of a change that was interrupted hold back the log since then.
@@ -62,10 +65,12 @@ def make_slots(
     outbox_slots.copy(settings.dsn, conn, held, names)
 
 
-def drop_old_slots(conn: psycopg.Connection[tuple[object, ...]], schema: str, shards: int) -> bool:
-    """Drop the slots of another number of shards; return False if one is in use."""
+def drop_old_slots(
+    conn: psycopg.Connection[tuple[object, ...]], schema: str, shard: Shard
+) -> bool:
+    """Drop the slots that are not those of `shard` and its like; return False if one is in use."""
     # The server may take a moment to notice that its reader is gone.
     deadline = time.monotonic() + _PATIENCE
-    while not (done := drop_left_slots(conn, schema, shards)) and time.monotonic() < deadline:
+    while not (done := drop_left_slots(conn, schema, shard)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return done

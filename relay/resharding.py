@@ -80,7 +80,7 @@ def reshard(settings: RelaySettings) -> bool:
             is_new = len(after) != found or not all(_is_of(settings.of(s), found) for s in before)
             if is_new:
                 _carry_over(conn, settings, before, after)
-            if state == "wal" and not boundary.drop_old_slots(conn, schema, len(after)):
+            if state == "wal" and not boundary.drop_old_slots(conn, schema, after[0]):
                 _log.warning("slots of the old shards are in use; a running relay drops them")
             return is_new
     except psycopg.OperationalError as error:

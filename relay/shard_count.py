@@ -6,8 +6,9 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from relay.capture.catalog import number_of_shards
 from relay.errors import Refused
-from relay.sharding import Shard, divided
+from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
 RESHARD = "dovecote reshard"
@@ -20,10 +21,7 @@ def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
     Raises:
         Refused: in another number; then two relays could publish the events of one key.
     """
-    names = [each.name for each in divided(shard.outbox, shard.of)]
-    query = sql.SQL("SELECT {}(%s, %s)").format(sql.Identifier(schema, "settle_shards"))
-    row = conn.execute(query, [shard.outbox, names]).fetchone()
-    found = row[0] if row else None
+    found = number_of_shards(conn, schema, shard)
     if found is None:
         msg = (
             "events of this outbox are in the write-ahead log, where each shard needs a slot of "

@@ -10,7 +10,7 @@ from outbox import capture as outbox_capture
 from outbox import slots as outbox_slots
 from relay.capture.slot import Beginning, Slot
 from relay.lsn import parse_lsn
-from relay.sharding import Shard
+from relay.sharding import Shard, divided
 from relay.snapshot import Snapshot
 
 
@@ -127,6 +127,18 @@ def prepared(conn: psycopg.Connection[Any]) -> frozenset[str]:
     return frozenset(row[0] for row in rows)
 
 
+def number_of_shards(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> int | None:
+    """
+    Return in how many shards the outbox of `shard` is published: as many as it says, if it is new.
+
+    None if these are several, and there are no slots for them in the log.
+    """
+    names = [each.name for each in divided(shard.outbox, shard.of)]
+    query = sql.SQL("SELECT {}(%s, %s)").format(sql.Identifier(schema, "settle_shards"))
+    row = conn.execute(query, [shard.outbox, names]).fetchone()
+    return row[0] if row else None
+
+
 def leave_log(
     conn: psycopg.Connection[Any], schema: str, asked: str, *, number: int, of: int
 ) -> bool:
@@ -138,17 +150,20 @@ def leave_log(
     return row is not None and bool(row[0])
 
 
-def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shards: int) -> bool:
-    """Drop slots that nobody needs who reads so many shards; return False if one has to stay."""
+def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> bool:
+    """Drop slots that nobody needs if `shard` is one of the outbox; return False if one stays."""
     lock = outbox_capture.LOCK
     row = conn.execute("SELECT pg_try_advisory_lock(%s)", [lock]).fetchone()
     if row is None or not row[0]:
         return False
     try:
         installed = outbox_capture.installed(conn, schema)
-        needed = outbox_slots.slot_names(installed.slot, shards)
-        if installed.state == "table":
-            needed = []
+        needed: list[str] = []
+        if installed.state != "table":
+            # Who slept through a change of the number would take the new slots for left ones.
+            if number_of_shards(conn, schema, shard) != shard.of:
+                return False
+            needed = outbox_slots.slot_names(installed.slot, shard.of)
         left = set(outbox_slots.existing(conn, installed.slot)) - set(needed)
         rows = conn.execute(
             "SELECT pg_drop_replication_slot(slot_name), slot_name FROM pg_replication_slots"

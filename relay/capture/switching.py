@@ -223,7 +223,7 @@ class SwitchingCapture:
     def _tidy(self) -> None:
         """Drop a slot that nobody needs any more: it would keep the log."""
         try:
-            if drop_left_slots(self._table.conn, self._schema, self._shard.of):
+            if drop_left_slots(self._table.conn, self._schema, self._shard):
                 self._seen_at = 0
         except psycopg.errors.ObjectInUse as error:
             _log.debug("not dropped yet: %s", first_line(error))

@@ -13,7 +13,7 @@ from outbox import DovecoteError, slots
 from outbox.capture import installed as installed_capture
 from outbox.capture import use_table, use_wal
 from relay import resharding
-from relay.capture.catalog import Look, look
+from relay.capture.catalog import Look, drop_left_slots, look
 from relay.errors import Refused
 from relay.examination import examine
 from relay.publisher import TransactionalPublisher
@@ -110,6 +110,9 @@ def test_the_number_of_shards_of_the_log_is_changed_while_services_write(
     with load(fleet.dsn, name, writers=2):
         for shards in (1, 3, 2):
             assert resharding.reshard(wanted(fleet, shards))
+            with psycopg.connect(fleet.dsn, autocommit=True) as asleep:
+                # A relay that has slept through the change sees slots that it does not know.
+                drop_left_slots(asleep, "outbox", divided(fleet.name, 4)[0])
             assert slots_of(fleet) == sorted(names(fleet, shards))
             with crew_of(fleet, shards):
                 published(fleet, name, len(published(fleet, name, 1)) + 100)
@@ -120,8 +123,18 @@ def test_the_number_of_shards_of_the_log_is_changed_while_services_write(
     assert not resharding.reshard(wanted(fleet, 2))
 
 
-def interruptible(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """Let all that a change makes durable fail; return what says behind how many such steps."""
+DURABLE = (
+    (TransactionalPublisher, "publish"),
+    (slots, "copy"),
+    (slots, "drop"),
+    (resharding, "change"),
+)
+
+
+def interruptible(
+    monkeypatch: pytest.MonkeyPatch, *steps: tuple[Any, str]
+) -> Callable[[int], None]:
+    """Let steps of a change fail; return what says behind how many of them."""
     left = 0
 
     def failing(target: Any, step: str) -> None:
@@ -137,10 +150,8 @@ def interruptible(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
         monkeypatch.setattr(target, step, done_in_time)
 
-    failing(TransactionalPublisher, "publish")
-    failing(slots, "copy")
-    failing(slots, "drop")
-    failing(resharding, "change")
+    for each in steps:
+        failing(*each)
 
     def allow(steps: int) -> None:
         nonlocal left
@@ -158,7 +169,7 @@ def test_a_change_of_the_log_that_is_interrupted_anywhere_is_done_again(
     with crew_of(fleet, 1):
         commit(fleet.dsn, *[event(name, n, key=f"k{key}") for n in range(20) for key in range(9)])
         published(fleet, name, 180)
-    allow = interruptible(monkeypatch)
+    allow = interruptible(monkeypatch, *DURABLE)
     for steps in range(1, 30):
         commit(fleet.dsn, *[event(name, 20 + steps, key=f"k{key}") for key in range(9)])
         allow(steps)
@@ -168,6 +179,31 @@ def test_a_change_of_the_log_that_is_interrupted_anywhere_is_done_again(
     allow(-1)
     assert steps > 6, "not every step has failed"
     assert not resharding.reshard(wanted(fleet, 2))
+    assert slots_of(fleet) == sorted(names(fleet, 2))
+    with crew_of(fleet, 2):
+        assert agree(fleet, name)
+
+
+def test_a_change_of_the_log_that_was_interrupted_can_be_taken_back(
+    fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = topic(2)
+    in_log(fleet, 2)
+    with crew_of(fleet, 2):
+        commit(fleet.dsn, *[event(name, 1, key=key) for key in KEYS])
+        published(fleet, name, len(KEYS))
+    commit(fleet.dsn, *[event(name, 2, key=key) for key in KEYS])
+    # Behind the first new shard, whose name is that of an old one.
+    allow = interruptible(monkeypatch, (resharding, "_begin"))
+    allow(1)
+    with pytest.raises(ConnectionAbortedError):
+        resharding.reshard(wanted(fleet, 3))
+    allow(-1)
+    assert slots_of(fleet) == sorted(names(fleet, 2) + names(fleet, 3))
+    interrupted = pytest.raises(Refused, match="a change of their number was interrupted")
+    with interrupted, crew_of(fleet, 2):
+        pass
+    assert resharding.reshard(wanted(fleet, 2))
     assert slots_of(fleet) == sorted(names(fleet, 2))
     with crew_of(fleet, 2):
         assert agree(fleet, name)
