@@ -99,7 +99,7 @@ class RelaySettings(Settings):
     poll_min: Duration = timedelta(milliseconds=1)
     """Pause before Postgres is asked again while events flow."""
 
-    poll_max: Duration = timedelta(milliseconds=50)
+    poll_max: Duration = timedelta(milliseconds=100)
     """The pause doubles up to this while there is nothing to do."""
 
     lease: Duration = timedelta(seconds=10)
