@@ -1,11 +1,16 @@
 """Write events in your own Postgres transaction; they commit, or vanish, with your rows."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from outbox.errors import (
     BadSettings,
     DovecoteError,
     InvalidEvent,
+    NotAccepted,
     NotAllowed,
     NoTransaction,
+    ProducerClosed,
     SchemaMissing,
     SchemaTooNew,
     UnsupportedConnection,
@@ -20,10 +25,21 @@ __all__ = [
     "InvalidEvent",
     "Limits",
     "NoTransaction",
+    "NotAccepted",
     "NotAllowed",
+    "ProducerClosed",
     "SchemaMissing",
     "SchemaTooNew",
     "UnsupportedConnection",
     "write",
     "write_async",
 ]
+
+if not TYPE_CHECKING:  # a checker would then find anything here; it knows outbox.producer
+
+    def __getattr__(name: str) -> object:
+        """Give `Producer`, which loads a Kafka client, to whoever asks for it."""
+        if name == "Producer":
+            return import_module("outbox.producer").Producer
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)

@@ -5,6 +5,8 @@ DovecoteError                the base: one `except` catches all that is ours
 ├── InvalidEvent             the event could never be published; fix the caller
 ├── UnsupportedConnection    not a connection that can be written on, or not by this function
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
+├── NotAccepted              neither Kafka nor the outbox has taken the event; send it again
+├── ProducerClosed           events cannot be sent any more; make another producer
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
@@ -26,6 +28,18 @@ class UnsupportedConnection(DovecoteError, TypeError):
 
 class NoTransaction(DovecoteError):
     """The connection is in autocommit mode and no transaction is open; nothing was written."""
+
+
+class NotAccepted(DovecoteError):
+    """
+    Neither Kafka nor the outbox has said that it has the event.
+
+    Either may have it all the same: send this very event again, and its id tells copies apart.
+    """
+
+
+class ProducerClosed(DovecoteError):
+    """The producer was closed, and takes no more events; this one was not sent."""
 
 
 class NotAllowed(DovecoteError):

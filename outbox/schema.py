@@ -23,14 +23,15 @@ Duty = Literal["writer", "relay"]
 _GRANTS: dict[Duty, str] = {
     "writer": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many, {schema}.drained,
+    {schema}.parked_lanes TO {role};
 """,
     "relay": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading TO {role};
 GRANT INSERT ON {schema}.claims TO {role};
-GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.leaves, {schema}.write_to_leaf,
-    {schema}.truncate_leaf TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
+    {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};
 GRANT SELECT, INSERT, DELETE ON {schema}.parked_commands TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.settle_shards TO {role};

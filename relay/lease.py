@@ -38,11 +38,16 @@ class Lease:
         self._timeout = timeout
         self._heard = time.monotonic()
 
-    def keep(self, done: threading.Event, beat: Callable[[psycopg.Connection], None]) -> None:
-        """Call `beat` often enough to keep the session; runs in a thread of its own."""
-        while not done.wait(self._timeout / 4):
+    def keep(self, done: threading.Event, beat: Callable[[psycopg.Connection], float]) -> None:
+        """
+        Call `beat` often enough to keep the session, and as soon again as it asks for, in seconds.
+
+        Runs in a thread of its own.
+        """
+        pause = longest = self._timeout / 4
+        while not done.wait(pause):
             try:
-                beat(self.conn)
+                pause = min(beat(self.conn), longest)
                 self._heard = time.monotonic()
             except psycopg.Error as error:
                 _log.warning("the active role is lost: %s", first_line(error))

@@ -7,6 +7,7 @@ the producer is dropped and everything starts from what the broker says was comm
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
@@ -21,6 +22,7 @@ from relay.capture.shard import ShardCapture
 from relay.capture.switching import SwitchingCapture
 from relay.capture.wal import Timing
 from relay.claims import Claim, claims
+from relay.drains import Drains
 from relay.errors import Full, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.isolation import Isolation
@@ -86,6 +88,8 @@ class Relay:
             keep=settings.retention.total_seconds(),
             every=settings.rotate_every.total_seconds(),
         )
+        self._drains = Drains(settings.schema_name, settings.name)
+        self._beat_at = 0.0
         self._isolation = Isolation(settings.batch_rows)
         self._parking = Parking(settings, metrics, self._isolation)
 
@@ -135,7 +139,8 @@ class Relay:
             with lease.undisputed():
                 settle(lease.conn, settings.schema_name, self._shard)
                 progress, origin = self._take_over(publisher, capture)
-            self._retention.begin(lease.conn, origin, progress.cursor)
+            may_confirm = self._retention.begin(lease.conn, origin, progress.cursor)
+            self._drains.begin(lease.conn if may_confirm else None, progress.cursor)
             store = ParkedStore(lease.conn, settings.schema_name, settings.name)
             self._parking.begin(store, progress)
             _log.info("publishing from %s", progress.cursor)
@@ -235,6 +240,7 @@ class Relay:
             self._metrics.published(rows)
             self._metrics.batches.inc()
         self._progress = progress
+        self._drains.reached(batch.cursor)
         self._metrics.progress_time.set_to_current_time()
         self._trouble.recovered("active")
 
@@ -267,7 +273,11 @@ class Relay:
         if reason := refusal(progress, origin, known):
             raise Refused(reason)
 
-    def _beat(self, conn: psycopg.Connection) -> None:
-        """Keep the session that has the role; measure and make room on the way."""
-        self._guardian.beat(conn, self._progress)
-        self._retention.beat(conn)
+    def _beat(self, conn: psycopg.Connection) -> float:
+        """Keep the session that has the role; measure, make room and answer on the way."""
+        every = self._settings.lease.total_seconds() / 4
+        if time.monotonic() >= self._beat_at:
+            self._guardian.beat(conn, self._progress)
+            self._retention.beat(conn)
+            self._beat_at = time.monotonic() + every / 2
+        return min(self._drains.beat(conn), every)

@@ -57,15 +57,16 @@ class Retention:
         self._due_since: dict[int, float] = {}
         self._told: set[int] = set()
 
-    def begin(self, conn: psycopg.Connection[Any], origin: Origin, place: Place) -> None:
+    def begin(self, conn: psycopg.Connection[Any], origin: Origin, place: Place) -> bool:
         """
         Rotate from now on in the session `conn`, if it is one with the server events come from.
 
-        From here on no other relay of this outbox empties what this one has not published.
+        From here on no other relay of this outbox empties what this one has not published. Tells
+        whether that is so.
         """
         if conn is self._conn:
             self._place = place
-            return
+            return True
         self._conn, self._mark, self._moved = None, None, time.monotonic()
         self._due_since.clear()
         # One connection string may lead to two servers. Snapshots of one say nothing of the other.
@@ -78,7 +79,7 @@ class Retention:
             f"{origin.timeline:08X}",
         ):
             _log.warning("published rows stay: the role is kept at another server than is read")
-            return
+            return False
         try:
             # Of a transaction with one snapshot the server would refuse to verify anything.
             conn.execute("SET default_transaction_isolation = 'read committed'")
@@ -87,9 +88,10 @@ class Retention:
             self._metrics.rotation_delayed(_FORBIDDEN, 1.0)
             advice = outbox_schema.advice("relay", conn.info.user, self._schema)
             _log.warning("published rows stay: %s; %s", first_line(error), advice)
-            return
+            return False
         self._metrics.rotation_delayed(_FORBIDDEN, 0.0)
         self._conn, self._place = conn, place
+        return True
 
     def confirmed(self, place: Place) -> None:
         """Take note that the broker has committed progress up to `place`."""

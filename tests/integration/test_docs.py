@@ -103,6 +103,12 @@ def test_the_readme_writes_an_event(shop: str) -> None:
         assert conn.execute("SELECT state FROM orders").fetchone() == ("placed",)
 
 
+def test_the_python_of_the_producer_does_what_it_says(shop: str, stack: Stack) -> None:
+    run_python(DOCS / "producer.md", {"dsn": shop, "bootstrap": stack.kafka.bootstrap})
+    # No relay runs, so all of it waits in the outbox.
+    assert [row[1] for row in written(shop)] == ["OrderSeen"] * 103
+
+
 def test_the_python_of_events_does_what_it_says(
     shop: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,7 +41,11 @@ RELAY_RIGHTS = {
 }
 # Without these it publishes all the same; see test_retention.py.
 ROOM_RIGHTS = {
-    (function, "EXECUTE") for function in ("confirm", "leaves", "write_to_leaf", "truncate_leaf")
+    (function, "EXECUTE")
+    for function in ("confirm", "confirm_drained", "leaves", "write_to_leaf", "truncate_leaf")
+}
+WRITER_RIGHTS = {
+    (function, "EXECUTE") for function in ("append", "append_many", "drained", "parked_lanes")
 }
 ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
@@ -117,9 +121,21 @@ def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
 
 def test_each_role_has_the_rights_of_its_duty_and_no_other(crew: Crew) -> None:
     usage = ("outbox", "USAGE")
-    assert rights(crew, "writer") == {usage, ("append", "EXECUTE"), ("append_many", "EXECUTE")}
+    assert rights(crew, "writer") == {usage, *WRITER_RIGHTS}
     assert rights(crew, "relay") == {usage, *RELAY_RIGHTS, *ROOM_RIGHTS}
     assert rights(crew, "stranger") == set()
+
+
+def test_an_upgrade_lets_writers_ask_what_is_published_and_relays_say_so(bare: Crew) -> None:
+    writer, relay = bare.role("writer"), bare.role("relay")
+    with psycopg.connect(bare.owner) as conn:
+        conn.execute(schema.script(until=6).encode())
+        conn.execute(f"GRANT EXECUTE ON FUNCTION outbox.append TO {writer}".encode())
+        conn.execute(f"GRANT EXECUTE ON FUNCTION outbox.confirm TO {relay}".encode())
+        assert schema.install(conn)[0].version == 7
+    asks = {("drained", "EXECUTE"), ("parked_lanes", "EXECUTE")}
+    assert rights(bare, "writer") == {("append", "EXECUTE"), *asks}
+    assert rights(bare, "relay") == {("confirm", "EXECUTE"), ("confirm_drained", "EXECUTE")}
 
 
 def test_a_service_and_a_relay_do_their_work_under_their_roles(

@@ -16,8 +16,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from cli.main import app
+from outbox.direct import FIXED as PRODUCERS_OWN
 from outbox.envelope import encode
 from outbox.event import Event, Limits
+from outbox.options import Options
 from outbox.settings import load
 from relay.metrics import Metrics
 from relay.properties import FIXED, producer_properties
@@ -34,6 +36,7 @@ from tests.documents import (
 )
 
 EVENTS, RELAY = ROOT / "docs/events.md", ROOT / "docs/relay.md"
+PRODUCER = ROOT / "docs/producer.md"
 
 # librdkafka's own defaults, which the relay says again for the reader of its code.
 SAID_AGAIN = {"batch.size", "queue.buffering.max.kbytes"}
@@ -120,6 +123,26 @@ def test_the_table_of_headers_is_what_an_event_gets() -> None:
 def test_the_table_of_limits_is_that_of_the_class() -> None:
     shown = {row[0].strip("`"): int(row[1].replace(",", "")) for row in table(EVENTS, "Limits")}
     assert shown == Limits()._asdict()
+
+
+def test_the_table_of_the_producers_options_is_that_of_the_class() -> None:
+    shown = {name.strip("`"): (value, text) for name, value, text in table(PRODUCER, "Options")}
+    told = documented(ROOT / "outbox/options.py")["Options"]
+    assert {name: text for name, (_, text) in shown.items()} == told
+    for name, default in vars_of(Options()).items():
+        match default:
+            case bool():
+                assert shown[name][0] == ("yes" if default else "no")
+            case timedelta():
+                assert shown[name][0] == f"{default.total_seconds():g} s"
+            case int():
+                assert shown[name][0] == f"{default:,}"
+    text = PRODUCER.read_text()
+    assert all(f"`{name}`" in text for name in PRODUCERS_OWN)
+
+
+def vars_of(options: Options) -> dict[str, object]:
+    return {field.name: getattr(options, field.name) for field in fields(options)}
 
 
 def test_the_table_of_the_relays_settings_is_that_of_the_class() -> None:

@@ -1,6 +1,7 @@
 """The active role: the same lock in every process, and given up as soon as it is in doubt."""
 
 import threading
+import time
 from typing import Any
 from unittest.mock import Mock
 
@@ -28,14 +29,31 @@ def test_a_lease_holds_while_it_is_heard() -> None:
     beats = 0
     done = threading.Event()
 
-    def beat(_: Any) -> None:
+    def beat(_: Any) -> float:
         nonlocal beats
         beats += 1
         done.set()
+        return 1.0
 
     Lease(Mock(), timeout=0.001).keep(done, beat)
     assert beats == 1
     lease.require()
+
+
+def test_a_lease_is_heard_as_soon_again_as_the_beat_asks_for() -> None:
+    done, beats = threading.Event(), 0
+
+    def beat(_: Any) -> float:
+        nonlocal beats
+        beats += 1
+        if beats == 3:
+            done.set()
+        return 0.0
+
+    # By itself it would be heard three times in half a minute.
+    began = time.monotonic()
+    Lease(Mock(), timeout=2).keep(done, beat)
+    assert (beats, time.monotonic() - began < 1.5) == (3, True)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,14 @@
+"""Version 7 of the outbox."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from outbox.django.operations import InstallOutbox
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+    """How a writer learns that what it wrote is published."""
+
+    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0006_shards")]
+    operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(7)]

@@ -1,0 +1,104 @@
+"""Write a producer's events into the outbox in transactions of their own, and ask what drained."""
+
+import os
+import socket
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from outbox.adapters.append import Append
+from outbox.event import Event, Limits
+from outbox.routing import EVERY, Lane
+
+# Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
+_NOTICE: dict[str, int] = {
+    "connect_timeout": 5,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
+
+
+class Fallback:
+    """One connection, made when it is needed and again when it is lost; for one thread."""
+
+    def __init__(self, dsn: str, schema: str, limits: Limits) -> None:
+        given = conninfo_to_dict(dsn)
+        notice = {name: value for name, value in _NOTICE.items() if name not in given}
+        name = {} if "application_name" in given else {"application_name": "dovecote producer"}
+        self._dsn = make_conninfo(dsn, **name, **notice)
+        self._schema, self._limits = schema, limits
+        self._conn: psycopg.Connection[Any] | None = None
+        self._lock = threading.Lock()
+
+    def write(self, events: Sequence[Event]) -> int:
+        """
+        Commit events in one transaction, and return its number.
+
+        Raises:
+            psycopg.Error, DovecoteError: they are not written, or nobody knows.
+        """
+        append = Append(events, self._schema, self._limits)
+        query, parameters = append.statement()
+        # One statement is one transaction, and one round trip.
+        query += b", pg_current_xact_id()::text"
+        with self._connected() as conn:
+            try:
+                return int(conn.execute(query, parameters).fetchall()[0][1])
+            except psycopg.ProgrammingError as error:
+                place = {"database": conn.info.dbname, "role": conn.info.user}
+                raise append.explained(error, **place) or error from error
+
+    def token(self) -> int:
+        """Return the number of a transaction that has just been committed, and wrote nothing."""
+        with self._connected() as conn:
+            return int(conn.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0])
+
+    def drained(self, asked: Mapping[Lane, int]) -> list[Lane]:
+        """Return which of the lanes have nothing left in the outbox."""
+        query = sql.SQL("SELECT {}(%s::text[]::xid8[], %s::bytea[])").format(
+            sql.Identifier(self._schema, "drained")
+        )
+        tokens = [str(token) for token in asked.values()]
+        lanes = [None if lane == EVERY else lane for lane in asked]
+        with self._connected() as conn:
+            answers = conn.execute(query, [tokens, lanes]).fetchall()[0][0]
+        return [lane for lane, answer in zip(asked, answers, strict=True) if answer]
+
+    def parked(self, most: int) -> list[Lane]:
+        """Return lanes of which something is parked, `most` of them."""
+        query = sql.SQL("SELECT {}(%s)").format(sql.Identifier(self._schema, "parked_lanes"))
+        with self._connected() as conn:
+            return list(conn.execute(query, [most]).fetchall()[0][0])
+
+    def cut(self) -> None:
+        """End what the other thread waits for: a server that hangs answers to nothing else."""
+        with self._lock, suppress(OSError, psycopg.Error):  # it has ended already
+            if self._conn is not None:
+                with socket.socket(fileno=os.dup(self._conn.fileno())) as connection:
+                    connection.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        """Give the connection back."""
+        with self._lock:
+            if self._conn is not None:
+                self._conn.close()
+            self._conn = None
+
+    @contextmanager
+    def _connected(self) -> Iterator[psycopg.Connection[Any]]:
+        if self._conn is None:
+            conn = psycopg.connect(self._dsn, autocommit=True, prepare_threshold=None)
+            with self._lock:
+                self._conn = conn
+        try:
+            yield self._conn
+        except psycopg.OperationalError:
+            self.close()
+            raise

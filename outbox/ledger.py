@@ -1,0 +1,58 @@
+"""What the threads of a producer share: the events that nobody has accepted yet, and a lock."""
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from outbox.options import Counted, Options, State
+from outbox.routing import Routing
+from outbox.waiting import Answer, Via, Waiting
+
+
+class Ledger:
+    """Everything here but `give` and `count` is for those that have `changed`."""
+
+    def __init__(self, options: Options, observe: Callable[[Counted, int], None] | None) -> None:
+        self.changed = threading.Condition()
+        self.routing = Routing(fresh=options.fresh)
+        self.waiting = Waiting(events=options.max_events, size=options.max_bytes)
+        self.kafka_trouble: str | None = None
+        """Why events go through the outbox."""
+        self.outbox_trouble: str | None = None
+        """Why they do not get there."""
+        self._observe = observe
+
+    @property
+    def state(self) -> State:
+        return State(
+            "up" if self.routing.is_up else "down",
+            len(self.waiting),
+            self.waiting.size,
+            self.routing.lanes,
+            self.kafka_trouble,
+            self.outbox_trouble,
+        )
+
+    def accepted(self, numbers: Iterable[int], by: Via) -> list[Answer]:
+        """Return what is to be told of events that somebody has."""
+        return self._told([self.waiting.accepted(number, by) for number in numbers])
+
+    def refused(self, numbers: Iterable[int]) -> list[Answer]:
+        """Return what is to be told of events that nobody is known to have."""
+        kafka = self.kafka_trouble or "earlier events of its key are in the outbox"
+        reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble}"
+        return self._told([self.waiting.refused(number, reasons) for number in numbers])
+
+    def _told(self, answers: list[Answer]) -> list[Answer]:
+        if answers:
+            self.changed.notify_all()
+        return answers
+
+    def give(self, answers: Iterable[Answer]) -> None:
+        """Tell those who wait, and count."""
+        for what, count in Counter(answer.give() for answer in answers).items():
+            self.count(what, count)
+
+    def count(self, what: Counted, count: int) -> None:
+        if self._observe is not None:
+            self._observe(what, count)

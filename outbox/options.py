@@ -1,0 +1,61 @@
+"""What can be chosen of a producer, and what it tells of itself."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Literal, NamedTuple, TypeAlias
+
+from outbox.errors import BadSettings
+from outbox.event import Limits
+
+Counted: TypeAlias = Literal["kafka", "outbox", "refused", "broken", "restored"]
+"""Events accepted by either, or by neither; producers stopped, and made anew."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """How long to wait for whom, and how much may wait."""
+
+    delivery_timeout: timedelta = timedelta(seconds=10)
+    """An event that the broker has not acknowledged by then goes into the outbox."""
+
+    accept_timeout: timedelta = timedelta(seconds=30)
+    """An event that the outbox has not taken either, so long after it was sent, is given up."""
+
+    max_events: int = 10_000
+    """So many wait to be accepted at most; then whoever sends waits."""
+
+    max_bytes: int = 32 * 1024 * 1024
+    """… and so many bytes of them."""
+
+    limits: Limits = field(default_factory=Limits)
+    """The most bytes of one event, as for `outbox.write`."""
+
+    fresh: bool = False
+    """Nothing that was sent before is still in the outbox: do not wait until it has drained."""
+
+    def __post_init__(self) -> None:
+        """Refuse what could not work."""
+        if not timedelta(0) < self.delivery_timeout < self.accept_timeout:
+            msg = (
+                "need 0 < delivery_timeout < accept_timeout, not "
+                f"{self.delivery_timeout} and {self.accept_timeout}"
+            )
+            raise BadSettings(msg)
+        if self.max_events < 1 or self.max_bytes < 1:
+            msg = f"max_events {self.max_events} and max_bytes {self.max_bytes} must be positive"
+            raise BadSettings(msg)
+
+
+class State(NamedTuple):
+    """How a producer is doing."""
+
+    broker: Literal["up", "down"]
+    waiting: int
+    """Events that nobody has accepted yet."""
+    waiting_bytes: int
+    lanes: int
+    """Keys that go through the outbox; one, if all of them do."""
+    kafka_trouble: str | None
+    """What is in the way to Kafka …"""
+    outbox_trouble: str | None
+    """… and to Postgres, as far as it was needed."""

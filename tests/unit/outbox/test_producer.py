@@ -1,0 +1,94 @@
+"""What of a producer needs no server."""
+
+import subprocess
+import sys
+from datetime import timedelta
+
+import pytest
+
+import outbox
+from outbox import Event, NotAccepted, ProducerClosed
+from outbox.direct import Direct
+from outbox.pause import Pause
+from outbox.producer import Options, Producer
+from outbox.waiting import Waiting, size_of
+
+NOWHERE = {"bootstrap.servers": "127.0.0.1:9"}
+NO_DATABASE = "host=127.0.0.1 port=9 dbname=none"
+EVENT = Event(topic="t", type="T", key="a", value="x" * 1_000)
+
+
+def test_a_service_that_only_writes_loads_no_kafka_client() -> None:
+    told = (
+        "import sys, outbox; assert 'confluent_kafka' not in sys.modules;"
+        " outbox.Producer; assert 'confluent_kafka' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", told], check=True)
+    with pytest.raises(AttributeError, match="no attribute 'Consumer'"):
+        outbox.Consumer  # type: ignore[attr-defined]  # noqa: B018  # that is the point
+
+
+class Wrong(Direct):
+    """A client with a bug."""
+
+    def reports(self, timeout: float) -> tuple[list[int], str | None]:
+        raise ZeroDivisionError(timeout)
+
+
+class Mistaken(Producer):
+    """A producer with such a client."""
+
+    def _connect(self) -> Direct:
+        return Wrong(self._configuration)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_nobody_waits_for_a_producer_that_has_a_bug() -> None:
+    with Mistaken(NO_DATABASE, NOWHERE) as producer, pytest.raises((NotAccepted, ProducerClosed)):
+        producer.send(EVENT)
+    assert producer.state.waiting == 0
+
+
+def test_a_closed_producer_takes_nothing_and_is_closed_again() -> None:
+    producer = Producer(NO_DATABASE, NOWHERE, options=Options(fresh=True))
+    assert producer.flush(timedelta(0))
+    producer.close()
+    producer.close()
+    with pytest.raises(ProducerClosed, match=EVENT.id):
+        producer.send(EVENT)
+
+
+def test_so_many_events_and_so_many_bytes_may_wait_and_one_always() -> None:
+    waiting = Waiting(events=2, size=5_000)
+    assert waiting.has_room(1_000_000)
+    first, promise = waiting.add(EVENT, 3_000, now=0.0)
+    assert (waiting.has_room(2_000), waiting.has_room(2_001)) == (True, False)
+    second, _ = waiting.add(EVENT, 1, now=1.0)
+    assert not waiting.has_room(1)
+    assert waiting.older([first, second], than=0.5) == [first]
+    assert waiting.accepted(first, "kafka").give() == "kafka"
+    assert (promise.result(0), waiting.size, waiting.is_past(first)) == ("kafka", 1, True)
+    assert not waiting.is_past(second)
+
+
+def test_whoever_gives_up_waiting_takes_no_event_back() -> None:
+    waiting = Waiting(events=1, size=1)
+    number, promise = waiting.add(EVENT, 1, now=0.0)
+    assert not promise.cancel()
+    assert waiting.refused(number, "Kafka: gone").give() == "refused"
+    with pytest.raises(NotAccepted, match=f"{EVENT.id} .*Kafka: gone"):
+        promise.result(0)
+
+
+def test_the_size_of_an_event_is_more_than_what_it_carries() -> None:
+    assert size_of(EVENT) > 1_000
+
+
+def test_pauses_grow_to_the_longest_and_begin_anew() -> None:
+    pause = Pause(10.0, 30.0)
+    assert pause.left == 0
+    for seconds in (10.0, 20.0, 30.0, 30.0):
+        pause.longer()
+        assert seconds - 1 < pause.left <= seconds
+    pause.shorter()
+    assert 9 < pause.left <= 10
