@@ -33,6 +33,8 @@ _SLICE = 1.0
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
 
+_ANY_PARTITION, _NOW = -1, 0
+
 Header: TypeAlias = tuple[str, str | bytes | None]
 
 
@@ -125,8 +127,9 @@ class _KafkaPublisher:
                 headers.extend(zip(names, values, strict=True))
             if topic == own_topic:
                 raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
+            # By their places: to match the names of arguments takes a tenth of the call's time.
             try:
-                produce(topic, value, key, headers=headers)
+                produce(topic, value, key, _ANY_PARTITION, None, None, _NOW, headers)
             except BufferError:
                 self._when_there_is_room(partial(produce, topic, value, key, headers=headers))
             except KafkaException as error:
