@@ -130,7 +130,9 @@ class Assignment:
         self._handover.drain([stretch], 0)
         new = self._begin(TopicPartition(stretch.topic, stretch.partition), None)
         self._threads.submit(self._make_ready, [new])
-        return self.partitions[stretch.topic, stretch.partition]
+        begun = self.partitions[stretch.topic, stretch.partition]
+        begun.paused = old.paused
+        return begun
 
     def open(self) -> None:
         """Let the records of partitions be handled for which all is ready."""

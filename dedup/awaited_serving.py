@@ -15,7 +15,7 @@ from dedup.lanes import Lane, Run
 from dedup.policies import Verdict
 from dedup.record import Record
 from dedup.results import Done, Result, failure
-from dedup.run_progress import RunProgress, identity_of, next_run
+from dedup.run_progress import RunProgress, Unchosen, identity_of, need_no_choice, next_run
 
 AwaitedHandle: TypeAlias = Callable[[Record], Awaitable[Result]]
 """Handles a record; an exception stands for a result."""
@@ -43,6 +43,7 @@ class AwaitedServing:
     """Where records are set aside, which may take its time."""
 
     plain: bool
+    unchosen: Unchosen
     batching: Batching | None = None
     handle_batch: AwaitedBatchHandler | None = None
     slice_seconds: float = 0.02
@@ -65,8 +66,8 @@ class AwaitedServing:
             if not run.stretch.live:
                 lane.current = None
                 continue
-            if self.plain and run.state is None and len(run.records) == 1:
-                await self._plainly(run, lane, desk)
+            if self.plain and run.state is None and need_no_choice(run.records, self.unchosen):
+                await self._plainly(run, lane, desk, over)
             else:
                 seconds = await self._advance(run, desk, over)
                 if seconds is None:
@@ -84,18 +85,25 @@ class AwaitedServing:
         for each in verdicts:
             yield await attempt(each[0], self.handle) if isinstance(each, tuple) else each
 
-    async def _plainly(self, run: Run[Record], lane: Lane[Record], desk: Desk) -> None:
-        """Handle a record that is alone, without what others need."""
-        record = run.records[0]
-        try:
-            result = await self.handle(record)
-        except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-            result = failure(error)
-        if type(result) is Done:
-            lane.current = None
-            desk.report.handled.append(run)
-        else:
-            run.state = RunProgress(run.stretch, _only(record, result))
+    async def _plainly(
+        self, run: Run[Record], lane: Lane[Record], desk: Desk, over: float
+    ) -> None:
+        """Handle records that no policy has to choose among, without what others need."""
+        stretch, records, handle = run.stretch, run.records, self.handle
+        for number, record in enumerate(records, 1):
+            try:
+                result = await handle(record)
+            except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+                result = failure(error)
+            if type(result) is not Done:
+                rest = self._chosen(records[number:])
+                run.state = RunProgress(stretch, _first(record, result, rest))
+                return
+            desk.report.handled.append((stretch, record))
+            if number < len(records) and (not stretch.live or time.monotonic() > over):
+                run.state = RunProgress(stretch, self._chosen(records[number:]))
+                return
+        lane.current = None
 
     async def _advance(self, run: Run[Record], desk: Desk, over: float) -> float | None:
         """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
@@ -138,15 +146,19 @@ class AwaitedServing:
         return progress.answered(answer, desk.report)
 
     def _begin(self, run: Run[Record]) -> Progress:
-        verdicts = self.policy(
-            run.records, matches=self.matches, handle=self.handle, identity=identity_of
-        )
-        run.state = progress = RunProgress(run.stretch, verdicts)
+        run.state = progress = RunProgress(run.stretch, self._chosen(run.records))
         return progress
 
+    def _chosen(self, records: Sequence[Record]) -> AsyncIterator[Verdict[Record]]:
+        return self.policy(records, matches=self.matches, handle=self.handle, identity=identity_of)
 
-async def _only(record: Record, result: Result) -> AsyncIterator[Verdict[Record]]:
+
+async def _first(
+    record: Record, result: Result, rest: AsyncIterator[Verdict[Record]]
+) -> AsyncIterator[Verdict[Record]]:
     async def answer(_: Record) -> Result:
         return result
 
     yield await attempt(record, answer)
+    async for verdict in rest:
+        yield verdict

@@ -65,9 +65,9 @@ class Health:
                 return Report(ok=False, role=role, reason=self._failure or reason)
             if self._failure:
                 return Report(ok=False, role=role, reason=self._failure)
+            if silent > self.stall_after:
+                return Report(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
             if stalled > self.stall_after:
                 reason = f"records are in memory and none was concluded for {stalled:.0f} s"
                 return Report(ok=False, role=role, reason=reason)
-            if silent > self.stall_after:
-                return Report(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
             return Report(ok=True, role=role, reason="progressing")

@@ -82,6 +82,8 @@ def identity(record: Record) -> Identity:
     A record whose id or round cannot be read is a copy of nothing; decoding it says what is wrong.
     """
     try:
+        if not envelope.was_delivered(record):
+            return envelope.event_id(record), 0
         return envelope.event_id(record), envelope.delivery(record).round
     except InvalidEvent:
         return f"{record.topic}/{record.partition}/{record.offset}", 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias, TypeVar
 
-from dedup.lanes import Lane, Lanes, Run, Stretch
+from dedup.lanes import Lane, Lanes, Stretch
 from dedup.record import Record
 
 T = TypeVar("T")
@@ -35,11 +35,11 @@ class Report:
     return: one slow record must not keep back what was concluded before it.
     """
 
-    handled: deque[Run[Record]] = field(default_factory=deque)
-    """Runs of one record, which was handled."""
+    handled: deque[tuple[Stretch[Record], Record]] = field(default_factory=deque)
+    """Records that were handled, and nothing else was."""
 
     concluded: deque[Concluded] = field(default_factory=deque)
-    """Other records."""
+    """Other records that are concluded."""
 
     served: deque[Lane[Record]] = field(default_factory=deque)
     """Lanes to give back."""

@@ -104,11 +104,15 @@ class Polling:
         handled = held = 0
         results: Counter[tuple[str, str]] = Counter()
         by_stretch: dict[int, tuple[Stretch[Record], list[Record]]] = {}
+        records: list[Record] = []
         for report in reports:
             handled += len(report.handled)
             held += len(report.held)
-            for run in report.handled:
-                _of(run.stretch, by_stretch).append(run.records[0])
+            last: Stretch[Record] | None = None
+            for stretch, record in report.handled:
+                if stretch is not last:
+                    last, records = stretch, _of(stretch, by_stretch)
+                records.append(record)
             for stretch, record, outcome, reason in report.concluded:
                 _of(stretch, by_stretch).append(record)
                 results[outcome, reason] += 1

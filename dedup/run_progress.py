@@ -1,11 +1,11 @@
 """How far a run has come: which of its records are concluded, and what holds up the rest."""
 
 import logging
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import groupby
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeAlias, TypeVar
 
 from dedup.aside import Held, Placed, Unfinished
 from dedup.handover import Concluded, Report
@@ -24,6 +24,9 @@ _rarely = Rarely(_log)
 _FIRST_OUTAGE_SECONDS = 0.5
 _LONGEST_OUTAGE_SECONDS = 30.0
 _SHORTEST_SECONDS = 0.001
+
+Unchosen: TypeAlias = Literal["alone", "distinct", "all"]
+"""Which runs no policy has to choose among: those of one record, without copies, or any."""
 
 V = TypeVar("V", Iterator[Verdict[Record]], AsyncIterator[Verdict[Record]])
 
@@ -160,6 +163,13 @@ def next_run(lane: Lane[Record]) -> Run[Record] | None:
         # It is of another assignment, on whose behalf the lane has to be taken anew.
         return None
     return run
+
+
+def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:
+    """Tell whether all records of a run are handled, whatever comes of the first."""
+    if len(records) == 1 or unchosen == "all":
+        return True
+    return unchosen == "distinct" and len({each.identity for each in records}) == len(records)
 
 
 def identity_of(record: Record) -> Identity:

@@ -3,6 +3,8 @@
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import TypeAlias
 
 from dedup.aside import Aside
@@ -12,7 +14,7 @@ from dedup.lanes import Lane, Run
 from dedup.policies import Policy, Verdict, attempt
 from dedup.record import Record
 from dedup.results import Done, Result, failure
-from dedup.run_progress import RunProgress, identity_of, next_run
+from dedup.run_progress import RunProgress, Unchosen, identity_of, need_no_choice, next_run
 
 Handle: TypeAlias = Callable[[Record], Result]
 """Handles a record; an exception stands for a result."""
@@ -31,7 +33,9 @@ class Serving:
     handle: Handle
     aside: Aside
     plain: bool
-    """A record that is alone in its run is handled, and that is all: there is no filter."""
+    """Records are handled, and that is all, where no policy has to choose among them."""
+
+    unchosen: Unchosen
 
     batching: Batching | None = None
     handle_batch: BatchHandler | None = None
@@ -58,8 +62,8 @@ class Serving:
             if not run.stretch.live:
                 lane.current = None
                 continue
-            if self.plain and run.state is None and len(run.records) == 1:
-                self._plainly(run, lane, report)
+            if self.plain and run.state is None and need_no_choice(run.records, self.unchosen):
+                self._plainly(run, lane, report, over)
             else:
                 seconds = self._advance(run, report, over)
                 if seconds is None:
@@ -77,18 +81,23 @@ class Serving:
         for each in verdicts:
             yield attempt(each[0], self.handle) if isinstance(each, tuple) else each
 
-    def _plainly(self, run: Run[Record], lane: Lane[Record], report: Report) -> None:
-        """Handle a record that is alone, without what others need."""
-        record = run.records[0]
-        try:
-            result = self.handle(record)
-        except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-            result = failure(error)
-        if type(result) is Done:
-            lane.current = None
-            report.handled.append(run)
-        else:
-            run.state = RunProgress(run.stretch, iter((attempt(record, lambda _: result),)))
+    def _plainly(self, run: Run[Record], lane: Lane[Record], report: Report, over: float) -> None:
+        """Handle records that no policy has to choose among, without what others need."""
+        stretch, records, handle = run.stretch, run.records, self.handle
+        for number, record in enumerate(records, 1):
+            try:
+                result = handle(record)
+            except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+                result = failure(error)
+            if type(result) is not Done:
+                first = attempt(record, partial(_given, result))
+                run.state = RunProgress(stretch, chain((first,), self._chosen(records[number:])))
+                return
+            report.handled.append((stretch, record))
+            if number < len(records) and (not stretch.live or time.monotonic() > over):
+                run.state = RunProgress(stretch, self._chosen(records[number:]))
+                return
+        lane.current = None
 
     def _advance(self, run: Run[Record], report: Report, over: float) -> float | None:
         """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
@@ -129,8 +138,12 @@ class Serving:
         return progress.answered(answer, report)
 
     def _begin(self, run: Run[Record]) -> Progress:
-        verdicts = self.policy(
-            run.records, matches=self.matches, handle=self.handle, identity=identity_of
-        )
-        run.state = progress = RunProgress(run.stretch, verdicts)
+        run.state = progress = RunProgress(run.stretch, self._chosen(run.records))
         return progress
+
+    def _chosen(self, records: Sequence[Record]) -> Iterator[Verdict[Record]]:
+        return self.policy(records, matches=self.matches, handle=self.handle, identity=identity_of)
+
+
+def _given(result: Result, _: Record) -> Result:
+    return result

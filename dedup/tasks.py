@@ -67,8 +67,8 @@ class Tasks:
 
     def close(self) -> None:
         """End the loop; handlers that have not returned are cancelled."""
-        self._loop.call_soon_threadsafe(self._cancel)
-        self._thread.join(_END_SECONDS)
+        asyncio.run_coroutine_threadsafe(self._cancel(), self._loop)
+        self._thread.join(2 * _END_SECONDS)
 
     @property
     def oldest(self) -> float:
@@ -85,11 +85,13 @@ class Tasks:
         finally:
             self._loop.close()
 
-    def _cancel(self) -> None:
-        for task in self._tasks:
+    async def _cancel(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
             task.cancel()
-        # After the tasks had their turn to be cancelled.
-        self._loop.call_soon(self._loop.call_soon, self._loop.stop)
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END_SECONDS)
+        self._loop.stop()
 
     def _start(self) -> None:
         self._called = False

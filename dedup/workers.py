@@ -1,6 +1,6 @@
 """Choose who handles records: threads, or tasks where the handler is awaited."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from types import MappingProxyType
 from typing import Any
@@ -16,11 +16,15 @@ from dedup.handlers import answering, answering_awaited, is_awaited
 from dedup.handover import Handover
 from dedup.polling import Workers
 from dedup.record import Record
+from dedup.run_progress import Unchosen
 from dedup.serving import Serving
 from dedup.tasks import Tasks
 from dedup.threads import Threads
 
 _POLICIES = MappingProxyType({**policies.POLICIES, "every": policies.every})
+
+# Which records of a key, polled together, need no policy to choose among them.
+_UNCHOSEN: Mapping[str, Unchosen] = MappingProxyType({"exact": "distinct", "every": "all"})
 
 
 def workers_for(
@@ -51,6 +55,7 @@ def workers_for(
             aside=aside,
             threads=threads,
             plain=passes is None and batching is None,
+            unchosen=_UNCHOSEN.get(settings.policy, "alone"),
             batching=batching,
             handle_batch=handler,
         )
@@ -64,6 +69,7 @@ def workers_for(
         handle=answering(one, aside),
         aside=aside,
         plain=passes is None and batching is None,
+        unchosen=_UNCHOSEN.get(settings.policy, "alone"),
         batching=batching,
         handle_batch=handler,
     )
