@@ -11,7 +11,11 @@ import typer
 
 def replay(
     operator: Annotated[
-        str, typer.Argument(help="What to run: first_match, exact or latest.", show_default=False)
+        str,
+        typer.Argument(
+            help="What to run: first_match, exact, latest, delay, pairing or sessions.",
+            show_default=False,
+        ),
     ],
     config: Annotated[
         Path, typer.Option(help="TOML file with an [operator] table.", show_default=False)
@@ -33,10 +37,11 @@ def replay(
     from dedup.replay import replay as run
     from dedup.replay import start
     from dedup.trace import to_json
+    from spark_jobs.operators.replay import OPERATORS
 
     # Filters and handlers are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
-    running = start(operator, config, environ=os.environ)
+    running = start(operator, config, environ=os.environ, operators=OPERATORS)
     if check:
         return
     out = sys.stdout.buffer

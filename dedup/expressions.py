@@ -63,7 +63,13 @@ def load_function(reference: str, *, duty: str) -> Callable[..., Any]:
     return _function(reference.strip(), duty=duty, awaited=True)
 
 
-def _function(reference: str, *, duty: str, awaited: bool = False) -> Callable[[Event], Any]:
+def load_object(reference: str, *, duty: str) -> Any:  # noqa: ANN401  # whatever the module holds
+    """
+    Return what `module:object` names; `duty` is what it is wanted for.
+
+    Raises:
+        BadSettings: there is no such object.
+    """
     if not _REFERENCE.fullmatch(reference):
         msg = f'{duty} {reference!r} is not of the form "module:function"'
         raise BadSettings(msg)
@@ -76,6 +82,11 @@ def _function(reference: str, *, duty: str, awaited: bool = False) -> Callable[[
             )
             raise BadSettings(msg)
         found = getattr(found, name)
+    return found
+
+
+def _function(reference: str, *, duty: str, awaited: bool = False) -> Callable[[Event], Any]:
+    found = load_object(reference, duty=duty)
     if not callable(found) or (iscoroutinefunction(found) and not awaited):
         kind = "an async function" if callable(found) else f"a {type(found).__name__}"
         msg = f"{duty} {reference!r} is {kind}; it must be an ordinary function of one event"

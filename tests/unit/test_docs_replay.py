@@ -31,11 +31,14 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
         yield command, output
 
 
-def test_every_example_of_the_replay_document_prints_what_it_shows(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("document", "at_least"), [("replay.md", 8), ("operators.md", 4)])
+def test_every_example_of_the_documents_prints_what_it_shows(
+    tmp_path: Path, document: str, at_least: int
+) -> None:
     bash = shutil.which("bash")
     assert bash is not None
     ran = 0
-    for language, name, text in blocks("replay.md"):
+    for language, name, text in blocks(document):
         if name:
             (tmp_path / name).write_text(text)
         if language != "console":
@@ -53,7 +56,7 @@ def test_every_example_of_the_replay_document_prints_what_it_shows(tmp_path: Pat
             )
             assert (command, done.stdout) == (command, shown)
             ran += 1
-    assert ran >= 8
+    assert ran >= at_least
 
 
 def table(document: str, heading: str) -> list[list[str]]:

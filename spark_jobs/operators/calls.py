@@ -1,0 +1,119 @@
+"""Which events make one call: the nearest of the other side, each used once."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+OnDuplicate: TypeAlias = Literal["first", "last", "list"]
+
+
+class Event(NamedTuple):
+    """One event of a call. Events of a key have an order: by time, topic, partition and offset."""
+
+    time: int
+    topic: str
+    partition: int
+    offset: int
+    side: int
+    arrived: int
+    """Wall clock when it came."""
+    digest: bytes
+    """Of its value, to know the event when it comes again."""
+    field: Any
+    """What it contributes to the result."""
+
+    def place(self) -> tuple[int, str, int, int]:
+        return self.time, self.topic, self.partition, self.offset
+
+    def is_copy(self, other: "Event") -> bool:
+        """Tell whether this is a redelivery of `other`."""
+        return (self.time, self.side, self.digest) == (other.time, other.side, other.digest)
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """Events that belong together. No two of them are further apart than `within`."""
+
+    low: int
+    high: int
+    sides: tuple[list[Event], list[Event]]
+    """What goes into the result."""
+    dropped: list[Event] = field(default_factory=list)
+    """What came twice and does not."""
+
+    def events(self) -> list[Event]:
+        return [*self.sides[0], *self.sides[1], *self.dropped]
+
+    def is_whole(self) -> bool:
+        return bool(self.sides[0] and self.sides[1])
+
+    def used(self) -> list[Event]:
+        return [*self.sides[0], *self.sides[1]]
+
+    def arrived(self) -> int:
+        return min(event.arrived for event in self.events())
+
+
+def begin(event: Event) -> Call:
+    """Return the call that begins with `event`."""
+    return Call(event.time, event.time, ([event], []) if event.side == 0 else ([], [event]))
+
+
+def remembered(call: Call) -> Call:
+    """Return what has to be kept of a call that is closed."""
+    one, other = ([event._replace(field=None) for event in side] for side in call.sides)
+    return Call(call.low, call.high, (one, other), [e._replace(field=None) for e in call.dropped])
+
+
+def nearest(calls: Iterable[Call], event: Event, within: int) -> tuple[Call, int] | None:
+    """
+    Return the call that lacks what `event` has, and how far its nearest event is.
+
+    None if there is none within reach. Ties go to the lower offset.
+    """
+    best: tuple[int, int] | None = None
+    found: Call | None = None
+    for call in calls:
+        if call.sides[event.side] or not _reaches(call, event, within):
+            continue
+        rank = min((abs(event.time - e.time), e.offset) for e in call.sides[1 - event.side])
+        if best is None or rank < best:
+            best, found = rank, call
+    return None if best is None or found is None else (found, best[0])
+
+
+def doubled(calls: Iterable[Call], event: Event, within: int) -> Call | None:
+    """Return the call in which the side of `event` is taken already."""
+    reached = [each for each in calls if each.sides[event.side] and _reaches(each, event, within)]
+    return min(reached, key=lambda call: abs(event.time - call.low), default=None)
+
+
+def join(call: Call, event: Event, on_duplicate: OnDuplicate) -> None:
+    """Make `event` part of `call`."""
+    side = call.sides[event.side]
+    if not side or on_duplicate == "list":
+        side.append(event)
+    elif on_duplicate == "first":
+        call.dropped.append(event)
+        return
+    else:
+        call.dropped.append(side.pop())
+        side.append(event)
+    call.low, call.high = min(call.low, event.time), max(call.high, event.time)
+
+
+def assemble(events: Sequence[Event], within: int, on_duplicate: OnDuplicate) -> list[Call]:
+    """Return the calls that `events` make, as if they had come in the order of their times."""
+    calls: list[Call] = []
+    for event in sorted(events, key=Event.place):
+        found = nearest(calls, event, within)
+        call = found[0] if found else doubled(calls, event, within)
+        if call is None:
+            calls.append(begin(event))
+        else:
+            join(call, event, on_duplicate)
+    return calls
+
+
+def _reaches(call: Call, event: Event, within: int) -> bool:
+    return event.time - call.low <= within and call.high - event.time <= within

@@ -1,0 +1,56 @@
+"""Hold records until their time has come."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from typing import Any
+
+from spark_jobs.operators.settings import DelaySettings
+from spark_jobs.operators.step import Input, Output, Released, Step
+
+
+@dataclass(slots=True)
+class State:
+    """The records that wait."""
+
+    waiting: list[tuple[int, int, Any]] = field(default_factory=list)
+    """A heap of due time, order of arrival and record."""
+    taken: int = 0
+    """How many there have been."""
+
+
+class Delay:
+    """The operator `delay`: `time` of a record is when it may go on."""
+
+    def __init__(self, _: DelaySettings) -> None:
+        pass
+
+    def start(self) -> State:
+        return State()
+
+    def step(
+        self,
+        state: State,
+        records: Sequence[Input],
+        now: int,
+        *,
+        behind: bool = False,  # noqa: ARG002  # what is due is due
+    ) -> Step[State]:
+        outputs: list[Output] = []
+        waiting = state.waiting
+        _release(waiting, now, outputs)
+        for record in records:
+            heappush(waiting, (record.time, state.taken, record.value))
+            state.taken += 1
+        _release(waiting, now, outputs)
+        return Step(state, outputs, waiting[0][0] if waiting else None)
+
+    def restore(self, waiting: list[tuple[int, int, Any]], taken: int) -> State:
+        """Return the state of which these parts were kept."""
+        heapify(waiting)
+        return State(waiting, taken)
+
+
+def _release(waiting: list[tuple[int, int, Any]], now: int, outputs: list[Output]) -> None:
+    while waiting and waiting[0][0] <= now:
+        outputs.append(Released(heappop(waiting)[2]))

@@ -1,0 +1,193 @@
+"""
+The state of an operator as bytes, and back: MessagePack, with the number of its format in front.
+
+A state of the previous format is brought up to this one when it is read. Only what cannot be
+computed is kept: alarms are set anew.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgpack
+
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from spark_jobs.operators import delay, pairing, sessions
+from spark_jobs.operators.alarms import Ident
+from spark_jobs.operators.calls import Call, Event
+from spark_jobs.operators.delay import Delay
+from spark_jobs.operators.pairing import Pairing
+from spark_jobs.operators.sessions import Sessions
+from spark_jobs.operators.step import NEVER, Operator
+
+FORMAT = 2
+_BIG = 1
+"""The extension type of an integer of more than 64 bits."""
+
+
+class BadState(DovecoteError):
+    """Bytes that are not a state of this operator, or of a format that nobody knows."""
+
+
+def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the operator's own
+    """Return `state` as bytes."""
+    kind = type(operator)
+    document = [FORMAT, _NAMES[kind], _BODIES[kind](state)]
+    try:
+        return _packed(document)
+    except OverflowError:
+        return _packed(_without_big(document))
+
+
+def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the operator's own
+    """
+    Return the state in `data`.
+
+    Raises:
+        BadState: it is none of this operator.
+    """
+    try:
+        number, name, body = msgpack.unpackb(data, ext_hook=_extended)
+    except (ValueError, TypeError) as error:
+        msg = f"not a state: {error}"
+        raise BadState(msg) from error
+    if name != _NAMES[type(operator)]:
+        msg = f"the state is of {name}, not of {_NAMES[type(operator)]}"
+        raise BadState(msg)
+    if number == FORMAT - 1:
+        body = _UPGRADES[name](body)
+    elif number != FORMAT:
+        msg = f"the state has format {number}; this version reads {FORMAT - 1} and {FORMAT}"
+        raise BadState(msg)
+    return _RESTORE[type(operator)](operator, body)
+
+
+def _packed(document: object) -> bytes:
+    data: bytes = msgpack.packb(document)
+    return data
+
+
+def _without_big(value: Any) -> Any:  # noqa: ANN401  # JSON
+    match value:
+        case dict():
+            return {name: _without_big(each) for name, each in value.items()}
+        case list() | tuple():
+            return [_without_big(each) for each in value]
+        case int() if not -(2**63) <= value < 2**63:
+            return msgpack.ExtType(_BIG, str(value).encode())
+        case _:
+            return value
+
+
+def _extended(code: int, data: bytes) -> int:
+    if code != _BIG:
+        msg = f"extension {code} is unknown"
+        raise ValueError(msg)
+    return int(data)
+
+
+def _sessions(state: sessions.State) -> list[Any]:
+    keys = [
+        (
+            ident,
+            held.clock,
+            held.arrived,
+            held.floor,
+            [(each.start, each.end, each.value, each.revision) for each in held.open],
+        )
+        for ident, held in state.keys.items()
+    ]
+    return [state.behind_at, list(state.clocks.items()), keys]
+
+
+def _pairing(state: pairing.State) -> list[Any]:
+    keys = [
+        (
+            ident,
+            held.clock,
+            held.arrived,
+            [_call(call) for call in held.open],
+            [_call(call) for call in held.closed],
+        )
+        for ident, held in state.keys.items()
+    ]
+    return [state.behind_at, list(state.clocks.items()), keys]
+
+
+def _call(call: Call) -> tuple[Any, ...]:
+    return call.low, call.high, call.sides, call.dropped
+
+
+def _delay(state: delay.State) -> list[Any]:
+    return [state.taken, state.waiting]
+
+
+def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.State:
+    behind_at, clocks, keys = body
+    held = {
+        _ident(ident): sessions.Held(
+            clock, arrived, floor, [sessions.Open(*each) for each in open_]
+        )
+        for ident, clock, arrived, floor, open_ in keys
+    }
+    return operator.restore(held, dict(clocks), behind_at)
+
+
+def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.State:
+    behind_at, clocks, keys = body
+    held = {
+        _ident(ident): pairing.Held(
+            clock, arrived, [_restored_call(c) for c in open_], [_restored_call(c) for c in closed]
+        )
+        for ident, clock, arrived, open_, closed in keys
+    }
+    return operator.restore(held, dict(clocks), behind_at)
+
+
+def _restored_call(found: list[Any]) -> Call:
+    low, high, (one, other), dropped = found
+    sides = [Event(*event) for event in one], [Event(*event) for event in other]
+    return Call(low, high, sides, [Event(*event) for event in dropped])
+
+
+def _restored_delay(operator: Delay, body: list[Any]) -> delay.State:
+    taken, waiting = body
+    return operator.restore([(due, n, _record(found)) for due, n, found in waiting], taken)
+
+
+def _record(found: list[Any]) -> Record:
+    record = Record(*found)
+    return record._replace(headers=[(name, value) for name, value in record.headers])
+
+
+def _ident(found: Any) -> Ident:  # noqa: ANN401  # a key, or partition and key
+    return tuple(found) if isinstance(found, list) else found
+
+
+def _without_behind(body: list[Any]) -> list[Any]:
+    """Format 1 did not know of a source that is behind."""
+    return [-NEVER, *body]
+
+
+def _without_count(body: list[Any]) -> list[Any]:
+    """Format 1 of `delay` had no count of records: those that wait got the first numbers."""
+    (waiting,) = body
+    return [1 + max((number for _, number, _ in waiting), default=-1), waiting]
+
+
+_BODIES: Mapping[type, Callable[[Any], list[Any]]] = {
+    Sessions: _sessions,
+    Pairing: _pairing,
+    Delay: _delay,
+}
+_RESTORE: Mapping[type, Callable[[Any, list[Any]], Any]] = {
+    Sessions: _restored_sessions,
+    Pairing: _restored_pairing,
+    Delay: _restored_delay,
+}
+_UPGRADES: Mapping[str, Callable[[list[Any]], list[Any]]] = {
+    "sessions": _without_behind,
+    "pairing": _without_behind,
+    "delay": _without_count,
+}
+_NAMES: Mapping[type, str] = {Sessions: "sessions", Pairing: "pairing", Delay: "delay"}

@@ -1,0 +1,93 @@
+"""What an operator says, as lines of a replay: one JSON object each."""
+
+from typing import Any
+
+from pydantic_core import from_json
+
+from dedup import decode
+from dedup.trace import Traced
+from outbox.envelope import Record
+from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.settings import DelaySettings
+from spark_jobs.operators.step import (
+    Failed,
+    Input,
+    Late,
+    Output,
+    Paired,
+    Released,
+    Session,
+    Skipped,
+)
+
+
+def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]:
+    """Return the line for `output` of a step at `now`."""
+    match output:
+        case Session(kind, key, start, end, value, revision):
+            head = {"kind": kind, "key": _key(key, settings), "at": now}
+            return head | {"start": start, "end": end, "value": value, "revision": revision}
+        case Paired(key, _, _, sides):
+            head = {"kind": "result", "key": _key(key, settings), "at": now}
+            return head | {"value": result(output, settings), "sides": sides}
+        case Released(Record() as record):
+            return _released(record, now)
+        case Late(record, reason, close_time):
+            head = _about(record, "late", now, settings)
+            head |= {"timestamp": record.time, "value": _value(record), "reason": reason}
+            return head if close_time is None else head | {"close_time": close_time}
+        case Failed(record, reason):
+            return _about(record, "error", now, settings) | {"reason": reason}
+        case Skipped(key, topic, partition, offset, reason):
+            place = {"topic": topic, "partition": partition, "offset": offset}
+            head = {"kind": "skip", "key": _key(key, settings), "at": now}
+            return head | place | {"reason": reason}
+        case Released(value):
+            msg = f"a record was released that is none: {type(value).__name__}"
+            raise TypeError(msg)
+
+
+def result(paired: Paired, settings: OperatorSettings) -> dict[str, Any]:
+    """Return the output object of a call: its key, its time, and what each side says."""
+    key = _key(paired.key, settings)
+    names = getattr(settings, "key", "record")
+    fields = {"key": key} if names == "record" else dict(zip(names, key or (), strict=True))
+    return fields | {"ts": paired.time} | paired.fields
+
+
+def _key(key: bytes | None, settings: OperatorSettings) -> str | list[Any] | None:
+    if key is None:
+        return None
+    if isinstance(settings, DelaySettings):
+        return key.decode(errors="replace")
+    return key_of(key, settings)
+
+
+def _about(record: Input, kind: str, now: int, settings: OperatorSettings) -> dict[str, Any]:
+    return {
+        "kind": kind,
+        "key": _key(record.key, settings),
+        "at": now,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+    }
+
+
+def _value(record: Input) -> Any:  # noqa: ANN401  # JSON
+    return record.row.value if isinstance(record.row, Traced) else record.value
+
+
+def _released(record: Record, now: int) -> dict[str, Any]:
+    identity, round_ = decode.identity(record)
+    return {
+        "kind": "result",
+        "key": None if record.key is None else record.key.decode(errors="replace"),
+        "at": now,
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "id": identity,
+        "round": round_,
+        "value": None if record.value is None else from_json(record.value),
+    }

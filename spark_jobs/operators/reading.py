@@ -1,0 +1,117 @@
+"""From a record to what an operator needs of it: key, time, and the part of the value it uses."""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from pydantic_core import from_json
+
+from dedup.trace import to_json
+from outbox import envelope
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from spark_jobs.operators import aggregates
+from spark_jobs.operators.settings import (
+    DelaySettings,
+    PairingSettings,
+    SessionsSettings,
+    WindowedSettings,
+)
+from spark_jobs.operators.step import Failed, Input
+
+Read: TypeAlias = Callable[[Record, Any], Input | Failed]
+"""Makes an operator's input of a record; the second argument is what is to come back with it."""
+
+OperatorSettings: TypeAlias = DelaySettings | PairingSettings | SessionsSettings
+
+
+class Unreadable(DovecoteError):
+    """A record lacks something that the operator needs."""
+
+
+def reader(settings: OperatorSettings) -> Read:
+    """Return the function that reads records for the operator of `settings`."""
+    if isinstance(settings, DelaySettings):
+        return _delayed
+    if isinstance(settings, PairingSettings):
+        fields = {side.topic: side.field for side in settings.sides.values()}
+        return _Windowed(settings, fields, parses=True)
+    return _Windowed(
+        settings, {}, parses=aggregates.load(settings.aggregate).reads_value, field=settings.field
+    )
+
+
+def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
+    """Return a key as people read it: text, or the list of the fields it is made of."""
+    found: str | list[Any] = (
+        text.decode(errors="replace") if settings.key == "record" else from_json(text)
+    )
+    return found
+
+
+class _Windowed:
+    """Reads what has a key and an event time."""
+
+    def __init__(
+        self,
+        settings: WindowedSettings,
+        fields: dict[str, str | None],
+        *,
+        parses: bool,
+        field: str | None = None,
+    ) -> None:
+        self._key = None if settings.key == "record" else settings.key
+        self._event_time = settings.event_time
+        self._fields, self._field = fields, field
+        self._parses = bool(parses or self._key or self._event_time)
+
+    def __call__(self, record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
+        key, time, value = record.key, record.timestamp, None
+        topic, raw = record.topic, record.value
+        try:
+            if self._parses and raw is not None:
+                value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
+            if self._key is not None:
+                key = _key(value, self._key)
+            if self._event_time is not None and key is not None:
+                time = _time(value, self._event_time, time)
+            field = self._fields.get(topic, self._field)
+            if field is not None and key is not None and self._parses:
+                value = _field(value, field)
+        except (ValueError, DovecoteError) as error:
+            unread = Input(key, time, None, topic, record.partition, record.offset, raw, row)
+            return Failed(unread, str(error))
+        return Input(key, time, value, topic, record.partition, record.offset, raw, row)
+
+
+def _delayed(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
+    def taken(time: int) -> Input:
+        place = (record.topic, record.partition, record.offset)
+        return Input(record.key, time, record, *place, record.value, row)
+
+    try:
+        return taken(envelope.delivery(record).not_before or 0)
+    except DovecoteError as error:
+        return Failed(taken(0), str(error))
+
+
+def _field(value: Any, name: str) -> Any:  # noqa: ANN401  # JSON
+    if not isinstance(value, dict) or name not in value:
+        msg = f'the value has no field "{name}"'
+        raise Unreadable(msg)
+    return value[name]
+
+
+def _key(value: Any, names: tuple[str, ...]) -> bytes | None:  # noqa: ANN401  # JSON
+    """Return the fields of `value` that stand in the key's place; None if one of them is null."""
+    fields = [_field(value, name) for name in names]
+    return None if None in fields else to_json(fields)
+
+
+def _time(value: Any, name: str, otherwise: int) -> int:  # noqa: ANN401  # JSON
+    found = value.get(name) if isinstance(value, dict) else None
+    if found is None:
+        return otherwise
+    if isinstance(found, bool) or not isinstance(found, int):
+        msg = f'the field "{name}" is not a number of milliseconds'
+        raise Unreadable(msg)
+    return found

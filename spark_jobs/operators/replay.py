@@ -1,0 +1,66 @@
+"""The stateful operators over a recorded trace."""
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from dedup.replay import OPERATORS as POLICIES
+from dedup.replay import Kind, Line
+from dedup.trace import Traced
+from spark_jobs.operators.lines import line
+from spark_jobs.operators.reading import OperatorSettings, reader
+from spark_jobs.operators.settings import WindowedSettings, wait
+from spark_jobs.operators.step import Failed
+from spark_jobs.operators.table import TABLE, operator
+
+
+class TracedOperator:
+    """An operator that takes one record at a time; timers that are due come before it."""
+
+    def __init__(self, settings: OperatorSettings) -> None:
+        self._settings = settings
+        self._operator = operator(settings)
+        self._read = reader(settings)
+        self._state = self._operator.start()
+        self._now = 0
+        self._max_lag = wait(settings.max_lag if isinstance(settings, WindowedSettings) else None)
+
+    def record(self, record: Traced, now: int) -> Iterator[Line]:
+        """
+        Take a record.
+
+        One that is old by now has been waiting to be read: since then the source was behind.
+        """
+        behind_from = record.timestamp + self._max_lag
+        if behind_from < now and behind_from > self._now:
+            yield from self._step([], behind_from)
+        read = self._read(record.record(), record)
+        if isinstance(read, Failed):
+            yield from self._step([], now, behind=behind_from < now)
+            yield line(read, now, self._settings)
+        else:
+            yield from self._step([read], now, behind=behind_from < now)
+
+    def advance(self, now: int) -> Iterator[Line]:
+        """Do what is due; nothing was read, so the source is not behind."""
+        yield from self._step([], now)
+
+    def end(self, now: int) -> Iterator[Line]:  # noqa: ARG002  # others need it
+        """Do nothing: what is not due stays open."""
+        yield from ()
+
+    def _step(self, records: list[Any], now: int, *, behind: bool = False) -> Iterator[Line]:
+        self._now = max(self._now, now)
+        step = self._operator.step(self._state, records, now, behind=behind)
+        self._state = step.state
+        for output in step.outputs:
+            yield line(output, now, self._settings)
+
+
+OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
+    {
+        **POLICIES,
+        **{name: Kind(entry.settings, TracedOperator) for name, entry in TABLE.items()},
+    }
+)
+"""Every operator that there is, by name."""

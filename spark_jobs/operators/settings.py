@@ -1,0 +1,155 @@
+"""The `[operator]` tables of the stateful operators."""
+
+from datetime import timedelta
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from outbox.settings import Duration, Settings, duration
+from spark_jobs.operators.step import NEVER
+
+MILLISECOND = timedelta(milliseconds=1)
+
+StreamTime: TypeAlias = Literal["per_key", "per_partition", "global"]
+"""Whose records move event time: the key's own, its input partition's, or all."""
+
+
+def _or_off(value: object) -> object:
+    return None if value == "off" else duration(value)
+
+
+OptionalDuration: TypeAlias = Annotated[timedelta | None, BeforeValidator(_or_off)]
+"""A duration, or "off"."""
+
+
+def milliseconds(time: timedelta) -> int:
+    """Return `time` in whole milliseconds."""
+    return time // MILLISECOND
+
+
+def wait(time: timedelta | None) -> int:
+    """Return how many milliseconds to wait; "off" is for ever."""
+    return NEVER if time is None else milliseconds(time)
+
+
+class _TypedSettings(Settings):
+    type: str
+    """Which operator; may be left out where the command names it."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _is_of_this_type(cls, table: Any) -> Any:  # noqa: ANN401  # whatever the file holds there
+        # Before the fields, or a table for another operator fails by fields it rightly has.
+        wanted = cls.model_fields["type"].default
+        found = table.get("type", wanted) if isinstance(table, dict) else wanted
+        if found != wanted:
+            msg = f'type is "{found}" here, but {wanted} was asked for'
+            raise ValueError(msg)
+        return table
+
+
+class WindowedSettings(_TypedSettings):
+    """What pairing and sessions both need to know."""
+
+    key: Literal["record"] | Annotated[tuple[str, ...], Field(min_length=1)] = "record"
+    """What records are grouped by: the record's own key, or fields of the value."""
+
+    event_time: str | None = None
+    """The field of the value that holds milliseconds; absent or null: the record's timestamp."""
+
+    grace: Duration = timedelta(0)
+    """How late a record may be."""
+
+    stream_time: StreamTime = "per_key"
+    """Whose records move event time: the key's own, its input partition's, or all."""
+
+    max_lag: OptionalDuration = timedelta(minutes=5)
+    """A record older than this when it is read means that the source is behind; `off`: never."""
+
+    forget_after: OptionalDuration = timedelta(hours=24)
+    """A key with nothing open is forgotten so long after its last record; `off`: never."""
+
+
+class SessionsSettings(WindowedSettings):
+    """`type = "sessions"`: records of a key that are no further apart than the gap."""
+
+    type: Literal["sessions"] = "sessions"
+
+    gap: Duration
+    """Longest time between two neighbours of one session."""
+
+    close_after: OptionalDuration = None
+    """Wall clock time since the key's last record after which its sessions close; `off`: never."""
+
+    emit: Literal["final", "update"] = "final"
+    """Say only what is final, or every change as well."""
+
+    aggregate: Annotated[str, Field(min_length=1)] = "count"
+    """`count`, `sum`, `list`, `first`, `last`, `min`, `max`, or `module:object`."""
+
+    field: str | None = None
+    """The field of the value to aggregate; absent: the value itself."""
+
+    @model_validator(mode="after")
+    def _has_a_gap(self) -> Self:
+        if milliseconds(self.gap) < 1:
+            msg = "gap must be at least 1ms"
+            raise ValueError(msg)
+        return self
+
+
+class SideSettings(Settings):
+    """One side of a call."""
+
+    topic: Annotated[str, Field(min_length=1)]
+    """Where its events are."""
+
+    field: str | None = None
+    """The field of the value that goes into the result; absent: the whole value."""
+
+
+def _open_for(found: dict[str, Any]) -> timedelta:
+    # A field that was refused is missing here; then this is of no matter.
+    none = timedelta(0)
+    return found.get("within", none) + found.get("grace", none)  # type: ignore[no-any-return]  # both are durations
+
+
+class PairingSettings(WindowedSettings):
+    """`type = "pairing"`: one result per call, of two events or of one."""
+
+    type: Literal["pairing"] = "pairing"
+
+    within: Duration
+    """Longest time between the two events of a call, inclusive."""
+
+    close_after: OptionalDuration = Field(default_factory=_open_for)
+    """Wall clock time after which a call closes; default: `within` + `grace`; `off`: never."""
+
+    emit: Literal["on_close", "on_pair"] = "on_close"
+    """Say a whole call when it closes, or as soon as both events are there."""
+
+    on_duplicate_side: Literal["first", "last", "list"] = "first"
+    """Which event counts if a side comes twice in one call."""
+
+    sides: dict[str, SideSettings]
+    """The two sides, by the name of their field in the result."""
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> Self:
+        if len(self.sides) != 2:  # noqa: PLR2004  # a pair
+            msg = f"sides must be two, not {len(self.sides)}"
+            raise ValueError(msg)
+        if len({side.topic for side in self.sides.values()}) != len(self.sides):
+            msg = "the sides must come from two topics"
+            raise ValueError(msg)
+        names = [*(["key"] if self.key == "record" else self.key), "ts", *self.sides]
+        if len({*names}) != len(names):
+            msg = f"the fields of a result have the same name: {', '.join(names)}"
+            raise ValueError(msg)
+        return self
+
+
+class DelaySettings(_TypedSettings):
+    """`type = "delay"`: a record goes on when its `dovecote_not_before` has come."""
+
+    type: Literal["delay"] = "delay"

@@ -1,0 +1,40 @@
+"""The stateful operators, by the names that settings give them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from spark_jobs.operators.delay import Delay
+from spark_jobs.operators.pairing import Pairing
+from spark_jobs.operators.reading import OperatorSettings
+from spark_jobs.operators.sessions import Sessions
+from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
+from spark_jobs.operators.step import Operator
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An operator, and the table of settings that describes it."""
+
+    settings: type[OperatorSettings]
+    make: Callable[[Any], Operator[Any]]
+
+
+TABLE: Mapping[str, Entry] = MappingProxyType(
+    {
+        "delay": Entry(DelaySettings, Delay),
+        "pairing": Entry(PairingSettings, Pairing),
+        "sessions": Entry(SessionsSettings, Sessions),
+    }
+)
+
+
+def operator(settings: OperatorSettings) -> Operator[Any]:
+    """
+    Return the operator that `settings` describe.
+
+    Raises:
+        BadSettings: its aggregate is not there.
+    """
+    return TABLE[settings.type].make(settings)

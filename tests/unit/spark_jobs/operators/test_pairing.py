@@ -1,0 +1,390 @@
+"""One result per call; the defects D1 to D7 of a join with a session window are absent."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from outbox.envelope import Record
+from spark_jobs.operators.lines import result
+from spark_jobs.operators.pairing import Pairing
+from spark_jobs.operators.reading import reader
+from spark_jobs.operators.settings import PairingSettings
+from spark_jobs.operators.step import Failed, Input, Paired
+from tests.unit.spark_jobs.operators.traces import brief, cuts, golden, record, run, whole
+
+T, GRACE = 60, 180
+SIDES = {"a": {"topic": "a"}, "m": {"topic": "m"}}
+
+
+def ms(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def pairing(**more: Any) -> Pairing:
+    return Pairing(configured(**more))
+
+
+def configured(**more: Any) -> PairingSettings:
+    table = {"within": ms(T), "grace": ms(GRACE), "sides": SIDES, **more}
+    return PairingSettings.model_validate(table)
+
+
+def call(key: str, time: int, a: Any, m: Any) -> tuple[Any, ...]:
+    return "result", key, time, a, m
+
+
+def test_d1_a_partner_inside_the_grace_is_taken_although_other_keys_went_on() -> None:
+    trace = golden("k:0:a0:a z:100:x:a k:30:m0:m z:500:y:a k:900:a9:a")
+    found = whole(pairing(), trace)
+    assert found == [call("z", 100, "x", None), call("k", 0, "a0", "m0")]
+    shared = whole(pairing(stream_time="global"), trace)
+    assert shared[:2] == [call("k", 0, "a0", "m0"), call("z", 100, "x", None)]
+
+
+def test_d2_no_one_sided_call_is_lost() -> None:
+    trace = golden("k:0:a0:a k:30:m0:m j:40:a9:a z:200:a1:a z:600:a2:a z:900:a3:a")
+    found = whole(pairing(stream_time="global"), trace)
+    assert found == [
+        call("k", 0, "a0", "m0"),
+        call("j", 40, "a9", None),
+        call("z", 200, "a1", None),
+        call("z", 600, "a2", None),
+    ]
+
+
+@pytest.mark.parametrize("late", [239, 240, 241, 270, 271])
+def test_d3_there_is_one_result_at_the_boundary(late: int) -> None:
+    trace = golden(f"k:0:a0:a z:{late}:x:a k:30:m0:m z:2000:y:a k:2000:end:a")
+    found = whole(pairing(stream_time="global"), trace)
+    of_call = [each for each in found if each[0] == "result" and each[1] == "k"]
+    expected = call("k", 0, "a0", "m0" if late <= T + GRACE else None)
+    assert of_call == [expected]
+
+
+def test_d4_no_key_closes_the_calls_of_another() -> None:
+    trace = golden("k:0:a0:a z:100000:x:a k:30:m0:m")
+    assert run(pairing(), [(0, trace), (T + GRACE, [])])[0] == call("k", 0, "a0", "m0")
+
+
+def test_d5_a_replay_of_old_records_cuts_no_call_short() -> None:
+    first, second = golden("k:0:a0:a k:30:m0:m")
+    late = 10**9
+    slow = [(late, [first]), (late + 10_000, [second])]
+    found = run(pairing(), slow, behind=True)
+    assert found == []
+    quick = run(pairing(), [(late, [first]), (late + 1, [second]), (late + 240, [])])
+    assert quick == [call("k", 0, "a0", "m0")]
+
+
+def test_d6_keys_that_are_not_due_are_not_looked_at() -> None:
+    operator = pairing()
+    records = [record(f"k{n}", 0, n, topic="a", offset=n) for n in range(1000)]
+    state, _, deadline = operator.step(operator.start(), records, 0)
+    assert deadline == T + GRACE
+    looked: list[object] = []
+    found = state.keys
+
+    class Watched(dict[Any, Any]):
+        def get(self, key: Any, default: Any = None) -> Any:
+            looked.append(key)
+            return found.get(key, default)
+
+    state.keys = Watched(found)
+    operator.step(state, [], T + GRACE - 1)
+    assert looked == []
+
+
+def test_d7_a_time_that_is_missing_is_that_of_the_record() -> None:
+    given_ = configured(key=["user1", "user2"], event_time="timestamp")
+    read = reader(given_)
+    values = [b'{"user1":1,"user2":2,"timestamp":null}', b'{"user1":1,"user2":2}']
+    records = [
+        read(Record(topic, 0, 0, 1_000 + n, None, value), None)
+        for n, (topic, value) in enumerate(zip("am", values, strict=True))
+    ]
+    inputs = [each for each in records if isinstance(each, Input)]
+    operator = Pairing(given_)
+    state, _, _ = operator.step(operator.start(), inputs, 0)
+    _, (found,), _ = operator.step(state, [], T + GRACE)
+    assert isinstance(found, Paired)
+    assert result(found, given_) == {
+        "user1": 1,
+        "user2": 2,
+        "ts": 1_000,
+        "a": {"user1": 1, "user2": 2, "timestamp": None},
+        "m": {"user1": 1, "user2": 2},
+    }
+
+
+def test_the_distance_is_inclusive() -> None:
+    for distance, calls_ in ((T, 1), (T + 1, 2)):
+        trace = golden(f"k:0:a0:a k:{distance}:m0:m")
+        assert len(run(pairing(), [(0, trace), (10**6, [])])) == calls_
+
+
+def test_a_one_sided_call_closes_by_event_time_or_by_the_wall_clock() -> None:
+    assert whole(pairing(), golden("k:0:a0:a k:240:x:a")) == []
+    assert whole(pairing(), golden("k:0:a0:a k:241:x:a")) == [call("k", 0, "a0", None)]
+    found = run(pairing(), [(7, golden("k:0:a0:a")), (7 + T + GRACE - 1, [])])
+    assert found == []
+    found = run(pairing(), [(7, golden("k:0:a0:a")), (7 + T + GRACE, [])])
+    assert found == [call("k", 0, "a0", None)]
+    off = pairing(close_after="off")
+    assert run(off, [(7, golden("k:0:a0:a")), (10**7, [])]) == []
+
+
+def test_what_comes_after_the_close_is_late_and_no_second_result() -> None:
+    for emit in ("on_close", "on_pair"):
+        operator = pairing(emit=emit)
+        batches: list[tuple[int, Sequence[Input]]] = [
+            (0, golden("k:0:a0:a")),
+            (T + GRACE, []),
+            (T + GRACE + 1, golden("k:30:m0:m k:0:a0:a k:20:b0:a")),
+            (10**6, []),
+        ]
+        assert run(operator, batches) == [
+            call("k", 0, "a0", None),
+            ("late", "k", 30, "its call is closed"),
+            ("skip", 1, "duplicate of 0"),
+            ("late", "k", 20, "its call is closed"),
+        ]
+
+
+def test_a_record_between_on_time_and_late_is_decided_by_the_rule_of_closing() -> None:
+    # stream time - its time is beyond the grace, but a call of its own would still be open
+    trace = golden("k:300:x:a k:100:m0:m k:60:a0:a k:59:a1:a")
+    found = run(pairing(), [(0, trace), (10**6, [])])
+    assert found == [
+        ("late", "k", 59, "too late"),
+        call("k", 60, "a0", "m0"),
+        call("k", 300, "x", None),
+    ]
+
+
+def test_a_redelivery_changes_nothing_even_after_its_call_was_said() -> None:
+    again = golden("k:0:a0:a k:30:m0:m", offset=10)
+    for emit in ("on_close", "on_pair"):
+        operator = pairing(emit=emit)
+        trace = [*golden("k:0:a0:a k:30:m0:m"), *again]
+        found = run(operator, [(0, trace), (T + GRACE, []), (T + GRACE, again)])
+        assert [each for each in found if each[0] == "result"] == [call("k", 0, "a0", "m0")]
+        assert [each for each in found if each[0] == "skip"] == [
+            ("skip", 10, "duplicate of 0"),
+            ("skip", 11, "duplicate of 1"),
+        ] * 2
+
+
+def test_a_pair_is_said_at_once_if_that_is_asked_for() -> None:
+    trace = golden("k:30:m0:m k:0:a0:a")
+    assert whole(pairing(emit="on_pair"), trace) == [call("k", 0, "a0", "m0")]
+    assert whole(pairing(), trace) == []
+
+
+def test_the_nearest_of_the_other_side_is_taken_and_at_a_tie_the_lower_offset() -> None:
+    near = golden("k:0:a0:a k:100:a1:a k:60:m0:m k:160:m1:m")
+    found = whole(pairing(emit="on_pair"), near)
+    assert found == [call("k", 60, "a1", "m0")]
+    tie = golden("k:100:a0:a k:0:a1:a k:50:m0:m")
+    assert whole(pairing(emit="on_pair"), tie) == [call("k", 50, "a0", "m0")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "a"), [("first", "a0"), ("last", "a1"), ("list", ["a0", "a1"])]
+)
+@pytest.mark.parametrize("emit", ["on_close", "on_pair"])
+def test_a_side_that_comes_twice_in_a_call(policy: str, a: Any, emit: str) -> None:
+    operator = pairing(on_duplicate_side=policy, emit=emit)
+    trace = golden("k:0:a0:a k:10:a1:a k:20:m0:m")
+    found = run(operator, [(0, trace), (10**6, [])])
+    time = 10 if policy == "last" else 0
+    m = ["m0"] if policy == "list" else "m0"
+    dropped = {"first": 1, "last": 0}
+    skips = [("skip", dropped[policy], "duplicate side")] if policy in dropped else []
+    assert found == [*skips, call("k", time, a, m)]
+
+
+def test_keys_are_tuples_and_direction_matters() -> None:
+    given_ = configured(key=["user1", "user2"])
+    read = reader(given_)
+    users = [("a-b", "c"), ("a", "b-c"), ("c", "a-b")]
+    inputs = []
+    for n, (one, other) in enumerate(users):
+        value = f'{{"user1":"{one}","user2":"{other}"}}'.encode()
+        found = read(Record("a" if n % 2 else "m", 0, n, 0, None, value), None)
+        assert isinstance(found, Input)
+        inputs.append(found)
+    assert len(run(Pairing(given_), [(0, inputs), (10**6, [])])) == 3
+
+
+def test_a_record_without_key_or_side_is_skipped_and_one_that_cannot_be_read_failed() -> None:
+    trace = [record(None, 0, 1, topic="a", offset=4), record("k", 0, 1, topic="x", offset=5)]
+    assert whole(pairing(), trace) == [
+        ("skip", 4, "no key"),
+        ("skip", 5, "no side of a call"),
+    ]
+    read = reader(configured(key=["user"], event_time="at"))
+    for value, says in (
+        (b"{", "EOF"),
+        (b"[]", 'no field "user"'),
+        (b"{}", 'no field "user"'),
+        (b'{"user":1,"at":"noon"}', "milliseconds"),
+    ):
+        found = read(Record("a", 0, 0, 0, b"k", value), None)
+        assert isinstance(found, Failed)
+        assert says in found.reason
+    null = read(Record("a", 0, 0, 0, b"k", b'{"user":null}'), None)
+    assert isinstance(null, Input)
+    assert null.key is None
+
+
+def test_what_was_closed_is_forgotten_when_nothing_can_touch_it_any_more() -> None:
+    operator = pairing()
+    state, _, _ = operator.step(operator.start(), golden("k:0:a0:a k:241:x:a k:301:y:a"), 0)
+    assert [each.low for each in state.keys[b"k"].closed] == []
+    state, _, deadline = operator.step(state, [], 10**6)
+    assert deadline == 24 * 3600 * 1000
+    state, _, deadline = operator.step(state, [], 24 * 3600 * 1000)
+    assert (state.keys, deadline) == ({}, None)
+
+
+def _calls(data: st.DataObject, keys: str = "kj") -> list[tuple[str, int, int | None, int | None]]:
+    """Return calls at least 2T apart: key, number, and the times of its sides."""
+    found = []
+    for key in keys:
+        start = data.draw(st.integers(0, 50))
+        for number in range(data.draw(st.integers(0, 4))):
+            sides = data.draw(st.sampled_from(["am", "a", "m"]))
+            apart = data.draw(st.integers(-T + 10, T - 10))
+            a, m = max(0, -apart), max(0, apart)
+            found.append(
+                (
+                    key,
+                    number,
+                    start + a if "a" in sides else None,
+                    start + m if "m" in sides else None,
+                )
+            )
+            start += 2 * T + data.draw(st.integers(0, 500))
+    return found
+
+
+def _disordered(data: st.DataObject, calls_: list[Any]) -> list[Input]:
+    """Return the events of `calls_`, none later than the grace, some of them twice."""
+    events = [
+        (time + data.draw(st.integers(0, GRACE)), key, time, f"{side}{number}", side)
+        for key, number, a, m in calls_
+        for side, time in (("a", a), ("m", m))
+        if time is not None
+        for _ in range(data.draw(st.integers(1, 2)))
+    ]
+    return [
+        record(key, time, value, topic=side, offset=n)
+        for n, (_, key, time, value, side) in enumerate(sorted(events))
+    ]
+
+
+def _expected(calls_: list[Any]) -> Counter[tuple[Any, ...]]:
+    return Counter(
+        call(
+            key,
+            min(t for t in (a, m) if t is not None),
+            None if a is None else f"a{number}",
+            None if m is None else f"m{number}",
+        )
+        for key, number, a, m in calls_
+    )
+
+
+@settings(max_examples=300)
+@given(st.data(), st.sampled_from(["on_close", "on_pair"]), st.sampled_from(["per_key", "global"]))
+def test_there_is_one_result_per_call_whatever_the_order_and_however_often_it_is_delivered(
+    data: st.DataObject, emit: str, clock: str
+) -> None:
+    calls_ = _calls(data)
+    trace = _disordered(data, calls_)
+    found = run(pairing(emit=emit, stream_time=clock), [(0, trace), (10**9, [])])
+    assert Counter(each for each in found if each[0] == "result") == _expected(calls_)
+    assert {each[0] for each in found} <= {"result", "skip"}
+
+
+EVENTS = st.lists(
+    st.tuples(
+        st.sampled_from("kj"), st.integers(0, 700), st.integers(0, 2), st.sampled_from("am")
+    ),
+    max_size=20,
+)
+
+
+def _records(found: list[Any]) -> list[Input]:
+    return [record(k, t, v, topic=s, offset=n) for n, (k, t, v, s) in enumerate(found)]
+
+
+@settings(max_examples=200)
+@given(st.data(), EVENTS, st.sampled_from(["first", "last", "list"]))
+def test_on_close_does_not_depend_on_the_order_inside_the_grace(
+    data: st.DataObject, events: list[Any], policy: str
+) -> None:
+    operator = pairing(on_duplicate_side=policy, grace=ms(1000))
+    trace = _records(events)
+    shuffled = data.draw(st.permutations(trace))
+    found, again = (
+        [each for each in run(operator, [(0, t), (10**9, [])]) if each[0] == "result"]
+        for t in (trace, shuffled)
+    )
+    assert sorted(found, key=repr) == sorted(again, key=repr)
+
+
+@settings(max_examples=200)
+@given(
+    st.data(),
+    EVENTS,
+    st.sampled_from(["per_key", "per_partition", "global"]),
+    st.sampled_from(["on_close", "on_pair"]),
+)
+def test_neither_batches_nor_restarts_change_what_is_said(
+    data: st.DataObject, events: list[Any], clock: str, emit: str
+) -> None:
+    trace = _records(events)
+    operator = pairing(stream_time=clock, emit=emit)
+    parts = data.draw(cuts(trace))
+    expected = run(operator, [(0, trace), (10**9, [])])
+    assert run(operator, [*((0, part) for part in parts), (10**9, [])]) == expected
+    ones = [*((0, [each]) for each in trace), (10**9, [])]
+    assert run(operator, ones, restart=True) == expected
+
+
+@settings(max_examples=100)
+@given(EVENTS, st.integers(1, 4))
+def test_the_number_of_buckets_does_not_change_what_is_said(
+    events: list[Any], buckets: int
+) -> None:
+    trace = _records(events)
+    found = []
+    for bucket in range(buckets):
+        mine = [r for r in trace if (r.key or b"")[0] % buckets == bucket]
+        found += run(pairing(), [(0, mine), (10**9, [])])
+    expected = run(pairing(), [(0, trace), (10**9, [])])
+    assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+@settings(max_examples=200)
+@given(EVENTS)
+def test_every_event_is_used_once_or_accounted_for(events: list[Any]) -> None:
+    trace = _records(events)
+    operator = pairing()
+    state, outputs, _ = operator.step(operator.start(), trace, 0)
+    outputs += operator.step(state, [], 10**9).outputs
+    used = [
+        (topic, offset)
+        for each in outputs
+        if isinstance(each, Paired)
+        for topic, offset in each.sides.items()
+    ]
+    others = [brief(each) for each in outputs if not isinstance(each, Paired)]
+    assert len(set(used)) == len(used)
+    assert len(used) + len(others) == len(trace)
