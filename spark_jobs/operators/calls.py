@@ -104,6 +104,12 @@ def join(call: Call, event: Event, on_duplicate: OnDuplicate) -> None:
 
 def assemble(events: Sequence[Event], within: int, on_duplicate: OnDuplicate) -> list[Call]:
     """Return the calls that `events` make, as if they had come in the order of their times."""
+    if len(events) == 2 and events[0].side != events[1].side:  # noqa: PLR2004  # what is usual
+        one, other = events
+        if abs(one.time - other.time) > within:
+            return [begin(one), begin(other)]
+        sides = ([one], [other]) if one.side == 0 else ([other], [one])
+        return [Call(min(one.time, other.time), max(one.time, other.time), sides)]
     calls: list[Call] = []
     for event in sorted(events, key=Event.place):
         found = nearest(calls, event, within)

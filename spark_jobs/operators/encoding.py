@@ -14,7 +14,7 @@ from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators import delay, pairing, sessions
 from spark_jobs.operators.alarms import Ident
-from spark_jobs.operators.calls import Call, Event
+from spark_jobs.operators.calls import Call, Event, remembered
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import Pairing
 from spark_jobs.operators.sessions import Sessions
@@ -107,7 +107,7 @@ def _pairing(state: pairing.State) -> list[Any]:
             held.clock,
             held.arrived,
             [_call(call) for call in held.open],
-            [_call(call) for call in held.closed],
+            [_call(remembered(call)) for call in held.closed],
         )
         for ident, held in state.keys.items()
     ]

@@ -135,7 +135,9 @@ class Pairing:
         if (copy := _copied(held, event)) is not None:
             yield skipped(record, f"duplicate of {copy.offset}")
             return
-        near = calls.nearest(self._assembled(held), event, self._within)
+        near = None
+        if held.closed or self._at_once:
+            near = calls.nearest(self._assembled(held), event, self._within)
         if held.closed and self._is_of_closed(held, event, near):
             yield Late(record, "its call is closed")
         elif not self._at_once:
@@ -164,11 +166,15 @@ class Pairing:
 
     def _emit(self, held: Held, call: Call, key: bytes) -> Iterator[Output]:
         """Say what came of `call`, and remember it."""
-        events = set(map(id, call.events()))
-        held.open = [
-            each for each in held.open if not any(id(event) in events for event in each.used())
-        ]
-        held.closed.append(calls.remembered(call))
+        events = call.events()
+        if self._at_once:
+            held.open.remove(call)
+        elif len(events) == len(held.open):
+            held.open = []
+        else:
+            places = {id(event) for event in events}
+            held.open = [each for each in held.open if id(each.used()[0]) not in places]
+        held.closed.append(call)
         for e in call.dropped:
             yield Skipped(key, e.topic, e.partition, e.offset, "duplicate side")
         fields: dict[str, Any] = {}
@@ -196,10 +202,12 @@ class Pairing:
 
     def _pass(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
         """Close what begins before `close_time`, and forget what nothing can touch any more."""
-        if any(call.low < close_time for call in held.open):
-            done = [call for call in self._assembled(held) if call.low < close_time]
-            for call in sorted(done, key=_low):
-                outputs += self._emit(held, call, self._key(ident))
+        for first in held.open:
+            if first.low < close_time:
+                done = [call for call in self._assembled(held) if call.low < close_time]
+                for call in sorted(done, key=_low) if len(done) > 1 else done:
+                    outputs += self._emit(held, call, self._key(ident))
+                break
         if held.closed:
             limit = close_time - self._within
             held.closed = [call for call in held.closed if call.low >= limit]
@@ -257,24 +265,18 @@ class Pairing:
 
 
 def _event(record: Input, side: int, now: int) -> Event:
-    return Event(
-        time=record.time,
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        side=side,
-        arrived=now,
-        digest=blake2b(record.raw or b"", digest_size=_DIGEST_BYTES).digest(),
-        field=record.value,
-    )
+    digest = blake2b(record.raw or b"", digest_size=_DIGEST_BYTES).digest()
+    place = record.topic, record.partition, record.offset
+    return Event(record.time, *place, side, now, digest, record.value)
 
 
 def _copied(held: Held, event: Event) -> Event | None:
     """Return the event that `event` is a redelivery of."""
-    for call in (*held.open, *held.closed):
-        for known in call.events():
-            if event.is_copy(known):
-                return known
+    for known_calls in (held.open, held.closed):
+        for call in known_calls:
+            for known in call.events():
+                if event.time == known.time and event.is_copy(known):
+                    return known
     return None
 
 

@@ -80,6 +80,7 @@ class Sessions:
         self._forget_after = wait(settings.forget_after)
         self._updates = settings.emit == "update"
         self._aggregate = aggregates.load(settings.aggregate)
+        self._is_simple = self._aggregate.is_neutral and not self._updates
         self._text_keys = settings.key == "record"
 
     def start(self) -> State:
@@ -148,6 +149,11 @@ class Sessions:
             outputs.append(Late(record, "its session is closed", close_time))
             return
         try:
+            if len(found) == len(held.open) == 1 and self._is_simple:
+                _extend(
+                    found[0], time, self._aggregate.aggregator("", record.value, found[0].value)
+                )
+                return
             value = self._aggregated(record, found)
         except Exception as error:  # noqa: BLE001  # whatever a user's function raises
             outputs.append(Failed(record, f"aggregate: {type(error).__name__}: {error}"))
@@ -255,6 +261,15 @@ class Sessions:
         if self._aggregate.is_neutral:
             return ""  # the named ones do not look at it
         return key.decode(errors="replace") if self._text_keys else from_json(key)
+
+
+def _extend(session: Open, time: int, value: Any) -> None:  # noqa: ANN401  # JSON
+    if time > session.end:
+        session.end = time
+    elif time < session.start:
+        session.start = time
+    session.value = value
+    session.revision += 1
 
 
 def _ends(state: State, scope: int) -> Alarms:

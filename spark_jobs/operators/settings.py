@@ -15,7 +15,7 @@ StreamTime: TypeAlias = Literal["per_key", "per_partition", "global"]
 
 
 def _or_off(value: object) -> object:
-    return None if value == "off" else duration(value)
+    return None if value is None or value == "off" else duration(value)
 
 
 OptionalDuration: TypeAlias = Annotated[timedelta | None, BeforeValidator(_or_off)]

@@ -38,3 +38,13 @@ def operator(settings: OperatorSettings) -> Operator[Any]:
         BadSettings: its aggregate is not there.
     """
     return TABLE[settings.type].make(settings)
+
+
+def require(settings: OperatorSettings) -> None:
+    """
+    Look whether `settings` describe an operator.
+
+    Raises:
+        BadSettings: its aggregate is not there.
+    """
+    operator(settings)

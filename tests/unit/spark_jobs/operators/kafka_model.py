@@ -51,7 +51,8 @@ def updates(trace: Sequence[Input], gap: int, grace: int) -> list[tuple[Any, ...
 
 def final_by_suppress(trace: Sequence[Input], gap: int, grace: int) -> list[tuple[Any, ...]]:
     """Return what `suppress(untilWindowCloses)` lets through."""
-    kafka, buffer, said = Kafka(gap, grace), {}, []
+    kafka, said = Kafka(gap, grace), []
+    buffer: dict[tuple[str, int, int], list[Any]] = {}
     for record in trace:
         seen = len(kafka.changes)
         kafka.take(record)
