@@ -2,6 +2,8 @@
 
 import logging
 import os
+import sys
+from collections.abc import Iterable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +23,20 @@ app = typer.Typer(help="Run a Spark job.", no_args_is_help=True, rich_markup_mod
 @app.callback()
 def _spark() -> None:
     """Run a Spark job."""
+
+
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="TOML file; see docs/spark-operators.md")
+]
+Check = Annotated[bool, typer.Option("--check", help="look whether the job could run, and exit")]
+Master = Annotated[
+    str | None, typer.Option(help="where Spark runs; default: spark.master, else local[*]")
+]
+Adopt = Annotated[
+    bool, typer.Option("--adopt", help="take over the markers of another query, once")
+]
+Json = Annotated[bool, typer.Option("--json", help="a JSON line per batch on stdout")]
+Format = Annotated[LogFormat, typer.Option(help="text or json")]
 
 
 @app.command()
@@ -54,12 +70,12 @@ def dedup(
     settings = load(DedupSettings, config, prefix=PREFIX, environ=os.environ)
     _require_spark()
     if check:
-        raise typer.Exit(_checked(settings))
+        from spark_jobs.check import check as look
+
+        raise typer.Exit(_told(look(settings)))
     from spark_jobs.main import run_dedup
 
-    configure(log_format)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
-    os.environ.update(java().environment())
+    _prepare(log_format)
     run_dedup(
         settings,
         master=master or settings.spark.master or "local[*]",
@@ -69,14 +85,114 @@ def dedup(
     )
 
 
-def _checked(settings: DedupSettings) -> int:
-    """Print what was looked at; return the exit status."""
-    from spark_jobs.check import check
+@app.command()
+def pairing(
+    *,
+    config: Config = None,
+    check: Check = False,
+    master: Master = None,
+    adopt: Adopt = False,
+    json: Json = False,
+    log_format: Format = LogFormat.TEXT,
+) -> None:
+    """
+    Pair the events of two topics: one result per call, complete or one-sided, once.
 
-    findings = list(check(settings))
-    for what, problem in findings:
+    SIGTERM ends it after the batch under way.
+
+    Example: dovecote spark pairing --config calls.toml --master "local[2]"
+    """
+    _stateful("pairing", config, master, check=check, adopt=adopt, json=json, log=log_format)
+
+
+@app.command()
+def sessions(
+    *,
+    config: Config = None,
+    check: Check = False,
+    master: Master = None,
+    adopt: Adopt = False,
+    json: Json = False,
+    log_format: Format = LogFormat.TEXT,
+) -> None:
+    """
+    Build session windows per key, each final once.
+
+    SIGTERM ends it after the batch under way.
+
+    Example: dovecote spark sessions --config clicks.toml --master "local[2]"
+    """
+    _stateful("sessions", config, master, check=check, adopt=adopt, json=json, log=log_format)
+
+
+@app.command()
+def delay(
+    *,
+    config: Config = None,
+    check: Check = False,
+    master: Master = None,
+    adopt: Adopt = False,
+    json: Json = False,
+    log_format: Format = LogFormat.TEXT,
+) -> None:
+    """
+    Hold records until their `dovecote_not_before` has come, then put them on another topic, once.
+
+    SIGTERM ends it after the batch under way.
+
+    Example: dovecote spark delay --config retries.toml --master "local[2]"
+    """
+    _stateful("delay", config, master, check=check, adopt=adopt, json=json, log=log_format)
+
+
+def _stateful(
+    name: str,
+    config: Path | None,
+    master: str | None,
+    *,
+    check: bool,
+    adopt: bool,
+    json: bool,
+    log: LogFormat,
+) -> None:
+    _require_spark()
+    from spark_jobs.stateful_settings import JOBS
+
+    # Aggregates are the user's modules; those in the way of installed ones lose.
+    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
+    settings = load(JOBS[name], config, prefix=PREFIX, environ=os.environ)
+    if check:
+        from spark_jobs.check import check_job
+        from spark_jobs.operators.table import require
+
+        raise typer.Exit(
+            _told(check_job(settings, "operator", lambda: require(settings.operator)))
+        )
+    from spark_jobs.main import run_stateful
+
+    _prepare(log)
+    run_stateful(
+        settings,
+        master=master or settings.spark.master or "local[*]",
+        jars=spark_kafka_jars(),
+        json_lines=json,
+        adopt=adopt,
+    )
+
+
+def _prepare(log: LogFormat) -> None:
+    configure(log)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
+    os.environ.update(java().environment())
+
+
+def _told(looked_at: Iterable[tuple[str, str | None]]) -> int:
+    """Print what was looked at; return the exit status."""
+    failed = False
+    for what, problem in looked_at:
         typer.echo(f"ok    {what}" if problem is None else f"FAIL  {what}: {problem}")
-    return 1 if any(finding.problem for finding in findings) else 0
+        failed |= problem is not None
+    return 1 if failed else 0
 
 
 def _require_spark() -> None:

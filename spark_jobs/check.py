@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
@@ -15,7 +15,7 @@ from spark_jobs import kafka_options, markers
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
-from spark_jobs.settings import DedupSettings
+from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings
 
 _SECONDS = 10.0
 # A broker may learn of a topic a moment after its creation was confirmed.
@@ -29,35 +29,54 @@ class Finding(NamedTuple):
     problem: str | None
 
 
+class Job(Protocol):
+    """The settings of any job, as far as they can be looked at without Spark."""
+
+    @property
+    def kafka(self) -> dict[str, str]: ...
+    @property
+    def source(self) -> SourceSettings: ...
+    @property
+    def spark(self) -> SparkSettings: ...
+
+    def topics_written(self) -> tuple[str, ...]: ...
+    def marker_topic(self) -> str: ...
+
+
 def check(settings: DedupSettings) -> Iterator[Finding]:
     """Yield what was looked at; changes nothing anywhere, and needs no Spark."""
+    return check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
+
+
+def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator[Finding]:
+    """As `check`, of any job; `load_it` looks at `what` its operator is made of."""
     marker_topic = settings.marker_topic()
-    looks: tuple[tuple[str, Callable[[DedupSettings], None]], ...] = (
-        ("filter and handler", lambda given: _forget(load(given.operator))),
+    looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
+        (what, lambda _: load_it()),
         ("source options", lambda given: _forget(_source(given))),
         ("checkpoint", _checkpoint),
         ("topics", require_topics),
         (f"marker topic {marker_topic}", _marker_topic),
         ("markers", _markers),
     )
-    for what, look in looks:
+    for part, look in looks:
         try:
             look(settings)
         except DovecoteError as error:
-            yield Finding(what, str(error))
+            yield Finding(part, str(error))
         else:
-            yield Finding(what, None)
+            yield Finding(part, None)
 
 
 def _forget(_: object) -> None:
     """Take no interest in a result whose making was the check."""
 
 
-def _source(settings: DedupSettings) -> dict[str, str]:
+def _source(settings: Job) -> dict[str, str]:
     return kafka_options.source(settings.kafka, settings.source.options)
 
 
-def require_topics(settings: DedupSettings) -> None:
+def require_topics(settings: Job) -> None:
     """
     Raise if a topic is missing.
 
@@ -77,7 +96,7 @@ def require_topics(settings: DedupSettings) -> None:
         raise BadSettings(msg)
 
 
-def _missing_topics(admin: AdminClient, settings: DedupSettings) -> list[str]:
+def _missing_topics(admin: AdminClient, settings: Job) -> list[str]:
     try:
         there = admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
@@ -87,12 +106,12 @@ def _missing_topics(admin: AdminClient, settings: DedupSettings) -> list[str]:
     return [topic for topic in wanted if topic not in there]
 
 
-def _marker_topic(settings: DedupSettings) -> None:
+def _marker_topic(settings: Job) -> None:
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
     topic.ensure(settings.spark.shuffle_partitions, dry_run=True)
 
 
-def _checkpoint(settings: DedupSettings) -> None:
+def _checkpoint(settings: Job) -> None:
     """Refuse a folder that is something else; what a URL names only the cluster can tell."""
     folder = _local(settings.spark.checkpoint)
     if folder is None:
@@ -112,7 +131,7 @@ def _checkpoint(settings: DedupSettings) -> None:
         raise BadSettings(msg)
 
 
-def _markers(settings: DedupSettings) -> None:
+def _markers(settings: Job) -> None:
     """Refuse markers that would stop the query, as far as the checkpoint can be read here."""
     folder = _local(settings.spark.checkpoint)
     if folder is None:

@@ -3,15 +3,15 @@
 import threading
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs import kafka_options
+from spark_jobs import source
 from spark_jobs.check import require_topics
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.query import Query, Show
 from spark_jobs.settings import DedupSettings
 from spark_jobs.sink import SinkConfig
+from spark_jobs.source import writer
 from spark_jobs.stage import StageConfig
 
 ADMIN_SECONDS = 30.0
@@ -37,7 +37,7 @@ def run(
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     query = Query(spark, settings.spark.query, stage_config(settings), show=show, adopt=adopt)
-    query.run(_writer(settings, spark), stop)
+    query.run(writer(settings.spark, source.rows(settings, spark)), stop)
 
 
 def stage_config(settings: DedupSettings) -> StageConfig:
@@ -54,21 +54,3 @@ def stage_config(settings: DedupSettings) -> StageConfig:
         ),
         partitions=settings.spark.shuffle_partitions,
     )
-
-
-def _writer(settings: DedupSettings, spark: SparkSession) -> DataStreamWriter:
-    source = settings.source
-    options = {
-        **kafka_options.source(settings.kafka, source.options),
-        "kafka.isolation.level": "read_committed",
-        "includeHeaders": "true",
-        "subscribe": ",".join(source.topics),
-        "startingOffsets": source.starting_offsets,
-        "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
-    }
-    rows = spark.readStream.format("kafka").options(**options).load()
-    writer = rows.writeStream.option("checkpointLocation", settings.spark.checkpoint)
-    if settings.spark.trigger == "available_now":
-        return writer.trigger(availableNow=True)
-    pause = settings.spark.pause()
-    return writer.trigger(processingTime=f"{round(pause.total_seconds() * 1000)} milliseconds")

@@ -4,14 +4,16 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
-from spark_jobs import dedup
+from spark_jobs import dedup, stateful_job
 from spark_jobs.progress import BatchLine
 from spark_jobs.session import close_session, configuration, open_session
-from spark_jobs.settings import DedupSettings
+from spark_jobs.settings import DedupSettings, SparkSettings
+from spark_jobs.stateful_settings import StatefulSettings
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -33,16 +35,47 @@ def run_dedup(
         BadSettings: something is not as it must be.
         JobError: a batch could not be written, its marker is not ours, or Spark gave up.
     """
+    run = partial(dedup.run, settings, adopt=adopt)
+    _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
+
+
+def run_stateful(
+    settings: StatefulSettings,
+    *,
+    master: str | None,
+    jars: list[Path],
+    json_lines: bool = False,
+    adopt: bool = False,
+) -> None:
+    """
+    As `run_dedup`, for a job with a stateful operator.
+
+    Raises:
+        BadSettings: something is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    run = partial(stateful_job.run, settings, adopt=adopt)
+    _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
+
+
+def _run(
+    run: Callable[..., None],
+    settings: SparkSettings,
+    *,
+    master: str | None,
+    jars: list[Path],
+    json_lines: bool,
+) -> None:
     show = _show_json if json_lines else _show_text
     with stopped_by_signal() as stop:
-        spark = open_session(configuration(settings.spark, master=master, jars=jars))
+        spark = open_session(configuration(settings, master=master, jars=jars))
         try:
-            _log.info("query %r begins", settings.spark.query)
+            _log.info("query %r begins", settings.query)
             with stopped_by_signal(stop):  # Spark has put its own handler of SIGINT there
-                dedup.run(settings, spark, show=show, stop=stop, adopt=adopt)
+                run(spark, show=show, stop=stop)
         finally:
             close_session(spark)
-    _log.info("query %r has ended", settings.spark.query)
+    _log.info("query %r has ended", settings.query)
 
 
 @contextmanager

@@ -20,6 +20,10 @@ class Summary:
     """Shuffle partitions that an earlier run of the batch had written already."""
     newest: int
     """The newest timestamp among its rows, in milliseconds; 0: it has none."""
+    keys: int = 0
+    """In the states that it stepped, of a stateful job."""
+    state_bytes: int = 0
+    largest_bucket: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,19 +42,33 @@ class BatchLine:
     rows_per_s: float
     lag_rows: int
     lag_seconds: float
+    keys: int = 0
+    """Of a stateful job: keys in the buckets that the batch touched, and their bytes."""
+    state_bytes: int = 0
+    largest_bucket: int = 0
 
     def __str__(self) -> str:
         skipped = ", ".join(f"{kind} {count}" for kind, count in self.skipped.items()) or "none"
         replayed = f" | {self.replayed} partitions were written before" if self.replayed else ""
+        state = (
+            f" | state {self.keys} keys, {self.state_bytes} bytes, "
+            f"largest bucket {self.largest_bucket}"
+            if self.state_bytes
+            else ""
+        )
         return (
             f"batch {self.batch}: {self.rows} rows | handled {self.handled} | skipped: {skipped} "
             f"| retried {self.retried} | dead {self.dead} | {self.seconds:.2f} s, "
             f"{self.rows_per_s:.0f} rows/s | lag {self.lag_rows} rows, {self.lag_seconds:.1f} s"
-            f"{replayed}"
+            f"{state}{replayed}"
         )
 
     def json(self) -> str:
-        return json.dumps(asdict(self))
+        fields = asdict(self)
+        if not self.state_bytes:
+            for name in ("keys", "state_bytes", "largest_bucket"):
+                del fields[name]
+        return json.dumps(fields)
 
 
 def summary(reports: Sequence[Report]) -> Summary:
@@ -59,6 +77,9 @@ def summary(reports: Sequence[Report]) -> Summary:
         counts=reduce(add, (report.counts for report in reports), Counts()),
         replayed=sum(report.replayed for report in reports),
         newest=max((report.newest for report in reports), default=0),
+        keys=sum(report.keys for report in reports),
+        state_bytes=sum(report.state_bytes for report in reports),
+        largest_bucket=max((report.largest_bucket for report in reports), default=0),
     )
 
 
@@ -80,6 +101,9 @@ def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) ->
         rows_per_s=round(counts.rows / seconds, 1) if seconds else 0.0,
         lag_rows=behind,
         lag_seconds=round(max(0, now - done.newest) / 1000, 3) if behind and done.newest else 0.0,
+        keys=done.keys,
+        state_bytes=done.state_bytes,
+        largest_bucket=done.largest_bucket,
     )
 
 

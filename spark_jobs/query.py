@@ -20,12 +20,11 @@ from pyspark.sql.streaming.listener import (
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs import stage
 from spark_jobs.admission import admit
 from spark_jobs.errors import JobError, QueryFailed
-from spark_jobs.markers import Turn
+from spark_jobs.markers import Counts, Turn
 from spark_jobs.progress import BatchLine, Summary, line, summary
-from spark_jobs.stage import Batch, Report, StageConfig
+from spark_jobs.stage import Batch, Report, Stage
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -48,7 +47,7 @@ class Query:
         self,
         spark: SparkSession,
         name: str,
-        config: StageConfig,
+        config: Stage,
         *,
         show: Show,
         adopt: bool = False,
@@ -142,7 +141,7 @@ class Query:
             self._admit(query, number)
         now = time.time_ns() // 1_000_000
         batch = Batch(query=query, number=number, now=now, adopt=adopt)
-        reports = stage.run(rows, self._config, batch)
+        reports = self._config.run(rows, batch)
         for report in reports:
             if (error := report.exception()) is not None:
                 raise error
@@ -164,7 +163,8 @@ class Query:
         done = self._done.get(progress["batchId"])
         if done is None:
             return
-        self._show(line(self._name, progress, done, now=time.time_ns() // 1_000_000))
+        if done.counts != Counts():  # a batch that only looked at the clock is nothing to tell
+            self._show(line(self._name, progress, done, now=time.time_ns() // 1_000_000))
         with self._heard:
             del self._done[progress["batchId"]]
             self._heard.notify_all()

@@ -5,7 +5,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import Self
+from typing import Protocol, Self
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -35,6 +35,9 @@ class StageConfig:
     sink: SinkConfig
     partitions: int
 
+    def run(self, rows: DataFrame, batch: "Batch") -> "list[Report]":
+        return run(rows, self, batch)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
@@ -56,6 +59,10 @@ class Report:
     replayed: bool = False
     newest: int = 0
     """The newest timestamp among its rows, in milliseconds."""
+    keys: int = 0
+    """Of the states that were stepped."""
+    state_bytes: int = 0
+    largest_bucket: int = 0
     error: str | None = None
     """Name of the error, one of `REPORTED`."""
     message: str = ""
@@ -71,6 +78,18 @@ class Report:
     def exception(self) -> JobError | None:
         """Return the error as it was raised in the task."""
         return None if self.error is None else REPORTED.get(self.error, QueryFailed)(self.message)
+
+
+class Stage(Protocol):
+    """What becomes of the rows of a micro-batch."""
+
+    @property
+    def sink(self) -> SinkConfig: ...
+    @property
+    def partitions(self) -> int: ...
+
+    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+        """Handle and write one micro-batch; return a report of each partition."""
 
 
 def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
@@ -106,7 +125,7 @@ class Task:
             rows = columns.read(batches)
             if rows is None:
                 return
-            report = self._report(rows, _partition())
+            report = self._report(rows, partition_id())
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
     def _report(self, rows: Rows, partition: int) -> Report:
@@ -160,7 +179,8 @@ def rarely_collecting() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _partition() -> int:
+def partition_id() -> int:
+    """Return the shuffle partition that this task works on."""
     context = TaskContext.get()
     if context is None:
         msg = "a task runs on Spark's executors only"

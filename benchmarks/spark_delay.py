@@ -1,0 +1,32 @@
+"""
+The delay job: `make bench-spark_delay`.
+
+20,000 keys; every other record has to wait until a moment about two seconds from when the
+benchmark begins, so that in the end as many go out as come in. `memory`: the operator in Spark;
+`kafka`: the whole job.
+"""
+
+import time
+
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+
+from benchmarks.stateful import KEYS, Work, main
+from outbox.envelope import NOT_BEFORE
+
+BEGAN = time.time_ns() // 1_000_000
+
+WORK = Work(
+    operator={"type": "delay"},
+    topics=("bench-retry",),
+    topic=lambda _: F.lit("bench-retry"),
+    time=lambda number: number,
+    key=lambda number: F.format_string("key-%d", number % KEYS),
+    value=lambda number: F.format_string('{"id":%d,"note":"' + "x" * 80 + '"}', number),
+    header=lambda number: (
+        NOT_BEFORE,
+        F.format_string("%d", F.when(number % 2 == 0, 0).otherwise(BEGAN + 2_000 + number % 1000)),
+    ),
+)
+
+if __name__ == "__main__":
+    main("spark_delay", WORK, __doc__)

@@ -1,0 +1,179 @@
+"""What a step of an operator comes to, as one row on its way to the sink."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, Self, TypeAlias
+
+import msgpack
+from pydantic_core import to_json as fast_json
+
+from dedup import copies, decode
+from outbox import envelope
+from outbox.envelope import Pair, Record
+from spark_jobs.markers import Counts, kind
+from spark_jobs.operators.lines import result
+from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.settings import WindowedSettings
+from spark_jobs.operators.step import (
+    Failed,
+    Input,
+    Late,
+    Output,
+    Paired,
+    Released,
+    Session,
+    Skipped,
+)
+from spark_jobs.outgoing import Outgoing
+from spark_jobs.packets import Rows
+
+_Place: TypeAlias = tuple[str, int, int]
+_Content: TypeAlias = tuple[bytes, bytes, int]
+"""Key, value and timestamp."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTopics:
+    """Where the records of an operator go. Never taken from a record."""
+
+    output: str
+    late: str | None
+    dead_letter: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one bucket has to say after a step."""
+
+    bucket: int
+    number: int = 0
+    """Steps of one bucket in one batch have an order."""
+    rows: int = 0
+    handled: int = 0
+    dead: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    newest: int = 0
+    keys: int = 0
+    """Of its state."""
+    size: int = 0
+    """Of its state, in bytes."""
+    envelope: list[Pair] = field(default_factory=list)
+    """Headers that all results have."""
+    outgoing: list[Any] = field(default_factory=list)
+    """Outgoing records, or what `decode` makes them of: a result has its id for its headers."""
+
+    def encode(self) -> bytes:
+        fields = [getattr(self, name) for name in self.__slots__]
+        data: bytes = msgpack.packb(fields)
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        found = cls(*msgpack.unpackb(data))
+        found.envelope = [(name, value) for name, value in found.envelope]
+        found.outgoing = [_outgoing(found.envelope, each) for each in found.outgoing]
+        return found
+
+    def counts(self) -> Counts:
+        return Counts(rows=self.rows, handled=self.handled, skipped=self.skipped, dead=self.dead)
+
+
+class Teller:
+    """Turns outputs into records to write."""
+
+    def __init__(self, settings: OperatorSettings, topics: OperatorTopics, source: str) -> None:
+        self._settings, self._topics, self._source = settings, topics, source
+        self._headers: list[Pair] = [
+            (envelope.TYPE, f"dovecote.{settings.type}".encode()),
+            (envelope.SOURCE, source.encode()),
+            (envelope.SPECVERSION, b"1.0"),
+            (envelope.CONTENT_TYPE, b"application/json"),
+        ]
+
+    def tell(self, outputs: Iterable[Output], outcome: Outcome, rows: Rows, now: int) -> None:
+        """Put what `outputs` say into `outcome`; `rows` has the records they are about."""
+        skipped: Counter[str] = Counter()
+        outcome.envelope = self._headers
+        outgoing = outcome.outgoing
+        for output in outputs:
+            match output:
+                case Paired():
+                    outgoing.append(self._paired(output))
+                case Session():
+                    outgoing.append(self._session(output))
+                case Released(record):
+                    place = (record.topic, record.partition, record.offset)
+                    content = (record.key, record.value, record.headers)
+                    outgoing.append((self._topics.output, *content, 0, place))
+                case Skipped():
+                    skipped[kind(output.reason)] += 1
+                case Late(record, reason, _):
+                    skipped["late"] += 1
+                    if self._topics.late is not None:
+                        aside = self._aside(record, reason, rows, now)
+                        outgoing.append((self._topics.late, *aside))
+                case Failed(record, reason):
+                    outcome.dead += 1
+                    aside = self._aside(record, reason, rows, now)
+                    outgoing.append((self._topics.dead_letter, *aside))
+        outcome.handled = len(outgoing) - outcome.dead
+        if self._topics.late is not None:
+            outcome.handled -= skipped["late"]
+        outcome.skipped = dict(sorted(skipped.items()))
+
+    def _paired(self, output: Paired) -> tuple[Any, ...]:
+        sides = output.sides
+        value = fast_json(result(output, self._settings))
+        identity = _digest(output.key, str(sides))
+        (topic, offset) = next(iter(sides.items()))
+        place = (topic, -1, offset if isinstance(offset, int) else offset[0])
+        return self._result(identity, (output.key, value, output.time), place)
+
+    def _session(self, output: Session) -> tuple[Any, ...]:
+        what, key, start, end, aggregate, revision = output
+        shown = key_of(key, self._settings) if isinstance(self._settings, WindowedSettings) else ""
+        value = fast_json(
+            {
+                "kind": what,
+                "key": shown,
+                "start": start,
+                "end": end,
+                "value": aggregate,
+                "revision": revision,
+            }
+        )
+        identity = _digest(key, f"{what}/{start}/{end}/{revision}")
+        return self._result(identity, (key, value, end), ("", -1, -1))
+
+    def _result(self, identity: str, content: _Content, place: _Place) -> tuple[Any, ...]:
+        key, value, time = content
+        headers = f"{self._source}/{identity}".encode()  # the rest all results have
+        return self._topics.output, key, value, headers, max(time, 0), place
+
+    def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
+        """Return what follows the topic of a record that is set aside."""
+        whole = rows.whole(record.row)
+        copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
+        return *copy, 0, (record.topic, record.partition, record.offset)
+
+
+def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Outgoing:
+    """Return the dead letter in the place of a record that its topic can never take."""
+    copy = copies.emptied(outgoing.origin, now=now, error=error)
+    return Outgoing(dead_letter, *copy, 0, outgoing.origin)
+
+
+def _outgoing(common: list[Pair], fields: list[Any]) -> Outgoing:
+    topic, key, value, headers, timestamp, (source, partition, offset) = fields
+    if isinstance(headers, bytes):
+        pairs = [(envelope.ID, headers), *common]
+    else:
+        pairs = [(name, text) for name, text in headers]
+    origin = Record(source, partition, offset, timestamp, key, None)
+    return Outgoing(topic, key, value, pairs, timestamp, origin)
+
+
+def _digest(key: bytes, said: str) -> str:
+    return blake2b(key + b"\0" + said.encode(), digest_size=12).hexdigest()

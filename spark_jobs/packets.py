@@ -1,0 +1,126 @@
+"""
+The rows of a batch, packed by bucket before the shuffle, and unpacked behind it.
+
+A packet holds what one task has read for one bucket, as Arrow. So few and large rows are shuffled
+instead of many small ones, and no value is turned into an object of Pandas or of the JVM on the
+way. An empty packet says that the source is behind.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from outbox.envelope import Pair, Record
+
+SCHEMA = "bucket int, packet binary"
+COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
+BUCKET, NOW = "bucket", "now"
+_PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Packs what one task reads."""
+
+    buckets: int
+    max_lag: int | None
+    """In milliseconds; None: the source is never behind."""
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        found = [batch for batch in batches if batch.num_rows]
+        if not found:
+            return
+        rows = pa.Table.from_batches(found)
+        packets = list(self._packed(rows))
+        if self._is_behind(rows):
+            packets += [(bucket, b"") for bucket in range(self.buckets)]
+        columns = [pa.array(column) for column in zip(*packets, strict=True)]
+        yield pa.RecordBatch.from_arrays(
+            [columns[0].cast(pa.int32()), columns[1].cast(pa.binary())], schema=_PACKET
+        )
+
+    def _packed(self, rows: pa.Table) -> Iterator[tuple[int, bytes]]:
+        of = rows.column(BUCKET).to_numpy()
+        order = np.argsort(of, kind="stable")
+        rows = rows.select(COLUMNS).take(pa.array(order)).combine_chunks()
+        present, starts = np.unique(of[order], return_index=True)
+        ends = [*starts[1:].tolist(), rows.num_rows]
+        for bucket, start, end in zip(present.tolist(), starts.tolist(), ends, strict=True):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, rows.schema) as writer:
+                writer.write_table(rows.slice(start, end - start))
+            yield bucket, sink.getvalue().to_pybytes()
+
+    def _is_behind(self, rows: pa.Table) -> bool:
+        """Tell whether the newest record of some partition has been waiting to be read."""
+        if self.max_lag is None:
+            return False
+        newest = rows.group_by(["topic", "partition"]).aggregate([("timestamp", "max")])
+        now = _milliseconds(rows.column(NOW).slice(0, 1))[0]
+        return min(_milliseconds(newest.column("timestamp_max"))) < now - self.max_lag
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one bucket, in the order in which its operator takes them."""
+
+    records: list[Record] = field(default_factory=list)
+    """Without their headers, which few need: `headers` has them."""
+    places: list[int] = field(default_factory=list)
+    table: pa.Table | None = None
+    is_behind: bool = False
+
+    def whole(self, row: int) -> Record:
+        """Return a record with its headers."""
+        found = [] if self.table is None else self.table.column("headers")[self.places[row]]
+        pairs: list[Pair] = [(each["key"], each["value"]) for each in _listed(found)]
+        return self.records[row]._replace(headers=pairs)
+
+
+def unpack(packets: Iterable[bytes], *, by_offset: bool, with_headers: bool) -> Rows:
+    """
+    Return the rows in `packets`.
+
+    In the order of timestamp, topic, partition and offset; `by_offset`: of topic, partition and
+    offset alone.
+    """
+    packed = list(packets)
+    tables = [pa.ipc.open_stream(packet).read_all() for packet in packed if packet]
+    is_behind = any(not packet for packet in packed)
+    if not tables:
+        return Rows(is_behind=is_behind)
+    table = pa.concat_tables(tables)
+    topics = table.column("topic").to_pylist()
+    partitions, offsets = (table.column(name).to_numpy() for name in ("partition", "offset"))
+    timestamps = _milliseconds(table.column("timestamp"))
+    names = {name: n for n, name in enumerate(sorted(set(topics)))}
+    keys = [offsets, partitions, np.asarray([names[topic] for topic in topics])]
+    order = np.lexsort(keys if by_offset else [*keys, np.asarray(timestamps)]).tolist()
+    columns = [
+        topics,
+        partitions.tolist(),
+        offsets.tolist(),
+        timestamps,
+        table.column("key").to_pylist(),
+        table.column("value").to_pylist(),
+    ]
+    records = list(map(Record._make, zip(*columns, [()] * len(topics), strict=True)))
+    rows = Rows([records[place] for place in order], order, table, is_behind)
+    if not with_headers:
+        return rows
+    complete = [rows.whole(row) for row in range(len(order))]
+    return Rows(complete, order, table, is_behind)
+
+
+def _listed(headers: object) -> list[dict[str, Any]]:
+    found = headers.as_py() if isinstance(headers, pa.Scalar) else headers
+    return found or []  # type: ignore[return-value]  # null: no headers
+
+
+def _milliseconds(column: pa.ChunkedArray) -> list[int]:
+    found: list[int] = pc.cast(column.cast(pa.timestamp("ms"), safe=False), pa.int64()).to_pylist()
+    return found

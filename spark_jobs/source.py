@@ -1,0 +1,41 @@
+"""Where the rows of a job come from, and when its batches begin."""
+
+from typing import Protocol
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_jobs import kafka_options
+from spark_jobs.settings import SourceSettings, SparkSettings
+
+
+class Reading(Protocol):
+    """The settings of a job, as far as they say what it reads."""
+
+    @property
+    def kafka(self) -> dict[str, str]: ...
+    @property
+    def source(self) -> SourceSettings: ...
+
+
+def rows(settings: Reading, spark: SparkSession) -> DataFrame:
+    """Return the records of the source's topics as they come, headers included."""
+    source = settings.source
+    options = {
+        **kafka_options.source(settings.kafka, source.options),
+        "kafka.isolation.level": "read_committed",
+        "includeHeaders": "true",
+        "subscribe": ",".join(source.topics),
+        "startingOffsets": source.starting_offsets,
+        "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
+    }
+    return spark.readStream.format("kafka").options(**options).load()
+
+
+def writer(settings: SparkSettings, frame: DataFrame) -> DataStreamWriter:
+    """Return what starts a query over `frame`, with its checkpoint and its trigger."""
+    starting = frame.writeStream.option("checkpointLocation", settings.checkpoint)
+    if settings.trigger == "available_now":
+        return starting.trigger(availableNow=True)
+    milliseconds = round(settings.pause().total_seconds() * 1000)
+    return starting.trigger(processingTime=f"{milliseconds} milliseconds")

@@ -1,0 +1,223 @@
+"""
+The one adapter that hosts the stateful operators: buckets of keys in Spark's stateful operator.
+
+Spark's price is per group, so a group is a bucket of keys, not a key: its state is one value, and
+it has one timer. The clock is the batch's, which is the same when the batch is run again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_jobs import packets
+from spark_jobs.errors import JobError
+from spark_jobs.operators.encoding import decode, encode
+from spark_jobs.operators.reading import OperatorSettings, reader
+from spark_jobs.operators.settings import PairingSettings, WindowedSettings, milliseconds
+from spark_jobs.operators.step import Failed, Input
+from spark_jobs.operators.table import operator
+from spark_jobs.outcome import OperatorTopics, Outcome, Teller
+from spark_jobs.packets import Pack, Rows
+from spark_jobs.stage import rarely_collecting
+
+SCHEMA = "outcome binary"
+_STATE = "state binary, alarm long"
+_NONE = -1
+# A worker keeps the states that it stepped last, each with what Spark has of it: if Spark still
+# has the same, the state need not be decoded.
+_KEPT = 64
+_states: OrderedDict[tuple[str, int], tuple[bytes, Any]] = OrderedDict()
+
+
+class StateUnfit(JobError):
+    """A bucket has outgrown its limit, or the checkpoint is of another number of buckets."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulConfig:
+    """What a stateful operator is to do; goes to the executors."""
+
+    operator: OperatorSettings
+    topics: OperatorTopics
+    query: str
+    buckets: int
+    max_bucket_bytes: int
+
+
+def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
+    """Return what the operator makes of `rows`, one row for each bucket that has something."""
+    settings = config.operator
+    lag = settings.max_lag if isinstance(settings, WindowedSettings) else None
+    pack = Pack(config.buckets, None if lag is None else milliseconds(lag))
+    packed = rows.select(
+        *packets.COLUMNS,
+        bucket(settings, config.buckets).cast("int").alias(packets.BUCKET),
+        F.current_timestamp().alias(packets.NOW),
+    ).mapInArrow(pack, packets.SCHEMA)
+    return packed.groupBy(packets.BUCKET).transformWithStateInPandas(
+        statefulProcessor=Bucket(config),
+        outputStructType=SCHEMA,
+        outputMode="Append",
+        timeMode="ProcessingTime",
+    )
+
+
+def bucket(settings: OperatorSettings, buckets: int) -> Column:
+    """Return the bucket of a row: records that may meet are in the same."""
+    count = F.lit(buckets)
+    if not isinstance(settings, WindowedSettings) or settings.stream_time == "per_key":
+        return F.pmod(F.xxhash64(*_key(settings)), count)
+    if settings.stream_time == "per_partition":
+        return F.pmod(F.col("partition"), count)
+    return F.lit(0)
+
+
+def _key(settings: OperatorSettings) -> list[Column]:
+    if not isinstance(settings, WindowedSettings) or settings.key == "record":
+        return [F.col("key")]
+    fields = StructType([StructField(name, StringType()) for name in settings.key])
+    parsed = F.from_json(F.col("value").cast("string"), fields)
+    return [parsed.getField(name) for name in settings.key]
+
+
+class Bucket(StatefulProcessor):
+    """Steps the operator of one bucket after the other."""
+
+    def __init__(self, config: StatefulConfig) -> None:
+        self._config = config
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        config = self._config
+        self._handle = handle
+        self._state = handle.getValueState("bucket", _STATE)
+        self._operator = operator(config.operator)
+        self._read = reader(config.operator)
+        self._teller = Teller(config.operator, config.topics, config.query)
+        windowed = isinstance(config.operator, WindowedSettings)
+        self._with_headers = not windowed
+        self._by_offset = (
+            isinstance(config.operator, WindowedSettings)
+            and config.operator.stream_time == "per_partition"
+            and not isinstance(config.operator, PairingSettings)
+        )
+
+    def handleInputRows(  # noqa: N802  # Spark's name
+        self,
+        key: Any,  # noqa: ANN401  # a tuple of the grouping columns
+        rows: Iterator[Any],
+        timerValues: TimerValues,  # noqa: N803  # Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        packed = [packet for frame in rows for packet in frame["packet"]]
+        found = packets.unpack(packed, by_offset=self._by_offset, with_headers=self._with_headers)
+        now = timerValues.getCurrentProcessingTimeInMs()
+        yield from self._step(key[0], found, now)
+
+    def handleExpiredTimer(  # noqa: N802  # Spark's name
+        self,
+        key: Any,  # noqa: ANN401  # as above
+        timerValues: TimerValues,  # noqa: N803  # Spark calls it with these names
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        now = timerValues.getCurrentProcessingTimeInMs()
+        yield from self._step(key[0], Rows(), now, fired=expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        """Nothing to do: what is kept, Spark keeps."""
+
+    def _step(
+        self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        with rarely_collecting():
+            outcome = self._outcome(bucket_, rows, now, fired)
+        if outcome.rows or outcome.outgoing:
+            yield pd.DataFrame({"outcome": [outcome.encode()]})
+
+    def _outcome(self, bucket_: int, rows: Rows, now: int, fired: int | None) -> Outcome:
+        state, alarm = self._restored(bucket_)
+        inputs: list[Input] = []
+        failed: list[Failed] = []
+        for row, record in enumerate(rows.records):
+            read = self._read(record, row)
+            if isinstance(read, Input):
+                inputs.append(read)
+            else:
+                failed.append(read)
+        step = self._operator.step(state, inputs, now, behind=rows.is_behind)
+        data = encode(self._operator, step.state)
+        if len(data) > self._config.max_bucket_bytes:
+            raise StateUnfit(self._too_large(bucket_, len(data)))
+        alarm = self._set_alarm(alarm, step.deadline, now, fired)
+        kept = self._config.buckets.to_bytes(4) + data
+        self._state.update((kept, alarm))
+        _keep((self._config.query, bucket_), kept, step.state)
+        outcome = Outcome(
+            bucket=bucket_,
+            number=0 if fired is None else 1,
+            rows=len(rows.records),
+            newest=max((record.timestamp for record in rows.records), default=0),
+            keys=len(getattr(step.state, "keys", ())) or len(getattr(step.state, "waiting", ())),
+            size=len(data),
+        )
+        self._teller.tell([*failed, *step.outputs], outcome, rows, now)
+        return outcome
+
+    def _restored(self, bucket_: int) -> tuple[Any, int]:
+        found = self._state.get() if self._state.exists() else None
+        if found is None:
+            return self._operator.start(), _NONE
+        data, alarm = bytes(found[0]), found[1]
+        kept = _states.pop((self._config.query, bucket_), None)
+        if kept is not None and kept[0] == data:
+            return kept[1], alarm
+        count = int.from_bytes(data[:4])
+        if count != self._config.buckets:
+            msg = (
+                f"the checkpoint has {count} buckets, the settings {self._config.buckets}: set "
+                f"`state.buckets` back to {count}; the number is for good"
+            )
+            raise StateUnfit(msg)
+        return decode(self._operator, data[4:]), alarm
+
+    def _set_alarm(self, alarm: int, deadline: int | None, now: int, fired: int | None) -> int:
+        """Have Spark call at `deadline`; return when it will, which may be earlier."""
+        if alarm == fired:
+            alarm = _NONE  # Spark takes it away by itself
+        if alarm != _NONE and alarm <= now:
+            self._handle.deleteTimer(alarm)  # what was due then has just been done
+            alarm = _NONE
+        if deadline is None:
+            return alarm
+        # Spark also takes away one that is set for the same moment by its own handler.
+        wanted = max(deadline, now + 1, 0 if fired is None else fired + 1)
+        if alarm != _NONE and alarm <= wanted:
+            return alarm
+        if alarm != _NONE:
+            self._handle.deleteTimer(alarm)
+        self._handle.registerTimer(wanted)
+        return wanted
+
+    def _too_large(self, bucket_: int, size: int) -> str:
+        return (
+            f"the state of bucket {bucket_} has {size} bytes, more than `state.max_bucket_bytes` "
+            f"({self._config.max_bucket_bytes}): too much is open at once. Close earlier "
+            "(`close_after`, `grace`, `forget_after`) or raise the limit; more buckets need a new "
+            "checkpoint"
+        )
+
+
+def _keep(bucket_: tuple[str, int], data: bytes, state: Any) -> None:  # noqa: ANN401  # an operator's
+    _states[bucket_] = data, state
+    while len(_states) > _KEPT:
+        _states.popitem(last=False)

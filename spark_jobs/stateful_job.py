@@ -1,0 +1,74 @@
+"""A stateful job: Kafka, one operator, Kafka, each result once."""
+
+import threading
+
+from pyspark.sql import SparkSession
+
+from spark_jobs import source
+from spark_jobs.check import require_topics
+from spark_jobs.dedup import ADMIN_SECONDS
+from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.operators.table import operator
+from spark_jobs.query import Query, Show
+from spark_jobs.sink import SinkConfig
+from spark_jobs.stateful import StatefulConfig, outcomes
+from spark_jobs.stateful_settings import StatefulSettings
+from spark_jobs.stateful_stage import WriteConfig
+
+STATE_STORE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+"""What Spark's stateful operator in Python needs."""
+
+
+def run(
+    settings: StatefulSettings,
+    spark: SparkSession,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool = False,
+) -> None:
+    """
+    Run the query until `stop` is set; the batch under way is always finished.
+
+    Raises:
+        BadSettings: the aggregate or a topic is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    operator(settings.operator)  # fails here, not on an executor
+    require_topics(settings)
+    for name, value in STATE_STORE.items():
+        spark.conf.set(name, value)
+    markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
+    markers.ensure(settings.spark.shuffle_partitions)
+    frame = outcomes(source.rows(settings, spark), stateful_config(settings))
+    query = Query(spark, settings.spark.query, write_config(settings), show=show, adopt=adopt)
+    query.run(source.writer(settings.spark, frame), stop)
+
+
+def stateful_config(settings: StatefulSettings) -> StatefulConfig:
+    """Return what the executors need to know to step the operator."""
+    return StatefulConfig(
+        operator=settings.operator,
+        topics=settings.topics(),
+        query=settings.spark.query,
+        buckets=settings.buckets(),
+        max_bucket_bytes=settings.state.max_bucket_bytes,
+    )
+
+
+def write_config(settings: StatefulSettings) -> WriteConfig:
+    """Return what the executors need to know to write."""
+    return WriteConfig(
+        topics=settings.topics(),
+        sink=SinkConfig(
+            kafka=settings.kafka,
+            marker_topic=settings.marker_topic(),
+            transactional_id=settings.transactional_id(),
+            timeout=settings.transaction_timeout.total_seconds(),
+        ),
+        partitions=settings.spark.shuffle_partitions,
+    )

@@ -1,0 +1,153 @@
+"""Settings of the stateful jobs: `dovecote spark pairing`, `sessions` and `delay`."""
+
+from datetime import timedelta
+from typing import Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from outbox.settings import Duration, KafkaProperties, Settings
+from spark_jobs.kafka_options import FIXED
+from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
+from spark_jobs.outcome import OperatorTopics
+from spark_jobs.settings import SourceSettings, SparkSettings, TopicName
+
+
+class LatestSource(SourceSettings):
+    """What is read; without a checkpoint, from now on."""
+
+    starting_offsets: str = "latest"
+    """Where a new checkpoint begins: `latest`, `earliest`, or Spark's JSON of offsets."""
+
+
+class StatefulOutput(Settings):
+    """What is written. A record never says where it goes; only this table does."""
+
+    topic: TopicName
+    """What the operator says."""
+
+    late_topic: TopicName | None = None
+    """Records that came too late; left out: they are only counted."""
+
+    dead_letter_topic: TopicName
+    """Records that the operator can make nothing of."""
+
+
+class StateSettings(Settings):
+    """How state is kept."""
+
+    buckets: Annotated[int, Field(ge=1, le=65_536)] = 16
+    """Groups of keys whose state is kept as one; for good. `global` stream time has one."""
+
+    max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+    """A bucket whose state is larger stops the job."""
+
+
+class StatefulSettings(Settings):
+    """One query: from topics, by a stateful operator, to a topic."""
+
+    kafka: KafkaProperties
+    """Any librdkafka property; `bootstrap.servers` at least."""
+
+    source: SourceSettings
+
+    operator: DelaySettings | PairingSettings | SessionsSettings
+    """The operator; the same table that `dovecote replay` reads."""
+
+    output: StatefulOutput
+
+    state: StateSettings = StateSettings()
+
+    spark: SparkSettings
+
+    transaction_timeout: Duration = timedelta(seconds=60)
+    """Longest the writing of one shuffle partition may take."""
+
+    @field_validator("kafka")
+    @classmethod
+    def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
+        if "bootstrap.servers" not in kafka:
+            msg = '"bootstrap.servers" is missing'
+            raise ValueError(msg)
+        if fixed := sorted(FIXED & kafka.keys()):
+            msg = f"{', '.join(fixed)} cannot be set: exactly once rests on it"
+            raise ValueError(msg)
+        return kafka
+
+    @field_validator("spark")
+    @classmethod
+    def _goes_on(cls, spark: SparkSettings) -> SparkSettings:
+        if spark.trigger == "available_now":
+            msg = "trigger must be a duration: what waits for the clock never has read all"
+            raise ValueError(msg)
+        return spark
+
+    @model_validator(mode="after")
+    def _no_loop(self) -> Self:
+        written = self.topics_written()
+        if loop := set(self.source.topics) & set(written):
+            msg = f"topics {', '.join(sorted(loop))} are read and written: that would never end"
+            raise ValueError(msg)
+        if len(set(written)) != len(written):
+            msg = "output, late and dead letter topics must be different ones"
+            raise ValueError(msg)
+        return self
+
+    def topics_written(self) -> tuple[str, ...]:
+        output = self.output
+        found = (output.topic, output.late_topic, output.dead_letter_topic)
+        return tuple(topic for topic in found if topic is not None)
+
+    def topics(self) -> OperatorTopics:
+        """Return where records go."""
+        output = self.output
+        return OperatorTopics(
+            output=output.topic, late=output.late_topic, dead_letter=output.dead_letter_topic
+        )
+
+    def buckets(self) -> int:
+        """Return how many buckets there are."""
+        is_global = getattr(self.operator, "stream_time", "") == "global"
+        return 1 if is_global else self.state.buckets
+
+    def marker_topic(self) -> str:
+        """Return the topic that the query's markers are in."""
+        return f"dovecote.markers.{self.spark.query}"
+
+    def transactional_id(self) -> str:
+        """Return what the transactional ids of the query's shuffle partitions begin with."""
+        return f"dovecote.{self.spark.query}"
+
+
+class PairingJob(StatefulSettings):
+    """`dovecote spark pairing`."""
+
+    source: LatestSource
+    operator: PairingSettings
+
+    @model_validator(mode="after")
+    def _reads_its_sides(self) -> Self:
+        sides = {side.topic for side in self.operator.sides.values()}
+        if sides != set(self.source.topics):
+            msg = f"source.topics must be those of the sides: {', '.join(sorted(sides))}"
+            raise ValueError(msg)
+        return self
+
+
+class SessionsJob(StatefulSettings):
+    """`dovecote spark sessions`."""
+
+    operator: SessionsSettings
+
+
+class DelayJob(StatefulSettings):
+    """`dovecote spark delay`."""
+
+    operator: DelaySettings
+
+
+JOBS: dict[str, type[StatefulSettings]] = {
+    "delay": DelayJob,
+    "pairing": PairingJob,
+    "sessions": SessionsJob,
+}
+"""The stateful jobs by their names."""

@@ -1,0 +1,92 @@
+"""The last stage of a stateful job: what its buckets say is written, once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from hashlib import blake2b
+from operator import add
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from spark_jobs import sink
+from spark_jobs.errors import JobError
+from spark_jobs.evaluation import Evaluation
+from spark_jobs.markers import Counts, Turn
+from spark_jobs.outcome import OperatorTopics, Outcome, unwritable
+from spark_jobs.sink import Input, Settled, SinkConfig
+from spark_jobs.stage import SCHEMA, Batch, Report, partition_id, rarely_collecting
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteConfig:
+    """What all batches of a query have in common; goes to the executors."""
+
+    topics: OperatorTopics
+    sink: SinkConfig
+    partitions: int
+
+    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+        """Write what the buckets say; return a report of each partition that has something."""
+        tasks = rows.mapInArrow(Task(self, batch), SCHEMA)
+        return [Report.decode(row["report"]) for row in tasks.collect()]
+
+
+class Task:
+    """
+    Writes what the buckets of one shuffle partition say.
+
+    It runs in the task that has stepped them. If that ends before Spark has kept their states, the
+    batch is run again from the old ones, says the same, and finds its marker.
+    """
+
+    def __init__(self, config: WriteConfig, batch: Batch) -> None:
+        self._config, self._batch = config, batch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with rarely_collecting():
+            found = [row for batch in batches for row in batch.column("outcome").to_pylist()]
+            if not found:
+                return
+            report = self._report(found, partition_id())
+        yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
+
+    def _report(self, found: list[bytes], partition: int) -> Report:
+        outcomes = sorted(map(Outcome.decode, found), key=lambda each: (each.bucket, each.number))
+        counts = reduce(add, (each.counts() for each in outcomes), Counts())
+        try:
+            settled = self._settle(outcomes, counts, partition)
+        except JobError as error:
+            return Report(partition=partition, error=type(error).__name__, message=str(error))
+        last = {each.bucket: each for each in outcomes}.values()
+        return Report(
+            partition=partition,
+            counts=settled.counts,
+            replayed=settled.replayed,
+            newest=max(each.newest for each in outcomes),
+            keys=sum(each.keys for each in last),
+            state_bytes=sum(each.size for each in last),
+            largest_bucket=max(each.size for each in last),
+        )
+
+    def _settle(self, outcomes: list[Outcome], counts: Counts, partition: int) -> Settled:
+        config, batch = self._config, self._batch
+        outgoing = [record for each in outcomes for record in each.outgoing]
+        if not outgoing:
+            return Settled(counts, replayed=False)
+        digest = blake2b(digest_size=16)
+        for record in outgoing:
+            digest.update(repr(record[:5]).encode())
+        return sink.settle(
+            Turn(
+                query=batch.query,
+                batch=batch.number,
+                partition=partition,
+                partitions=config.partitions,
+            ),
+            Input(digest=digest.hexdigest(), ranges={}),
+            config=config.sink,
+            evaluate=lambda: Evaluation(outgoing, counts),
+            replace_poison=partial(unwritable, config.topics.dead_letter, batch.now),
+            adopt=batch.adopt,
+        )

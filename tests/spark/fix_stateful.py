@@ -1,0 +1,183 @@
+"""Stateful jobs with topics of their own on the one Spark, and what replay says of a trace."""
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from pyspark.sql import SparkSession
+
+from dedup.replay import replay
+from devstack import Stack
+from outbox.envelope import Pair, Record
+from spark_jobs import stateful_job
+from spark_jobs.operators.replay import TracedOperator
+from spark_jobs.progress import BatchLine
+from spark_jobs.stateful_settings import JOBS, StatefulSettings
+from tests.fix_stack import MakeTopic
+from tests.spark.fix_spark import PARTITIONS, as_record
+from tests.waiting import consume, until
+
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Sent:
+    """A record for a source topic."""
+
+    topic: str
+    key: str | None
+    time: int
+    value: Any
+    partition: int = 0
+    headers: Sequence[Pair] = ()
+
+
+@dataclass(frozen=True)
+class Stateful:
+    """A stateful job with topics and a checkpoint of its own."""
+
+    kafka: str
+    folder: Path
+    name: str
+    tables: Mapping[str, Mapping[str, object]]
+    """The settings, as a file would have them."""
+    spark: SparkSession
+    lines: list[BatchLine] = field(default_factory=list)
+
+    @property
+    def settings(self) -> StatefulSettings:
+        return JOBS[self.name].model_validate(self.tables)
+
+    def with_(self, **tables: Mapping[str, object]) -> "Stateful":
+        """Return the same job with other settings in some tables."""
+        changed = {name: {**self.tables[name], **fields} for name, fields in tables.items()}
+        return replace(self, tables={**self.tables, **changed})
+
+    def send(self, *records: Sent) -> None:
+        producer = Producer({"bootstrap.servers": self.kafka})
+        for each in records:
+            producer.produce(
+                each.topic,
+                json.dumps(each.value).encode(),
+                each.key,
+                partition=each.partition,
+                timestamp=each.time,
+                headers=list(each.headers),
+            )
+        assert producer.flush(30) == 0
+
+    @contextmanager
+    def running(self) -> Iterator[list[BaseException]]:
+        """Run the job meanwhile, and give what it fails with; it ends between two batches."""
+        stop = threading.Event()
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                stateful_job.run(self.settings, self.spark, show=self.lines.append, stop=stop)
+            except BaseException as error:  # noqa: BLE001  # raised below
+                failed.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        try:
+            yield failed
+        finally:
+            stop.set()
+            thread.join(START_SECONDS)
+        if failed:
+            raise failed[0]
+
+    def run_until(self, done: Callable[[], object], what: str) -> None:
+        with self.running() as failed:
+            until(lambda: failed or done(), within=START_SECONDS, what=what)
+
+    def rows(self) -> int:
+        return sum(line.rows for line in self.lines)
+
+    def written(self) -> list[Record]:
+        return self._records(self.settings.output.topic)
+
+    def values(self) -> list[Any]:
+        return [json.loads(each.value or b"null") for each in self.written()]
+
+    def late(self) -> list[Record]:
+        return self._records(self.settings.output.late_topic or "")
+
+    def dead_letters(self) -> list[Record]:
+        return self._records(self.settings.output.dead_letter_topic)
+
+    def replayed(self, records: Iterable[Sent], *, at: int) -> list[dict[str, Any]]:
+        """Return what replay makes of `records`, and of the time until `at`."""
+        offsets: dict[tuple[str, int], int] = {}
+        lines: list[dict[str, Any]] = []
+        for each in records:
+            place = (each.topic, each.partition)
+            offsets[place] = offsets.get(place, -1) + 1
+            lines.append(
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "offset": offsets[place],
+                    "timestamp": each.time,
+                    "key": each.key,
+                    "value": each.value,
+                }
+            )
+        trace = [json.dumps(line).encode() for line in [*lines, {"advance_to": at}]]
+        return [dict(line) for line in replay(TracedOperator(self.settings.operator), trace)]
+
+    def file(self) -> Path:
+        """Write the settings as a file, and return it."""
+        path = self.folder / "job.toml"
+        path.write_text(
+            "\n".join(
+                line
+                for table, fields in self.tables.items()
+                for line in (f"[{table}]", *(f'"{k}" = {_toml(v)}' for k, v in fields.items()))
+            )
+        )
+        return path
+
+    def _records(self, topic: str) -> list[Record]:
+        return [as_record(message) for message in consume(self.kafka, topic)]
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f'"{k}" = {_toml(v)}' for k, v in value.items()) + "}"
+    return json.dumps(value)
+
+
+MakeStateful = Callable[..., Stateful]
+
+
+@pytest.fixture
+def stateful(stack: Stack, topic: MakeTopic, tmp_path: Path, spark: SparkSession) -> MakeStateful:
+    """Makes stateful jobs: their name, their source topics, and fields of `[operator]`."""
+
+    def make(name: str, topics: Sequence[str], **operator: object) -> Stateful:
+        query = f"test-{uuid4().hex[:12]}"
+        tables: dict[str, Mapping[str, object]] = {
+            "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
+            "source": {"topics": list(topics), "starting_offsets": "earliest"},
+            "operator": {"type": name, **operator},
+            "output": {"topic": topic(2), "late_topic": topic(), "dead_letter_topic": topic()},
+            "state": {"buckets": 3},
+            "spark": {
+                "query": query,
+                "checkpoint": str(tmp_path / query),
+                "shuffle_partitions": PARTITIONS,
+                "trigger": "100ms",
+            },
+        }
+        return Stateful(stack.kafka.bootstrap, tmp_path, name, tables, spark)
+
+    return make

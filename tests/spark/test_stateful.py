@@ -1,0 +1,185 @@
+"""What a stateful job writes is what replay says of the same records, once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from outbox.envelope import ERROR, ID, NOT_BEFORE, ROUND
+from spark_jobs.errors import QueryFailed
+from tests.fix_stack import MakeTopic
+from tests.spark.fix_stateful import MakeStateful, Sent
+from tests.waiting import until
+
+COMMAND = Path(sys.executable).with_name("dovecote")
+ROOT = Path(__file__).parents[2]
+# Not long ago: the broker deletes records by their timestamps.
+T0 = time.time_ns() // 1_000_000 - 3_600_000
+
+
+def _text(values: list[Any]) -> Counter[str]:
+    return Counter(json.dumps(value, sort_keys=True) for value in values)
+
+
+def _event(topic: str, user: str, at: int, says: Any, partition: int) -> Sent:
+    value = {"from": user, "to": "b-c", "at": at, "says": says}
+    return Sent(topic, None, at, value, partition)
+
+
+def test_pairing_writes_one_result_per_call_as_replay_says(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    dice = random.Random(5)
+    one, other = topic(2), topic(3)
+    sides = {"a": {"topic": one, "field": "says"}, "m": {"topic": other, "field": "says"}}
+    job = stateful(
+        "pairing",
+        [one, other],
+        key=["from", "to"],
+        event_time="at",
+        within="60s",
+        grace="10m",
+        close_after="1500ms",
+        max_lag="off",
+        sides=sides,
+    ).with_(source={"max_offsets_per_trigger": 60})
+    sent = []
+    for user in range(20):
+        for call in range(3):
+            start = T0 + call * 130_000
+            for side, partitions in ((one, 2), (other, 3)):
+                if dice.random() < 0.8:
+                    at = start + dice.randrange(50_000)
+                    event = _event(side, f"u-{user}", at, call, dice.randrange(partitions))
+                    sent += [event] * dice.choice([1, 1, 2])
+    sent.sort(key=lambda each: each.value["at"] + dice.randrange(100_000))
+    expected = job.replayed(sent, at=10**9)
+    results = [line["value"] for line in expected if line["kind"] == "result"]
+    job.send(*sent, Sent(one, None, T0, "no object"), Sent(other, None, T0, {"from": 1}))
+
+    job.run_until(lambda: len(job.values()) >= len(results), "all calls are closed")
+
+    assert _text(job.values()) == _text(results)
+    assert job.rows() == len(sent) + 2
+    assert len(job.lines) >= 3
+    dead = {dict(each.headers)[ERROR] for each in job.dead_letters()}
+    assert dead == {b'the value has no field "from"', b'the value has no field "to"'}
+    assert len({dict(each.headers)[ID] for each in job.written()}) == len(results)
+    again = sum(line["kind"] == "skip" for line in expected)
+    assert sum(line.skipped.get("duplicate", 0) for line in job.lines) == again
+    assert max(line.largest_bucket for line in job.lines) > 0
+
+
+def test_sessions_go_on_from_their_checkpoint_and_equal_replay_in_the_order_of_offsets(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    dice = random.Random(7)
+    clicks = topic(2)
+    job = stateful(
+        "sessions",
+        [clicks],
+        gap="5s",
+        grace="3s",
+        stream_time="per_partition",
+        emit="update",
+        aggregate="list",
+        max_lag="off",
+    ).with_(source={"max_offsets_per_trigger": 50})
+    sent = [
+        Sent(clicks, f"k{key}", T0 + n * 300 + dice.randrange(-9_000, 1), n, key % 2)
+        for n, key in enumerate(dice.randrange(8) for _ in range(300))
+    ]
+    lines = job.replayed(sent, at=0)
+    half = len(sent) // 2
+    job.send(*sent[:half])
+    job.run_until(lambda: job.rows() == half, "half is read")
+    job.send(*sent[half:])
+
+    job.run_until(lambda: job.rows() == len(sent), "all is read")
+
+    kinds = ("result", "update", "retract")
+    fields = ("kind", "key", "start", "end", "value", "revision")
+    expected = [[line[name] for name in fields] for line in lines if line["kind"] in kinds]
+    found = [[value[name] for name in fields] for value in job.values()]
+    assert _text(found) == _text(expected)
+    late = [line["value"] for line in lines if line["kind"] == "late"]
+    assert late
+    assert _text([json.loads(each.value or b"") for each in job.late()]) == _text(late)
+    assert {dict(each.headers)[ERROR] for each in job.late()} == {b"its session is closed"}
+
+
+def test_another_number_of_buckets_is_refused(stateful: MakeStateful, topic: MakeTopic) -> None:
+    clicks = topic()
+    job = stateful("sessions", [clicks], gap="5s")
+    job.send(Sent(clicks, "k", T0, 1))
+    job.run_until(lambda: job.rows() == 1, "it is read")
+    job.send(Sent(clicks, "k", T0, 1))
+
+    changed = job.with_(state={"buckets": 1})
+    with pytest.raises(QueryFailed, match="has 3 buckets, the settings 1"):
+        changed.run_until(lambda: changed.rows() == 2, "it fails")
+
+
+def test_a_delayed_record_goes_on_when_it_is_due_as_it_came(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    retry = topic()
+    job = stateful("delay", [retry])
+    due = time.time_ns() // 1_000_000 + 4_000
+    job.send(
+        Sent(retry, "k", T0, {"n": 1}, 0, [(NOT_BEFORE, str(due).encode()), (ROUND, b"3")]),
+        Sent(retry, None, T0, {"n": 2}),
+    )
+
+    job.run_until(lambda: len(job.written()) == 2, "both have gone on")
+
+    at_once, later = sorted(job.written(), key=lambda each: each.timestamp)
+    assert (at_once.key, at_once.value) == (None, b'{"n": 2}')
+    assert (later.key, later.value) == (b"k", b'{"n": 1}')
+    assert dict(later.headers)[ROUND] == b"3"
+    assert due <= later.timestamp < due + 3_000
+
+
+@pytest.mark.timeout(240)
+def test_a_job_that_is_killed_writes_every_result_once(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    clicks = topic(2)
+    job = stateful(
+        "sessions",
+        [clicks],
+        gap="5s",
+        close_after="2s",
+        stream_time="per_partition",
+        aggregate="sum",
+        max_lag="off",
+    ).with_(source={"max_offsets_per_trigger": 40})
+    sent = [Sent(clicks, f"k{n % 10}", T0 + n * 700, n, n % 10 % 2) for n in range(600)]
+    job.send(*sent)
+    command = [str(COMMAND), "spark", "sessions", "--config", str(job.file())]
+    command += ["--master", "local[2]"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as process:
+        until(lambda: len(job.written()) > 10, within=120, what="some is written")
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGKILL)
+    _, alive = psutil.wait_procs(children, timeout=30)
+    assert alive == []
+    expected = [line for line in job.replayed(sent, at=10**9) if line["kind"] == "result"]
+    assert len(job.written()) < len(expected)
+
+    job.run_until(lambda: len(job.written()) >= len(expected), "the rest is written")
+
+    found = [(v["key"], v["start"], v["end"], v["value"]) for v in job.values()]
+    assert Counter(found) == Counter(
+        (line["key"], line["start"], line["end"], line["value"]) for line in expected
+    )

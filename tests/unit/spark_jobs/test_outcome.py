@@ -1,0 +1,98 @@
+"""What an operator says becomes records: keys, values, headers, and counts."""
+
+import json
+from typing import Any
+
+from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
+from spark_jobs.markers import Counts
+from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
+from spark_jobs.operators.step import (
+    Failed,
+    Input,
+    Late,
+    Output,
+    Paired,
+    Released,
+    Session,
+    Skipped,
+)
+from spark_jobs.outcome import OperatorTopics, Outcome, Teller, unwritable
+from spark_jobs.outgoing import Outgoing
+from spark_jobs.packets import Rows
+
+TOPICS = OperatorTopics(output="out", late="late", dead_letter="dead")
+PAIRING = PairingSettings.model_validate(
+    {"within": "1m", "key": ["a", "b"], "sides": {"x": {"topic": "tx"}, "y": {"topic": "ty"}}}
+)
+SESSIONS = SessionsSettings.model_validate({"gap": "1s"})
+RECORD = Record("t", 1, 7, 99, b"k", b'{"v": 1}', [("h", b"x")])
+INPUT = Input(b"k", 99, None, "t", 1, 7, RECORD.value, 0)
+
+
+def _told(settings: Any, *outputs: Output, topics: OperatorTopics = TOPICS) -> Outcome:
+    outcome = Outcome(bucket=1, rows=5)
+    rows = Rows([RECORD._replace(headers=())], [0], None)
+    Teller(settings, topics, "q").tell(outputs, outcome, rows, 1_000)
+    return Outcome.decode(outcome.encode())
+
+
+def test_a_call_is_a_record_with_the_key_of_its_fields() -> None:
+    output = Paired(b'["u","v"]', 50, {"x": 1, "y": None}, {"tx": 4})
+    (record,) = _told(PAIRING, output).outgoing
+    assert (record.topic, record.key, record.timestamp) == ("out", b'["u","v"]', 50)
+    assert json.loads(record.value or b"") == {"a": "u", "b": "v", "ts": 50, "x": 1, "y": None}
+    headers = dict(record.headers)
+    assert headers[TYPE] == b"dovecote.pairing"
+    assert _told(PAIRING, output).outgoing[0] == record
+    (other,) = _told(PAIRING, output._replace(sides={"tx": 5})).outgoing
+    assert dict(other.headers)[ID] != headers[ID]
+
+
+def test_a_session_is_a_record_at_its_end() -> None:
+    (record,) = _told(SESSIONS, Session("update", b"k", 1, 9, [2**70], 3)).outgoing
+    assert (record.topic, record.key, record.timestamp) == ("out", b"k", 9)
+    assert json.loads(record.value or b"") == {
+        "kind": "update",
+        "key": "k",
+        "start": 1,
+        "end": 9,
+        "value": [2**70],
+        "revision": 3,
+    }
+
+
+def test_a_record_that_was_held_goes_out_as_it_came() -> None:
+    (record,) = _told(DelaySettings(), Released(RECORD)).outgoing
+    assert record[:5] == ("out", b"k", RECORD.value, [("h", b"x")], 0)
+
+
+def test_what_is_late_or_wrong_says_why_and_everything_is_counted() -> None:
+    outputs = (
+        Late(INPUT, "its session is closed", 5),
+        Failed(INPUT, "no number"),
+        Skipped(None, "t", 0, 1, "no key"),
+        Skipped(b"k", "t", 0, 1, "duplicate of 4"),
+        Session("result", b"k", 1, 9, 1, 1),
+    )
+    found = _told(SESSIONS, *outputs)
+    late, dead, _ = found.outgoing
+    assert (late.topic, late.value, dict(late.headers)[ERROR]) == (
+        "late",
+        RECORD.value,
+        b"its session is closed",
+    )
+    assert (dead.topic, dict(dead.headers)[ORIGIN]) == ("dead", b"t/1/7")
+    skipped = {"duplicate": 1, "late": 1, "no": 1}
+    assert found.counts() == Counts(rows=5, handled=1, skipped=skipped, dead=1)
+    counted = _told(
+        SESSIONS, *outputs, topics=OperatorTopics(output="o", late=None, dead_letter="d")
+    )
+    assert counted.counts() == found.counts()
+    assert [each.topic for each in counted.outgoing] == ["d", "o"]
+
+
+def test_a_record_that_no_topic_takes_is_buried_without_its_value() -> None:
+    record = Outgoing("out", b"k", b"x" * 99, [], 0, RECORD._replace(value=None, headers=[]))
+    dead = unwritable("dead", 1_000, record, "too large")
+    assert (dead.topic, dead.key, dead.value) == ("dead", b"k", None)
+    assert dict(dead.headers)[ERROR] == b"too large"
