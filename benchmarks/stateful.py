@@ -47,8 +47,8 @@ class Work:
 def main(bench: str, work: Work, doc: str | None) -> None:
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--rows", type=int, default=100_000, help="rows in a batch")
-    parser.add_argument("--batches", type=int, default=6, help="batches that are counted")
-    parser.add_argument("--warm-up", type=int, default=6, help="batches before those")
+    parser.add_argument("--batches", type=int, default=4, help="batches that are counted")
+    parser.add_argument("--warm-up", type=int, default=4, help="batches before those")
     parser.add_argument("--partitions", type=int, default=os.cpu_count(), help="of the shuffle")
     parser.add_argument("--buckets", type=int, default=16)
     parser.add_argument(

@@ -18,6 +18,8 @@ from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings
 
 _SECONDS = 10.0
+PINNED = "dovecote.json"
+"""What a stateful job leaves in a new checkpoint before Spark does; Spark leaves a `.crc` of it."""
 # A broker may learn of a topic a moment after its creation was confirmed.
 _NEWLY_MADE_SECONDS = 3.0
 
@@ -124,7 +126,7 @@ def _checkpoint(settings: Job) -> None:
     elif not folder.is_dir():
         msg = f"{folder} is not a folder"
         raise BadSettings(msg)
-    elif query_id(folder) is None and any(folder.iterdir()):
+    elif query_id(folder) is None and any(PINNED not in file.name for file in folder.iterdir()):
         msg = (
             f"{folder} holds files, but no checkpoint of a query; give the job a folder of its own"
         )

@@ -41,8 +41,8 @@ _KEPT = 64
 _states: OrderedDict[tuple[str, int], tuple[bytes, Any]] = OrderedDict()
 
 
-class StateUnfit(JobError):
-    """A bucket has outgrown its limit, or the checkpoint is of another number of buckets."""
+class StateTooLarge(JobError):
+    """A bucket has outgrown its limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,11 +157,10 @@ class Bucket(StatefulProcessor):
         step = self._operator.step(state, inputs, now, behind=rows.is_behind)
         data = encode(self._operator, step.state)
         if len(data) > self._config.max_bucket_bytes:
-            raise StateUnfit(self._too_large(bucket_, len(data)))
+            raise StateTooLarge(self._too_large(bucket_, len(data)))
         alarm = self._set_alarm(alarm, step.deadline, now, fired)
-        kept = self._config.buckets.to_bytes(4) + data
-        self._state.update((kept, alarm))
-        _keep((self._config.query, bucket_), kept, step.state)
+        self._state.update((data, alarm))
+        _keep((self._config.query, bucket_), data, step.state)
         outcome = Outcome(
             bucket=bucket_,
             number=0 if fired is None else 1,
@@ -174,21 +173,14 @@ class Bucket(StatefulProcessor):
         return outcome
 
     def _restored(self, bucket_: int) -> tuple[Any, int]:
-        found = self._state.get() if self._state.exists() else None
+        found = self._state.get()
         if found is None:
             return self._operator.start(), _NONE
         data, alarm = bytes(found[0]), found[1]
         kept = _states.pop((self._config.query, bucket_), None)
         if kept is not None and kept[0] == data:
             return kept[1], alarm
-        count = int.from_bytes(data[:4])
-        if count != self._config.buckets:
-            msg = (
-                f"the checkpoint has {count} buckets, the settings {self._config.buckets}: set "
-                f"`state.buckets` back to {count}; the number is for good"
-            )
-            raise StateUnfit(msg)
-        return decode(self._operator, data[4:]), alarm
+        return decode(self._operator, data), alarm
 
     def _set_alarm(self, alarm: int, deadline: int | None, now: int, fired: int | None) -> int:
         """Have Spark call at `deadline`; return when it will, which may be earlier."""

@@ -9,6 +9,7 @@ from spark_jobs.check import require_topics
 from spark_jobs.dedup import ADMIN_SECONDS
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.operators.table import operator
+from spark_jobs.pinned import pin
 from spark_jobs.query import Query, Show
 from spark_jobs.sink import SinkConfig
 from spark_jobs.stateful import StatefulConfig, outcomes
@@ -35,13 +36,18 @@ def run(
     Run the query until `stop` is set; the batch under way is always finished.
 
     Raises:
-        BadSettings: the aggregate or a topic is not as it must be.
+        BadSettings: the aggregate, a topic or the checkpoint is not as it must be.
         JobError: a batch could not be written, its marker is not ours, or Spark gave up.
     """
     operator(settings.operator)  # fails here, not on an executor
     require_topics(settings)
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)
+    pin(
+        spark,
+        settings.spark.checkpoint,
+        {"operator.type": settings.operator.type, "state.buckets": settings.buckets()},
+    )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     frame = outcomes(source.rows(settings, spark), stateful_config(settings))

@@ -5,7 +5,7 @@ A state of the previous format is brought up to this one when it is read. Only w
 computed is kept: alarms are set anew.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgpack
@@ -14,13 +14,15 @@ from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators import delay, pairing, sessions
 from spark_jobs.operators.alarms import Ident
-from spark_jobs.operators.calls import Call, Event, remembered
+from spark_jobs.operators.calls import Call, Event, begin, remembered
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import Pairing
 from spark_jobs.operators.sessions import Sessions
 from spark_jobs.operators.step import NEVER, Operator
 
 FORMAT = 2
+_EVENT_FIELDS = len(Event._fields) - 1
+"""What is kept of an event; a call has fewer."""
 _BIG = 1
 """The extension type of an integer of more than 64 bits."""
 
@@ -115,7 +117,16 @@ def _pairing(state: pairing.State) -> list[Any]:
 
 
 def _call(call: Call) -> tuple[Any, ...]:
-    return call.low, call.high, call.sides, call.dropped
+    one, other = call.sides
+    if len(one) + len(other) == 1 and not call.dropped:  # what is usual
+        return _event(one[0] if one else other[0])
+    sides = [_event(event) for event in one], [_event(event) for event in other]
+    return call.low, call.high, sides, [_event(event) for event in call.dropped]
+
+
+def _event(event: Event) -> tuple[Any, ...]:
+    time, _, *rest = event  # the topic follows from the side
+    return time, *rest
 
 
 def _delay(state: delay.State) -> list[Any]:
@@ -135,19 +146,32 @@ def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.State:
 
 def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.State:
     behind_at, clocks, keys = body
+    topics = operator.topics
     held = {
         _ident(ident): pairing.Held(
-            clock, arrived, [_restored_call(c) for c in open_], [_restored_call(c) for c in closed]
+            clock,
+            arrived,
+            [_restored_call(call, topics) for call in open_],
+            [_restored_call(call, topics) for call in closed],
         )
         for ident, clock, arrived, open_, closed in keys
     }
     return operator.restore(held, dict(clocks), behind_at)
 
 
-def _restored_call(found: list[Any]) -> Call:
+def _restored_call(found: list[Any], topics: Sequence[str]) -> Call:
+    if len(found) == _EVENT_FIELDS:
+        return begin(_restored_event(found, topics))
     low, high, (one, other), dropped = found
-    sides = [Event(*event) for event in one], [Event(*event) for event in other]
-    return Call(low, high, sides, [Event(*event) for event in dropped])
+    one, other, dropped = (
+        [_restored_event(event, topics) for event in events] for events in (one, other, dropped)
+    )
+    return Call(low, high, (one, other), dropped)
+
+
+def _restored_event(found: list[Any], topics: Sequence[str]) -> Event:
+    time, partition, offset, side, arrived, digest, field = found
+    return Event(time, topics[side], partition, offset, side, arrived, digest, field)
 
 
 def _restored_delay(operator: Delay, body: list[Any]) -> delay.State:
@@ -169,6 +193,22 @@ def _without_behind(body: list[Any]) -> list[Any]:
     return [-NEVER, *body]
 
 
+def _without_topics(body: list[Any]) -> list[Any]:
+    """Format 1 of `pairing` named the topic of each event."""
+    clocks, keys = body
+
+    def call(found: list[Any]) -> list[Any]:
+        low, high, sides, dropped = found
+        return [low, high, [events(each) for each in sides], events(dropped)]
+
+    def events(found: list[Any]) -> list[Any]:
+        return [[time, *rest] for time, _, *rest in found]
+
+    return _without_behind(
+        [clocks, [[*key, [call(c) for c in o], [call(c) for c in d]] for *key, o, d in keys]]
+    )
+
+
 def _without_count(body: list[Any]) -> list[Any]:
     """Format 1 of `delay` had no count of records: those that wait got the first numbers."""
     (waiting,) = body
@@ -187,7 +227,7 @@ _RESTORE: Mapping[type, Callable[[Any, list[Any]], Any]] = {
 }
 _UPGRADES: Mapping[str, Callable[[list[Any]], list[Any]]] = {
     "sessions": _without_behind,
-    "pairing": _without_behind,
+    "pairing": _without_topics,
     "delay": _without_count,
 }
 _NAMES: Mapping[type, str] = {Sessions: "sessions", Pairing: "pairing", Delay: "delay"}

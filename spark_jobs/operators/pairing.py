@@ -71,7 +71,8 @@ class Pairing:
         self._at_once = settings.emit == "on_pair"
         self._on_duplicate = settings.on_duplicate_side
         self._names = tuple((name, side.topic) for name, side in settings.sides.items())
-        self._sides = {side.topic: n for n, side in enumerate(settings.sides.values())}
+        self.topics = tuple(side.topic for side in settings.sides.values())
+        self._sides = {topic: side for side, topic in enumerate(self.topics)}
 
     def start(self) -> State:
         return State()
