@@ -19,7 +19,7 @@ from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings
 
 _SECONDS = 10.0
 PINNED = "dovecote.json"
-"""What a stateful job leaves in a new checkpoint before Spark does; Spark leaves a `.crc` of it."""
+"""What a stateful job leaves in a new checkpoint before Spark does, with a `.crc` of it."""
 # A broker may learn of a topic a moment after its creation was confirmed.
 _NEWLY_MADE_SECONDS = 3.0
 
