@@ -187,3 +187,25 @@ def test_a_job_that_is_killed_writes_every_result_once(
     assert Counter(found) == Counter(
         (line["key"], line["start"], line["end"], line["value"]) for line in expected
     )
+
+
+def test_a_check_tells_what_is_right_and_what_is_wrong(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    job = stateful("sessions", [topic()], gap="5s")
+    for checked, wrong in (
+        (job, []),
+        (job.with_(operator={"aggregate": "nowhere:thing"}), ["operator"]),
+        (job.with_(source={"topics": ["not-there"]}), ["topics"]),
+    ):
+        command = [str(COMMAND), "spark", "sessions", "--config", str(checked.file()), "--check"]
+        environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            command, env=environ, capture_output=True, text=True, timeout=60, check=False
+        )
+
+        found = [
+            line.split(":")[0].split()[1] for line in done.stdout.splitlines() if "FAIL" in line
+        ]
+        assert (done.returncode, found) == (1 if wrong else 0, wrong)
+        assert len(done.stdout.splitlines()) == 6
