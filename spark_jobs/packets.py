@@ -6,7 +6,7 @@ instead of many small ones, and no value is turned into an object of Pandas or o
 way. An empty packet says that the source is behind.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,7 +26,7 @@ _PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
 class Pack:
     """Packs what one task reads."""
 
-    buckets: int
+    buckets: Sequence[int]
     max_lag: int | None
     """In milliseconds; None: the source is never behind."""
 
@@ -37,7 +37,7 @@ class Pack:
         rows = pa.Table.from_batches(found)
         packets = list(self._packed(rows))
         if self._is_behind(rows):
-            packets += [(bucket, b"") for bucket in range(self.buckets)]
+            packets += [(bucket, b"") for bucket in self.buckets]
         columns = [pa.array(column) for column in zip(*packets, strict=True)]
         yield pa.RecordBatch.from_arrays(
             [columns[0].cast(pa.int32()), columns[1].cast(pa.binary())], schema=_PACKET

@@ -6,7 +6,7 @@ it has one timer. The clock is the batch's, which is the same when the batch is 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,7 +52,8 @@ class StatefulConfig:
     operator: OperatorSettings
     topics: OperatorTopics
     query: str
-    buckets: int
+    buckets: Sequence[int]
+    """The names of the buckets."""
     max_bucket_bytes: int
 
 
@@ -74,14 +75,15 @@ def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
     )
 
 
-def bucket(settings: OperatorSettings, buckets: int) -> Column:
+def bucket(settings: OperatorSettings, buckets: Sequence[int]) -> Column:
     """Return the bucket of a row: records that may meet are in the same."""
-    count = F.lit(buckets)
+    of = F.lit(0)
     if not isinstance(settings, WindowedSettings) or settings.stream_time == "per_key":
-        return F.pmod(F.xxhash64(*_key(settings)), count)
-    if settings.stream_time == "per_partition":
-        return F.pmod(F.col("partition"), count)
-    return F.lit(0)
+        of = F.xxhash64(*_key(settings))
+    elif settings.stream_time == "per_partition":
+        of = F.col("partition")
+    number = F.pmod(of, F.lit(len(buckets))).cast("int")
+    return F.element_at(F.array(*map(F.lit, buckets)), number + 1)
 
 
 def _key(settings: OperatorSettings) -> list[Column]:

@@ -5,6 +5,7 @@ import threading
 from pyspark.sql import SparkSession
 
 from spark_jobs import source
+from spark_jobs.buckets import names
 from spark_jobs.check import require_topics
 from spark_jobs.dedup import ADMIN_SECONDS
 from spark_jobs.marker_topic import MarkerTopic
@@ -46,7 +47,11 @@ def run(
     pin(
         spark,
         settings.spark.checkpoint,
-        {"operator.type": settings.operator.type, "state.buckets": settings.buckets()},
+        {
+            "operator.type": settings.operator.type,
+            "state.buckets": settings.buckets(),
+            "spark.shuffle_partitions": settings.spark.shuffle_partitions,
+        },
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
@@ -61,7 +66,7 @@ def stateful_config(settings: StatefulSettings) -> StatefulConfig:
         operator=settings.operator,
         topics=settings.topics(),
         query=settings.spark.query,
-        buckets=settings.buckets(),
+        buckets=names(settings.buckets(), settings.spark.shuffle_partitions),
         max_bucket_bytes=settings.state.max_bucket_bytes,
     )
 

@@ -35,7 +35,7 @@ class StatefulOutput(Settings):
 class StateSettings(Settings):
     """How state is kept."""
 
-    buckets: Annotated[int, Field(ge=1, le=65_536)] = 16
+    buckets: Annotated[int, Field(ge=1, le=4_096)] = 16
     """Groups of keys whose state is kept as one; for good. `global` stream time has one."""
 
     max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20

@@ -45,7 +45,7 @@ def _through(
 ) -> dict[int, Rows]:
     by_bucket: dict[int, list[bytes]] = {}
     for batches in tasks:
-        for out in Pack(buckets, max_lag)(batches):
+        for out in Pack(range(buckets), max_lag)(batches):
             for row in out.to_pylist():
                 by_bucket.setdefault(row["bucket"], []).append(row["packet"])
     given: dict[str, Any] = {"by_offset": False, "with_headers": False, **how}

@@ -1,0 +1,39 @@
+"""The names of buckets, such that Spark's shuffle partitions get equally many of them."""
+
+_MASK = 0xFFFFFFFF
+_SEED = 42
+
+
+def names(buckets: int, partitions: int) -> tuple[int, ...]:
+    """
+    Return the names of `buckets` buckets.
+
+    Spark gives a group to the partition that the hash of its name says: of the numbers from 0 on,
+    some partitions would get twice as many as others.
+    """
+    shares = [buckets // partitions + (p < buckets % partitions) for p in range(partitions)]
+    found: list[int] = []
+    name = 0
+    while len(found) < buckets:
+        partition = _hash(name) % partitions
+        if shares[partition]:
+            shares[partition] -= 1
+            found.append(name)
+        name += 1
+    return tuple(found)
+
+
+def _hash(number: int) -> int:
+    """Return Spark's hash of an integer: Murmur3 of its four bytes."""
+    block = _rotated(number * 0xCC9E2D51, 15) * 0x1B873593
+    mixed = _rotated(_SEED ^ (block & _MASK), 13) * 5 + 0xE6546B64
+    mixed = (mixed & _MASK) ^ 4  # their number
+    mixed = ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _MASK
+    mixed = ((mixed ^ mixed >> 13) * 0xC2B2AE35) & _MASK
+    mixed ^= mixed >> 16
+    return mixed - 2**32 if mixed >= 2**31 else mixed
+
+
+def _rotated(number: int, bits: int) -> int:
+    number &= _MASK
+    return (number << bits | number >> (32 - bits)) & _MASK
