@@ -8,7 +8,7 @@ it has one timer. The clock is the batch's, which is the same when the batch is 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import pandas as pd
 from pyspark.sql import Column, DataFrame
@@ -38,7 +38,9 @@ _NONE = -1
 # A worker keeps the states that it stepped last, each with what Spark has of it: if Spark still
 # has the same, the state need not be decoded.
 _KEPT = 64
-_states: OrderedDict[tuple[str, int], tuple[bytes, Any]] = OrderedDict()
+_Kept: TypeAlias = tuple[str, str, int]
+"""Query, settings of its operator (alarms depend on them) and bucket."""
+_states: OrderedDict[_Kept, tuple[bytes, Any]] = OrderedDict()
 
 
 class StateTooLarge(JobError):
@@ -106,6 +108,7 @@ class Bucket(StatefulProcessor):
         self._state = handle.getValueState("bucket", _STATE)
         self._operator = operator(config.operator)
         self._read = reader(config.operator)
+        self._settings = repr(config.operator)
         self._teller = Teller(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
         self._with_headers = not windowed
@@ -162,7 +165,7 @@ class Bucket(StatefulProcessor):
             raise StateTooLarge(self._too_large(bucket_, len(data)))
         alarm = self._set_alarm(alarm, step.deadline, now, fired)
         self._state.update((data, alarm))
-        _keep((self._config.query, bucket_), data, step.state)
+        _keep((self._config.query, self._settings, bucket_), data, step.state)
         outcome = Outcome(
             bucket=bucket_,
             number=0 if fired is None else 1,
@@ -179,7 +182,7 @@ class Bucket(StatefulProcessor):
         if found is None:
             return self._operator.start(), _NONE
         data, alarm = bytes(found[0]), found[1]
-        kept = _states.pop((self._config.query, bucket_), None)
+        kept = _states.pop((self._config.query, self._settings, bucket_), None)
         if kept is not None and kept[0] == data:
             return kept[1], alarm
         return decode(self._operator, data), alarm
@@ -211,7 +214,7 @@ class Bucket(StatefulProcessor):
         )
 
 
-def _keep(bucket_: tuple[str, int], data: bytes, state: Any) -> None:  # noqa: ANN401  # an operator's
+def _keep(bucket_: _Kept, data: bytes, state: Any) -> None:  # noqa: ANN401  # an operator's
     _states[bucket_] = data, state
     while len(_states) > _KEPT:
         _states.popitem(last=False)
