@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from confluent_kafka import Producer
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
@@ -95,14 +96,14 @@ def _memory(
 
     def batch(frame: DataFrame, number: int) -> None:
         nonlocal began
-        mine = [Outcome.decode(row["outcome"]) for row in frame.collect()]
+        mine = frame.mapInArrow(_counted, "rows long, sent long, keys long, bytes long").collect()
         now = time.monotonic()
         if number >= args.warm_up and not done.is_set():
-            found.rows += sum(each.rows for each in mine)
+            found.rows += sum(each["rows"] for each in mine)
             found.seconds += now - began
-            found.written += sum(len(each.outgoing) for each in mine)
-            found.keys = sum(each.keys for each in mine)
-            found.state_bytes = sum(each.size for each in mine)
+            found.written += sum(each["sent"] for each in mine)
+            found.keys = sum(each["keys"] for each in mine)
+            found.state_bytes = sum(each["bytes"] for each in mine)
         began = now
         if number >= args.warm_up + args.batches - 1:
             done.set()
@@ -117,6 +118,20 @@ def _memory(
         raise SystemExit(f"not within {SECONDS:g} s: {query.lastProgress}")
     query.stop()
     return found
+
+
+def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Decode what would be written, where it would be written."""
+    for batch in batches:
+        mine = [Outcome.decode(each) for each in batch.column("outcome").to_pylist()]
+        yield pa.RecordBatch.from_pydict(
+            {
+                "rows": [each.rows for each in mine],
+                "sent": [len(each.outgoing) for each in mine],
+                "keys": [each.keys for each in mine],
+                "bytes": [each.size for each in mine],
+            }
+        )
 
 
 def _kafka(
@@ -192,7 +207,9 @@ def _rows(source: DataFrame, work: Work) -> DataFrame:
 
 def _fill(spark: SparkSession, work: Work, settings: StatefulSettings, total: int) -> None:
     """Put the same rows on the topics, before the clock starts."""
-    numbers = spark.range(total, numPartitions=1).withColumnRenamed("id", "value")
+    numbers = spark.range(total, numPartitions=max(1, total // 10_000)).withColumnRenamed(
+        "id", "value"
+    )
     producer = Producer(
         {
             "bootstrap.servers": settings.kafka["bootstrap.servers"],
