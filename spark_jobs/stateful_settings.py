@@ -5,11 +5,12 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from dedup.retry_settings import TopicName
 from outbox.settings import Duration, KafkaProperties, Settings
 from spark_jobs.kafka_options import FIXED
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.outcome import OperatorTopics
-from spark_jobs.settings import SourceSettings, SparkSettings, TopicName
+from spark_jobs.settings import SourceSettings, SparkSettings
 
 
 class LatestSource(SourceSettings):
