@@ -61,7 +61,8 @@ class AsyncConnections:
             if not conn.closed:
                 idle.append(conn)
 
-    async def close(self) -> None:
-        """Close those that nobody has."""
+    def close(self) -> None:
+        """Close those that nobody has; their loop may be over by then."""
         while self._idle:
-            await self._idle.pop().close()
+            conn = self._idle.pop()  # or it would be gone before what it holds is closed
+            conn.pgconn.finish()

@@ -10,7 +10,8 @@ from typing import Any
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 
-from dedup.aside import Aside, HoldInPlace
+from dedup.aside import Aside
+from dedup.assembly import Assembled, assembled
 from dedup.assignment import Assignment
 from dedup.committing import Commits
 from dedup.consumer_health import Health
@@ -19,12 +20,12 @@ from dedup.consumer_properties import check_properties
 from dedup.consumer_settings import ConsumerSettings
 from dedup.decoders import decoder
 from dedup.expressions import compile_filter
-from dedup.handlers import of_batches, of_records
 from dedup.handover import Handover
 from dedup.lanes import Lanes
 from dedup.polling import Polling, Workers
 from dedup.pressure import Limits
 from dedup.record import read_with
+from dedup.storm import Amplification
 from dedup.workers import workers_for
 
 _log = logging.getLogger("dovecote.consumer")
@@ -51,7 +52,7 @@ class Consumer:
     def __init__(
         self,
         settings: ConsumerSettings,
-        handler: Callable[[Any], Any],
+        handler: Callable[..., Any],
         *,
         aside: Aside | None = None,
         takes_records: bool = False,
@@ -60,11 +61,9 @@ class Consumer:
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
-        together = settings.handler_batch > 1
-        self._handler = handler
-        if not takes_records:
-            self._handler = of_batches(handler) if together else of_records(handler)
-        self._aside = aside or HoldInPlace()
+        settings.retries.plan()  # what is wrong with it is said now, and not when it is needed
+        self._given, self._takes_records = handler, takes_records
+        self._set_aside = aside
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
         self.metrics = metrics or Metrics(settings.group)
@@ -83,13 +82,26 @@ class Consumer:
         Raises:
             KafkaException: Kafka refuses for good what was asked of it.
         """
+        with assembled(
+            self._settings,
+            self._given,
+            aside=self._set_aside,
+            takes_records=self._takes_records,
+            metrics=self.metrics,
+        ) as parts:
+            self._consume(parts)
+        if self._failure is not None:
+            raise self._failure
+
+    def _consume(self, parts: Assembled) -> None:
         handover = Handover(Lanes(self._settings.null_key))
+        self._aside = parts.aside
         with ThreadPoolExecutor(_ASIDE_THREADS, "aside") as threads:
             workers = workers_for(
                 self._settings,
-                self._handler,
+                parts.handle,
                 handover,
-                aside=self._aside,
+                aside=parts.aside,
                 passes=self._passes,
                 threads=threads,
                 failed=self._failed,
@@ -98,8 +110,6 @@ class Consumer:
                 self._poll(handover, workers, threads)
             finally:
                 workers.close()
-        if self._failure is not None:
-            raise self._failure
 
     def _poll(self, handover: Handover, workers: Workers, threads: ThreadPoolExecutor) -> None:
         settings = self._settings
@@ -134,10 +144,11 @@ class Consumer:
             limits=Limits(records=settings.max_records, bytes=settings.max_bytes),
             metrics=self.metrics,
             health=self.health,
+            amplification=Amplification(settings.retries.amplification_limit),
         )
         try:
             client.subscribe(
-                list(settings.topics),
+                settings.topics_read(),
                 on_assign=assignment.assign,
                 on_revoke=assignment.revoke,
                 on_lost=assignment.lose,

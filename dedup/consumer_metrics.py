@@ -60,6 +60,15 @@ class Metrics:
         self._lag_seconds = self._gauge(
             "lag_seconds", "Age of the oldest record in memory.", "topic", "partition"
         )
+        self._ages: dict[tuple[str, int], float] = {}
+        self._amplification = self._gauge(
+            "amplification",
+            "Records for each event and round of a topic: 1 where nothing comes twice.",
+            "topic",
+        )
+        self._beyond_inbox = self._gauge(
+            "beyond_inbox", "1 while the lag is longer than the inbox remembers, else 0."
+        )
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(
@@ -102,9 +111,24 @@ class Metrics:
     def lag(self, topic: str, partition: int, rows: int, seconds: float) -> None:
         self._lag.labels(self._group, topic, str(partition)).set(rows)
         self._lag_seconds.labels(self._group, topic, str(partition)).set(seconds)
+        self._ages[topic, partition] = seconds
+
+    @property
+    def longest_lag(self) -> float:
+        """The largest of the lags in seconds."""
+        return max(list(self._ages.values()), default=0.0)
+
+    def amplified(self, told: Mapping[str, float]) -> None:
+        """Tell how many records there are for each event of a topic."""
+        for topic, value in told.items():
+            self._amplification.labels(self._group, topic).set(value)
+
+    def beyond_inbox(self, behind: bool) -> None:  # noqa: FBT001  # a state, not a switch
+        self._beyond_inbox.labels(self._group).set(behind)
 
     def gone(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Forget partitions that are another consumer's."""
         for topic, partition in partitions:
+            self._ages.pop((topic, partition), None)
             for gauge in (self._lag, self._lag_seconds):
                 gauge.remove(self._group, topic, str(partition))

@@ -6,7 +6,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dedup.consumer_properties import FIXED, client_properties
+from dedup.inbox_settings import InboxSettings
 from dedup.lanes import NullKey
+from dedup.retry_settings import RetriesSettings
 from outbox.settings import Duration, KafkaProperties, Settings
 
 PREFIX = "DOVECOTE_CONSUME"
@@ -94,6 +96,12 @@ class ConsumerSettings(Settings):
     stall_after: Duration = timedelta(seconds=60)
     """Records in memory and none concluded for so long: /readyz says no."""
 
+    retries: RetriesSettings = RetriesSettings()
+    """What becomes of records that are not handled to their end."""
+
+    inbox: InboxSettings | None = None
+    """Where it is remembered what was handled; the handler then takes a transaction, too."""
+
     @field_validator("kafka")
     @classmethod
     def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
@@ -131,7 +139,17 @@ class ConsumerSettings(Settings):
         if self.handler_batch > 1 and self.policy == "first_match":
             msg = "first_match tries one record after the other: handler_batch must be 1"
             raise ValueError(msg)
+        if self.policy == "first_match" and not self.retries.tiers:
+            msg = "first_match never holds a key: it needs retries.tiers"
+            raise ValueError(msg)
+        if self.handler_batch > 1 and self.inbox is not None:
+            msg = "each event has a transaction of its own: with an inbox handler_batch must be 1"
+            raise ValueError(msg)
         return self
+
+    def topics_read(self) -> list[str]:
+        """Return the topics to read: its own and the retry topics."""
+        return [*self.topics, *self.retries.retry_topics()]
 
     def client_properties(self) -> dict[str, str | int | bool]:
         """Return the configuration of the Kafka client."""

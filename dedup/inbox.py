@@ -12,20 +12,27 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
 from hashlib import sha256
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
 
 from dedup import inbox_schema
 from dedup.policies import Identity
-from dedup.results import Again, Dead, Done, Result, Retry, Skip
+from dedup.results import Again, Dead, Done, Result, Retry, Skip, Unavailable
 from dedup.transactions import Question, ask, ask_async
 from outbox import envelope
 from outbox.errors import BadSettings
-from outbox.event import Event
 from outbox.migrations import fill
 
 # An index takes no more than 2704 bytes.
 _LONGEST_ID = 500
 
+# The server is going, coming, or takes no more connections.
+_AWAY = ("08", "57P", "53")
+# Another transaction was first: serialization_failure, deadlock_detected.
+_COLLISIONS = frozenset({"40001", "40P01"})
+
+E = TypeVar("E")
 T = TypeVar("T")
 
 Begin: TypeAlias = Callable[[], AbstractContextManager[T]]
@@ -62,47 +69,67 @@ class Inbox:
             raise BadSettings(msg)
 
     def once(
-        self, handle: Callable[[Event, T], Result | None], begin: Begin[T]
-    ) -> Callable[[Event], Result]:
+        self,
+        handle: Callable[[E, T], Result | None],
+        begin: Begin[T],
+        *,
+        identity: Callable[[E], Identity] | None = None,
+    ) -> Callable[[E], Result]:
         """
         Return a handler that has the effects of `handle` once, however often an event comes.
 
         Each event is handled in a transaction of `begin`. It commits with `Done`, `Again` and
-        `Skip`, and rolls back with `Retry`, `Dead` and any exception.
+        `Skip`, and rolls back with `Retry`, `Dead` and any exception. While the database is away
+        it raises `Unavailable`. `identity` says what is known by what, where it is no event that
+        is handled.
         """
+        known_by = identity or identity_of
 
-        def handler(event: Event) -> Result:
+        def handler(event: E) -> Result:
             try:
                 with begin() as tx:
-                    identity = identity_of(event)
-                    if (before := self.take(tx, identity)) is not None:
+                    known = known_by(event)
+                    if (before := self.take(tx, known)) is not None:
                         return before
                     result = _finished(handle(event, tx))
                     if isinstance(result, Again):
-                        self.again(tx, identity, result)
+                        self.again(tx, known, result)
                     return result
             except _TakenBack as taken_back:
                 return taken_back.result
+            except Exception as error:
+                if (away := _away(error)) is not None:
+                    raise away from error
+                raise
 
         return handler
 
     def once_async(
-        self, handle: Callable[[Event, T], Awaitable[Result | None]], begin: BeginAsync[T]
-    ) -> Callable[[Event], Awaitable[Result]]:
+        self,
+        handle: Callable[[E, T], Awaitable[Result | None]],
+        begin: BeginAsync[T],
+        *,
+        identity: Callable[[E], Identity] | None = None,
+    ) -> Callable[[E], Awaitable[Result]]:
         """As `once`, for handlers and connections that are awaited."""
+        known_by = identity or identity_of
 
-        async def handler(event: Event) -> Result:
+        async def handler(event: E) -> Result:
             try:
                 async with begin() as tx:
-                    identity = identity_of(event)
-                    if (before := await self.take_async(tx, identity)) is not None:
+                    known = known_by(event)
+                    if (before := await self.take_async(tx, known)) is not None:
                         return before
                     result = _finished(await handle(event, tx))
                     if isinstance(result, Again):
-                        await self.again_async(tx, identity, result)
+                        await self.again_async(tx, known, result)
                     return result
             except _TakenBack as taken_back:
                 return taken_back.result
+            except Exception as error:
+                if (away := _away(error)) is not None:
+                    raise away from error
+                raise
 
         return handler
 
@@ -140,10 +167,10 @@ class Inbox:
         )
 
 
-def identity_of(event: Event) -> Identity:
+def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, where nothing else is said
     """Return the id and round of an event as it came from a record."""
     # Headers are all it looks at, and an event keeps those of its record.
-    return event.id, envelope.delivery(cast("envelope.Record", event)).round
+    return event.id, envelope.delivery(event).round
 
 
 @lru_cache(maxsize=64)
@@ -165,6 +192,18 @@ def _before(told: int | None, identity: Identity) -> Again | Skip | None:
         return Skip(f"duplicate of {identity[0]}")
     # It was handled and committed, but perhaps not put where it comes from again.
     return Again(timedelta(milliseconds=told))
+
+
+def _away(error: Exception) -> Unavailable | None:
+    """Return what to raise for an error that is not the event's fault."""
+    # SQLAlchemy has the driver's own as `orig`.
+    cause = getattr(error, "orig", error)
+    if not isinstance(cause, psycopg.OperationalError | psycopg.InterfaceError):
+        return None
+    state = cause.sqlstate
+    if state is None or state.startswith(_AWAY) or state in _COLLISIONS:
+        return Unavailable(f"Postgres: {str(cause).strip()}")
+    return None
 
 
 def _finished(result: Result | None) -> Result:

@@ -18,6 +18,7 @@ GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {schema}.rotate
     TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.held TO {role};
 """
 
 

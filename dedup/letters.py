@@ -59,9 +59,8 @@ class Letters:
         self._lock = threading.Lock()
         self._down: dict[str, tuple[float, str]] = {}
         self._ending = threading.Event()
-        self._producer = Producer(self._properties)
+        self._made: Producer | None = None
         self._poller = threading.Thread(target=self._poll, name="letters", daemon=True)
-        self._poller.start()
 
     def __enter__(self) -> Self:
         return self
@@ -85,7 +84,7 @@ class Letters:
         self._require_up(topic)
         sent = _Sent()
         try:
-            self._producer.produce(
+            self._producer().produce(
                 topic,
                 copy.value,
                 copy.key,
@@ -106,13 +105,23 @@ class Letters:
     def close(self) -> None:
         """End; what was not sent by then was never said to be."""
         self._ending.set()
-        self._poller.join()
-        self._producer.purge()
-        self._producer.poll(0)
+        if self._made is not None:
+            self._poller.join()
+            self._made.purge()
+            self._made.poll(0)
+
+    def _producer(self) -> Producer:
+        """Return the producer, made when there is something to send."""
+        with self._lock:
+            if self._made is None:
+                self._made = Producer(self._properties)
+                if not self._poller.is_alive():
+                    self._poller.start()
+            return self._made
 
     def _poll(self) -> None:
         while not self._ending.is_set():
-            self._producer.poll(_POLL_SECONDS)
+            self._producer().poll(_POLL_SECONDS)
 
     def _require_up(self, topic: str) -> None:
         with self._lock:
@@ -125,7 +134,8 @@ class Letters:
             return Unwritable(f"topic {topic!r} does not take it: {error.str()}")
         if error.fatal():
             _log.warning("the producer is made anew: %s", error.str())
-            self._producer = Producer(self._properties)
+            with self._lock:
+                self._made = None
         if error.code() in _MISSING:
             return self._outage(topic, f"{error.str()}; create it, or allow this user to `Write`")
         return self._outage(topic, error.str())

@@ -19,6 +19,7 @@ from dedup.lanes import Stretch
 from dedup.pressure import Limits, Pressure
 from dedup.rarely import Rarely
 from dedup.record import Record
+from dedup.storm import Amplification
 
 _log = logging.getLogger("dovecote.consumer")
 _rarely = Rarely(_log, most=2)
@@ -60,11 +61,13 @@ class Polling:
         limits: Limits,
         metrics: Metrics,
         health: Health,
+        amplification: Amplification,
     ) -> None:
         self._client, self._handover, self._workers = client, handover, workers
         self._assignment, self._commits = assignment, commits
         self._record, self._batch_size, self._limits = record, batch_size, limits
         self._metrics, self._health = metrics, health
+        self._amplification = amplification
         self._pressure = Pressure(limits)
         self._closed = False
         self._observed = 0.0
@@ -88,6 +91,7 @@ class Polling:
         if touched:
             ready = self._handover.offer((each.stretch, each.batch) for each in touched)
             for each in touched:
+                self._amplification.sample(each.batch.items())
                 each.batch = {}
         self._workers.wake(ready)
         self._workers.reclaim()
@@ -248,6 +252,7 @@ class Polling:
         self._metrics.levels(
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )
+        self._metrics.amplified(self._amplification.told())
         for (topic, partition), each in self._assignment.partitions.items():
             where = TopicPartition(topic, partition)
             _, end = self._client.get_watermark_offsets(where, cached=True)

@@ -13,6 +13,14 @@ class NonRetriable(DovecoteError):
     """A handler raises it for a record that no later attempt could handle: same as `Dead`."""
 
 
+class Unavailable(DovecoteError):
+    """
+    A handler raises it while something that it needs is away: a database, a service.
+
+    In a consumer the record waits without having failed: an outage burns no attempt.
+    """
+
+
 class Keep(Enum):
     """The one value that is neither a key nor the absence of one."""
 

@@ -3,17 +3,20 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dedup import copies, storm
 from dedup.aside import Held, Outage, Partition, Placed, Unfinished
-from dedup.backoff import Backoff, Patience
 from dedup.copies import Copy, Unwritable
 from dedup.decode import Undecodable
+from dedup.handlers import is_awaited
+from dedup.held_states import Forgetful, Place, State, States, is_of
+from dedup.plan import Plan
+from dedup.rarely import Rarely
 from dedup.record import Record
-from dedup.results import Dead, Result, Retry, Skip, failure
+from dedup.results import Dead, Result, Retry
 from dedup.retry import DeadLetter, Later, decide
 from outbox import envelope
 from outbox.envelope import Delivery
@@ -21,9 +24,10 @@ from outbox.errors import InvalidEvent
 
 _log = logging.getLogger("dovecote.consumer.retries")
 
+_rarely = Rarely(_log)
+
 _UNREADABLE = (Undecodable, InvalidEvent)
 
-Place: TypeAlias = tuple[str, int, int]
 R = TypeVar("R", bound=Record)
 
 
@@ -31,61 +35,6 @@ class Sends(Protocol):
     """Writes a copy to a topic: `Letters`, or a list in a test."""
 
     def send(self, topic: str, copy: Copy) -> None: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Exceptions:
-    """
-    What exceptions stand for: those of `dead`, of `skip`, and a retry else.
-
-    A record that cannot be read is dead, unless `skip` says so: it will not read better later.
-    """
-
-    dead: tuple[type[Exception], ...] = ()
-    skip: tuple[type[Exception], ...] = ()
-
-    def result(self, error: Exception) -> Retry | Dead | Skip:
-        """Return the result that `error` stands for."""
-        told = failure(error)
-        if isinstance(error, self.dead):
-            return Dead(told.error)
-        if isinstance(error, self.skip):
-            return Skip(told.error)
-        return Dead(told.error) if isinstance(error, _UNREADABLE) else told
-
-
-@dataclass(frozen=True, slots=True)
-class Tier:
-    """A retry topic, and what waits there: as long as `wait`, and longer, up to the next tier."""
-
-    topic: str
-    wait: timedelta = timedelta(0)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """What to do with records that fail."""
-
-    patience: Patience = field(default_factory=Backoff)
-
-    exceptions: Exceptions = field(default_factory=Exceptions)
-
-    tiers: Sequence[Tier] = ()
-    """Retry topics, the shortest wait first; none: the key is held."""
-
-    dead_letters: str | None = None
-    """Topic of those that are given up; None: nothing is, each holds its key until it succeeds."""
-
-    hop_limit: int | None = None
-    """A record that came round more often is a dead letter."""
-
-    longest_hold: timedelta = timedelta(minutes=5)
-    """Longest wait of a record that has no dead-letter topic to go to."""
-
-    def tier(self, wait: timedelta) -> Tier:
-        """Return the retry topic for what waits so long."""
-        fitting = [tier for tier in self.tiers if tier.wait <= wait]
-        return fitting[-1] if fitting else self.tiers[0]
 
 
 def _now() -> int:
@@ -100,45 +49,117 @@ class Retries:
     that comes back from a retry topic.
     """
 
-    def __init__(self, plan: Plan, letters: Sends, *, now: Callable[[], int] = _now) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        letters: Sends,
+        *,
+        states: States | None = None,
+        now: Callable[[], int] = _now,
+    ) -> None:
         self.plan = plan
         self._letters, self._now = letters, now
-        self._held: dict[Place, Delivery] = {}
+        self._states = states or Forgetful()
+        self._held: dict[Place, State] = {}
         self._retry_topics = frozenset(tier.topic for tier in plan.tiers)
 
-    def handling(self, handle: Callable[[Record], Result]) -> Callable[[Record], Result]:
-        """Return `handle` with exceptions as results, and held records as they are by now."""
+    def handling(self, handle: Callable[[Record], Any]) -> Callable[[Record], Any]:
+        """
+        Return `handle` with exceptions as results, and held records as they are by now.
 
-        def handler(record: Record) -> Result:
-            if (refused := storm.refusal(record, self.plan.hop_limit)) is not None:
-                return Dead(refused)
+        What has to be awaited stays so.
+        """
+        held, limit = self._held, self.plan.hop_limit
+        if is_awaited(handle):
+
+            async def handler_awaited(record: Record) -> Result | None:
+                if limit is not None and (refused := self._refused(record)) is not None:
+                    return refused
+                try:
+                    result: Result | None = await handle(self.as_it_is(record) if held else record)
+                except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+                    return self.plan.exceptions.result(error)
+                return result
+
+            return handler_awaited
+
+        def handler(record: Record) -> Result | None:
+            if limit is not None and (refused := self._refused(record)) is not None:
+                return refused
             try:
-                return handle(self.as_it_is(record))
+                result: Result | None = handle(self.as_it_is(record) if held else record)
             except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
                 return self.plan.exceptions.result(error)
+            return result
 
         return handler
 
+    def handling_batch(self, handle: Callable[[list[Record]], Any]) -> Callable[..., Any]:
+        """As `handling`, for a handler of several records; what it raises for one is a result."""
+        if is_awaited(handle):
+
+            async def handler_awaited(records: Sequence[Record]) -> Any:  # noqa: ANN401  # its answer
+                taken, refused = self._taken(records)
+                try:
+                    return _merged(refused, await handle(taken) if taken else None)
+                except Exception as error:
+                    if len(records) > 1:
+                        raise  # which of them is to blame is found out one by one
+                    return [self.plan.exceptions.result(error)]
+
+            return handler_awaited
+
+        def handler(records: Sequence[Record]) -> Any:  # noqa: ANN401  # its answer
+            taken, refused = self._taken(records)
+            try:
+                return _merged(refused, handle(taken) if taken else None)
+            except Exception as error:
+                if len(records) > 1:
+                    raise  # which of them is to blame is found out one by one
+                return [self.plan.exceptions.result(error)]
+
+        return handler
+
+    def _taken(self, records: Sequence[Record]) -> tuple[list[Record], list[Dead | None]]:
+        """Return the records to handle, as they are by now, and why each other one is not."""
+        refused = [self._refused(record) for record in records]
+        taken = [
+            self.as_it_is(record)
+            for record, no in zip(records, refused, strict=True)
+            if no is None
+        ]
+        return taken, refused
+
+    def _refused(self, record: Record) -> Dead | None:
+        told = storm.refusal(record, self.plan.hop_limit)
+        return None if told is None else Dead(told)
+
     def as_it_is(self, record: R) -> R:
         """Return `record` with what it went through here, if it was held."""
-        state = self._held.get(record[:3]) if self._held else None
+        state = self._state(record)
         if state is None:
             return record
         return record._replace(headers=envelope.with_delivery(record.headers, state))
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        """Do nothing: what is held is held by its offset."""
+        """Learn what held records of the partitions went through before."""
+        self._held.update(self._states.load(partitions))
 
     def early(self, record: Record) -> timedelta | None:
-        """Return how long a record of a retry topic has to wait, if it is not due."""
-        if record.topic not in self._retry_topics:
+        """Return how long a record has to wait that is held, or of a retry topic, and not due."""
+        if not self._held and record.topic not in self._retry_topics:
             return None
-        due = copies.delivery(record).not_before
+        state = self._state(record)
+        if state is None and record.topic in self._retry_topics:
+            state = copies.delivery(record)
+        due = None if state is None else state.not_before
         wait = 0 if due is None else due - self._now()
         return timedelta(milliseconds=wait) if wait > 0 else None
 
     def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
         """Put the record on a retry topic or among the dead letters, or hold its key."""
+        if isinstance(result, Retry) and (unreadable := _unreadable(record)) is not None:
+            result = Dead(unreadable)
         now, before = self._now(), self._before(record, attempt)
         fate = decide(
             result,
@@ -161,18 +182,25 @@ class Retries:
 
     def released(self, record: Record) -> None:
         """Forget what a record went through here."""
+        self._states.drop(record)
         self._held.pop(record[:3], None)
 
     def revoked(self, partitions: Collection[Partition]) -> None:
-        """Forget what was held: the next consumer begins anew with it."""
+        """Forget what was held: it is the next consumer's affair."""
         gone = set(partitions)
         for place in [place for place in self._held if place[:2] in gone]:
             self._held.pop(place, None)
 
     def _before(self, record: Record, attempt: int) -> Delivery:
         """Return what the record went through before this result."""
-        held = self._held.get(record[:3])
-        return replace(copies.delivery(record) if held is None else held, attempt=attempt)
+        # Another consumer may have held it before, of which this one's count knows nothing.
+        held = self._state(record)
+        before = copies.delivery(record) if held is None else held
+        return replace(before, attempt=attempt if held is None else max(attempt, held.attempt))
+
+    def _state(self, record: Record) -> Delivery | None:
+        found = self._held.get(record[:3]) if self._held else None
+        return found.delivery if found is not None and is_of(found, record) else None
 
     def _hold(self, record: Record, fate: Later, now: int) -> Held:
         as_it_is = self.as_it_is(record)
@@ -186,7 +214,9 @@ class Retries:
         # The round tells an event that was asked to come again from a copy of what was handled.
         # One that failed is still the same.
         rounds = copies.delivery(as_it_is).round + (fate.error is None)
-        self._held[record[:3]] = replace(state, round=rounds, error=fate.error)
+        state = replace(state, round=rounds, error=fate.error)
+        self._held[record[:3]] = State(record.identity[0], state)
+        self._states.keep(record, state)
         return Held(timedelta(milliseconds=fate.due - now))
 
     def _recirculate(self, record: Record, fate: Later, now: int) -> Placed:
@@ -194,7 +224,7 @@ class Retries:
         tier = self.plan.tier(timedelta(milliseconds=fate.due - now))
         self._letters.send(tier.topic, copy)
         if fate.error is not None:
-            _log.warning(
+            _rarely.warning(
                 "%s failed (attempt %d) and waits on %s: %s",
                 record.place,
                 copies.delivery(record).attempt,
@@ -219,7 +249,7 @@ class Retries:
                 self._letters.send(topic, copies.emptied(as_it_is, now=now, error=told))
             except Unwritable as still:
                 raise Outage(str(still)) from still
-        _log.error(
+        _rarely.warning(
             "%s is a dead letter on %s after attempt %d: %s",
             record.place,
             topic,
@@ -227,6 +257,23 @@ class Retries:
             fate.error,
         )
         return Placed("dead_letter")
+
+
+def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN401  # a handler's answer
+    """Return the handler's answers with those of the records that it was not handed."""
+    if not any(refused) or (answers is not None and len(answers) != refused.count(None)):
+        return answers
+    given = iter(answers if answers is not None else [None] * len(refused))
+    return [next(given) if no is None else no for no in refused]
+
+
+def _unreadable(record: Record) -> str | None:
+    """Return why a record cannot be read: it will not read better later."""
+    try:
+        _ = record.event
+    except _UNREADABLE as error:
+        return str(error)
+    return None
 
 
 def _milliseconds(wait: timedelta) -> int:

@@ -8,7 +8,7 @@ from typing import Annotated, Self, TypeAlias
 from pydantic import Field, field_validator, model_validator
 
 from dedup.backoff import Backoff
-from dedup.retries import Exceptions, Plan, Tier
+from dedup.plan import Exceptions, Plan, Tier
 from outbox.errors import BadSettings
 from outbox.settings import Duration, Settings
 

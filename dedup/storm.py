@@ -2,11 +2,11 @@
 Find out that a topic multiplies its own records, before it fills the cluster.
 
 Amplification is how many records there are for each event and round: 1.0 where nothing comes
-twice. It is counted over a sample of the events, in windows of time.
+twice. It is counted over a sample of the keys, in windows of time.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from threading import Lock
 from zlib import crc32
@@ -16,8 +16,8 @@ from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from outbox.event import Event
 
-_SHARE = 8
-"""One event of so many is looked at: all its copies, or none."""
+_SHARE = 16
+"""One key of so many is looked at: all its records, or none."""
 
 _ROOM = 50_000
 """Events of a topic that are remembered at most; the window ends early when they are reached."""
@@ -55,17 +55,28 @@ class Amplification:
     _last: dict[str, float] = field(default_factory=dict, repr=False)
     _lock: Lock = field(default_factory=Lock, repr=False)
 
+    def sample(self, batch: Iterable[tuple[bytes | None, Iterable[Record]]]) -> None:
+        """
+        Count the records of some of the keys, and of each without a key; the same keys each time.
+
+        Raises:
+            Storm: there are more than `limit` records for an event.
+        """
+        for key, records in batch:
+            if key is None or crc32(key) % self.share == 0:
+                for record in records:
+                    self.saw(record)
+
     def saw(self, record: Record) -> None:
         """
-        Count a record, if its event is one of the sample.
+        Count a record.
 
         Raises:
             Storm: there are more than `limit` records for an event.
         """
         mark = _mark(record)
-        # A foreign record's id is its place: nothing is a copy of it.
-        if mark is None or crc32(mark) % self.share:
-            return
+        if mark is None:
+            return  # a foreign record's id is its place: nothing is a copy of it
         with self._lock:
             window = self._window(record.topic)
             window.records += 1

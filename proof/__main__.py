@@ -1,5 +1,5 @@
 """
-Disturb the relay for as long as one likes, then count: `make proof`.
+Disturb the relay, or consumers, for as long as one likes, then count: `make proof`.
 
 Prints one JSON line; exit status 1 unless nothing was lost, doubled or out of order.
 """
@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 from outbox.errors import DovecoteError
+from proof.consumers import run as consumers
 from proof.run import Options, run
 
 
@@ -24,8 +25,12 @@ def main() -> None:
     parser.add_argument("--relays", type=int, default=3, help="one active, the others stand by")
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.01, help="s between two transactions")
+    parser.add_argument("--consumers", action="store_true", help="prove consumers instead")
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="dovecote-proof-"))
+    if args.consumers:
+        _prove_consumers(directory, args.seconds, args.seed)
+        return
     options = Options(
         directory=directory,
         seconds=args.seconds,
@@ -37,7 +42,7 @@ def main() -> None:
         pace=args.pace,
     )
     try:
-        outcome = run(options, lambda line: print(line, file=sys.stderr, flush=True))
+        outcome = run(options, _show)
     except DovecoteError as error:
         sys.exit(f"proof: {error}\nThe relays' logs are in {directory}")
     line = {"proof": "relay", "capture": args.capture, "seed": args.seed, **outcome.fields()}
@@ -45,6 +50,22 @@ def main() -> None:
     if not outcome.verdict.is_well:
         sys.exit(f"proof: the relay broke its word; its logs are in {directory}")
     shutil.rmtree(directory)
+
+
+def _prove_consumers(directory: Path, seconds: float, seed: int) -> None:
+    options = consumers.Options(directory=directory, seconds=seconds, seed=seed)
+    try:
+        outcome = consumers.run(options, _show)
+    except DovecoteError as error:
+        sys.exit(f"proof: {error}\nThe consumers' logs are in {directory}")
+    print(json.dumps({"proof": "consumers", "seed": seed, **outcome.fields()}), flush=True)
+    if not outcome.verdict.is_well:
+        sys.exit(f"proof: the consumers broke their word; their logs are in {directory}")
+    shutil.rmtree(directory)
+
+
+def _show(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -22,3 +22,21 @@ def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong(captu
     assert (line["lost"], line["duplicated"], line["out_of_order"]) == (0, 0, 0)
     assert line["events"] > 5_000
     assert min(line[name] for name in ("kills", "restarts", "pauses", "stalls", "takeovers")) > 1
+
+
+@pytest.mark.timeout(240)
+def test_a_short_storm_of_consumers_loses_doubles_and_reorders_no_effect() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "proof", "--consumers", "--seconds", "15"],
+        capture_output=True,
+        text=True,
+        timeout=220,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    line = json.loads(done.stdout)
+    assert (line["lost"], line["surplus"], line["out_of_order"]) == (0, 0, 0)
+    assert line["effects_twice"] == 0
+    assert line["repeated"] <= line["bound"]
+    assert line["events"] > 500
+    assert min(line[name] for name in ("kills", "pauses", "joins", "leaves", "compacted")) > 0

@@ -16,8 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_asyn
 from sqlalchemy.orm import Session, sessionmaker
 
 from dedup import inbox_schema
+from dedup.connections import Connections
 from dedup.inbox import Inbox
-from dedup.results import Again, Dead, Done, Result, Retry, Skip
+from dedup.inbox_keeper import Keeper
+from dedup.results import Again, Dead, Done, Result, Retry, Skip, Unavailable
 from outbox import NoTransaction, SchemaMissing, UnsupportedConnection
 from outbox.envelope import ROUND
 from outbox.event import Event
@@ -147,6 +149,81 @@ def test_each_round_is_handled_and_a_copy_is_told_of_the_next(make: Make, inbox:
     assert make(Done())(in_round(1)) == Done()
     assert make(Done())(in_round(1)) == DUPLICATE
     assert effects(inbox) == 2
+
+
+def test_a_session_that_ends_before_the_commit_leaves_nothing_and_is_no_failure(
+    inbox: str,
+) -> None:
+    """What a crash between the handler's last statement and the commit looks like."""
+    ends = [True]
+
+    def handle(event: Event, tx: psycopg.Connection) -> Result:
+        tx.execute("INSERT INTO effects VALUES (%s)", [event.id])
+        if ends.pop():
+            with psycopg.connect(inbox) as other:
+                other.execute("SELECT pg_terminate_backend(%s, 5000)", [tx.info.backend_pid])
+        return Done()
+
+    connections = Connections(inbox)
+    handler = INBOX.once(handle, connections.begin)
+    with pytest.raises(Unavailable, match="Postgres: "):
+        handler(EVENT)
+    assert effects(inbox) == 0
+
+    ends.append(False)
+    assert handler(EVENT) == Done()
+    assert handler(EVENT) == DUPLICATE
+    assert effects(inbox) == 1
+    connections.close()
+
+
+def test_a_database_that_is_away_is_no_failure_of_the_event(inbox: str) -> None:
+    away = psycopg.conninfo.make_conninfo(inbox, port=1)
+    with pytest.raises(Unavailable, match="Postgres: "):
+        with_psycopg(away, Done())(EVENT)
+
+    # What the handler does wrong there is its own.
+    def handle(_: Event, tx: psycopg.Connection) -> Result:
+        tx.execute("SELECT 1 / 0")
+        return Done()
+
+    connections = Connections(inbox)
+    with pytest.raises(errors.DivisionByZero):
+        INBOX.once(handle, connections.begin)(EVENT)
+    connections.close()
+
+
+def test_connections_are_given_out_again(inbox: str) -> None:
+    given: set[int] = set()
+
+    def handle(_: Event, tx: psycopg.Connection) -> Result:
+        given.add(tx.info.backend_pid)
+        return Done()
+
+    connections = Connections(inbox)
+    handler = INBOX.once(handle, connections.begin)
+    for number in range(5):
+        handler(Event(topic="orders", type="Placed", value=None, id=f"n{number}"))
+    connections.close()
+
+    assert len(given) == 1
+
+
+def test_the_keeper_passes_the_turn_on_and_raises_the_alarm_once(
+    inbox: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dovecote.consumer.inbox")
+    lag, told = [0.0], list[bool]()
+    keeper = Keeper(inbox, "inbox", timedelta(hours=1), lag=lambda: lag[0], exceeded=told.append)
+    Ring(inbox).age()
+    for behind in (0.0, 3599.0, 3601.0, 7200.0, 10.0):
+        lag[0] = behind
+        keeper.once()
+
+    assert told == [False, False, True, True, False]
+    assert Ring(inbox).phase() == 2
+    assert [record.levelname for record in caplog.records] == ["ERROR", "INFO"]
+    assert "set a longer `inbox.retention`" in caplog.text
 
 
 def test_each_consumer_has_a_memory_of_its_own(inbox: str) -> None:

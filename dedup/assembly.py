@@ -1,0 +1,123 @@
+"""What the tables `[retries]` and `[inbox]` add to a consumer's handler."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from typing import Any, NamedTuple
+
+import psycopg
+
+from dedup import inbox_schema
+from dedup.aside import Aside
+from dedup.connections import AsyncConnections, Connections
+from dedup.consumer_metrics import Metrics
+from dedup.consumer_settings import ConsumerSettings
+from dedup.handlers import is_awaited, of_batches, of_records
+from dedup.inbox import Inbox
+from dedup.inbox_keeper import Keeper
+from dedup.inbox_settings import InboxSettings
+from dedup.letters import Letters
+from dedup.postgres_states import PostgresStates
+from dedup.record import Record
+from dedup.retries import Retries
+from outbox.errors import DovecoteError
+
+Handler = Callable[[Any], Any]
+
+
+class Assembled(NamedTuple):
+    """A handler of records (or of several), and where those go that it does not finish."""
+
+    handle: Handler
+    aside: Aside
+
+
+@contextmanager
+def assembled(
+    settings: ConsumerSettings,
+    handler: Callable[..., Any],
+    *,
+    aside: Aside | None,
+    takes_records: bool,
+    metrics: Metrics,
+) -> Iterator[Assembled]:
+    """
+    Give what the consumer runs, for as long as it runs.
+
+    Raises:
+        DovecoteError: the inbox cannot be used; the message says what to do.
+    """
+    together = settings.handler_batch > 1
+    with ExitStack() as stack:
+        if settings.inbox is not None:
+            _require_inbox(settings.inbox)
+            handle = _once(
+                settings.group, settings.inbox, handler, stack, takes_records=takes_records
+            )
+            stack.enter_context(_keeper(settings.inbox, metrics).at_work())
+        elif takes_records:
+            handle = handler
+        else:
+            handle = of_batches(handler) if together else of_records(handler)
+        if aside is not None:
+            yield Assembled(handle, aside)
+            return
+        letters = stack.enter_context(Letters(settings.kafka))
+        retries = Retries(settings.retries.plan(), letters, states=_states(settings, stack))
+        handling = retries.handling_batch if together else retries.handling
+        yield Assembled(handling(handle), retries)
+
+
+def _once(
+    group: str,
+    inbox: InboxSettings,
+    handler: Callable[..., Any],
+    stack: ExitStack,
+    *,
+    takes_records: bool,
+) -> Handler:
+    """Return the handler of records that runs `handler(event, tx)` in a transaction each."""
+    once = Inbox(group, inbox.schema_name)
+
+    def known_by(record: Record) -> tuple[str, int]:
+        return record.identity
+
+    if is_awaited(handler):
+
+        async def handle_awaited(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
+            return await handler(record if takes_records else record.event, tx)
+
+        on_loop = stack.enter_context(closing(AsyncConnections(inbox.dsn)))
+        return once.once_async(handle_awaited, on_loop.begin, identity=known_by)
+
+    def handle(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
+        return handler(record if takes_records else record.event, tx)
+
+    connections = stack.enter_context(closing(Connections(inbox.dsn)))
+    return once.once(handle, connections.begin, identity=known_by)
+
+
+def _states(settings: ConsumerSettings, stack: ExitStack) -> PostgresStates | None:
+    inbox = settings.inbox
+    if inbox is None:
+        return None
+    states = PostgresStates(inbox.dsn, settings.group, inbox.schema_name)
+    return stack.enter_context(closing(states))
+
+
+def _keeper(inbox: InboxSettings, metrics: Metrics) -> Keeper:
+    return Keeper(
+        inbox.dsn,
+        inbox.schema_name,
+        inbox.retention,
+        lag=lambda: metrics.longest_lag,
+        exceeded=metrics.beyond_inbox,
+    )
+
+
+def _require_inbox(inbox: InboxSettings) -> None:
+    try:
+        with psycopg.connect(inbox.dsn, connect_timeout=10) as conn:
+            inbox_schema.require(conn, inbox.schema_name)
+    except psycopg.OperationalError as error:
+        msg = f"[inbox] cannot connect: {str(error).strip()}"
+        raise DovecoteError(msg) from error

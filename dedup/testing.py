@@ -1,0 +1,240 @@
+"""
+Try a handler without a broker: feed it records, let time pass, see what became of each.
+
+What decides and what serves a key is the consumer's own code; only the clock and the topics are
+not real.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Literal, TypeAlias
+
+from dedup import policies
+from dedup.aside import Held, Partition, Placed, Unfinished
+from dedup.copies import Copy
+from dedup.decode import as_json
+from dedup.expressions import compile_filter
+from dedup.handlers import answering, is_awaited, of_records
+from dedup.handover import Report
+from dedup.lanes import Lanes, NullKey, Stretch
+from dedup.plan import Plan
+from dedup.policies import Identity, Skipped, Verdict, by_key
+from dedup.record import Decode, Record, read_with
+from dedup.results import Done, Result, Skip
+from dedup.retries import Retries
+from dedup.run_progress import Early
+from dedup.serving import Serving
+from outbox import envelope
+from outbox.event import Event
+
+What: TypeAlias = Literal["handled", "skipped", "held", "waits", "retry", "dead_letter", "parked"]
+"""`held`: it failed and holds its key; `waits`: it is not due, or what it needs is away."""
+
+_BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+_AT_A_TIME = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one record at one time."""
+
+    what: What
+    event: str
+    """Its id."""
+    record: Record
+    reason: str = ""
+
+
+class Trial:
+    """
+    A consumer's handler, without a consumer.
+
+    `plan` says what becomes of failures, as the table `[retries]` does in a file. An async
+    handler is run to its end for each record.
+    """
+
+    def __init__(
+        self,
+        handler: Callable[[Any], Any],
+        *,
+        policy: Literal["exact", "latest", "first_match", "every"] = "exact",
+        filter: str | None = None,  # noqa: A002  # the setting's name
+        plan: Plan | None = None,
+        decode: Decode = as_json,
+        null_key: NullKey = "apart",
+        takes_records: bool = False,
+    ) -> None:
+        self.now = _BEGIN
+        self.outcomes: list[Outcome] = []
+        """All of them, in order."""
+        self.dead_letters: list[Record] = []
+        """What is on the dead-letter topic."""
+        self._plan = plan or Plan()
+        self._read = read_with(decode)
+        self._passes = compile_filter(filter) if filter else None
+        self._lanes: Lanes[Record] = Lanes(null_key)
+        self._stretches: dict[str, Stretch[Record]] = {}
+        self._ends: defaultdict[str, int] = defaultdict(int)
+        self._arrived: list[Record] = []
+        self._aside = _Noting(Retries(self._plan, self, now=self._milliseconds), self._note)
+        self._serving = Serving(
+            policy=self._noting({**policies.POLICIES, "every": policies.every}[policy]),
+            matches=lambda record: self._passes is None or self._passes(record.event),
+            handle=self._handle(handler if takes_records else of_records(handler)),
+            aside=self._aside,
+            plain=self._passes is None,
+            unchosen="alone",  # whatever else is at hand goes through the policy, and is noted
+        )
+
+    def feed(self, *records: Event | Record) -> list[Outcome]:
+        """Have records arrive as one poll batch, and return what became of any of them."""
+        before = len(self.outcomes)
+        self._offer([self._record(each) for each in records])
+        self._work()
+        return self.outcomes[before:]
+
+    def wait(self, time: timedelta) -> list[Outcome]:
+        """Let time pass, and return what became of the records that were due meanwhile."""
+        before = len(self.outcomes)
+        end = self.now + time
+        while (due := self._lanes.release(self._seconds())) is not None:
+            if due > end.timestamp():
+                break
+            # A datetime is coarser than what is due.
+            self.now = max(self.now, datetime.fromtimestamp(due, UTC) + timedelta(microseconds=1))
+            self._work()
+        self.now = max(self.now, end)
+        self._work()
+        return self.outcomes[before:]
+
+    def ids(self, what: What) -> list[str]:
+        """Return the ids of the events of which this became, in order."""
+        return [outcome.event for outcome in self.outcomes if outcome.what == what]
+
+    def send(self, topic: str, copy: Copy) -> None:
+        """Take a copy, as Kafka would: of a retry topic it comes back, when it is due."""
+        record = self._placed(topic, copy.key, copy.value, copy.headers)
+        if topic in {tier.topic for tier in self._plan.tiers}:
+            self._arrived.append(record)
+        else:
+            self.dead_letters.append(record)
+
+    def _record(self, given: Event | Record) -> Record:
+        if isinstance(given, Record):
+            # With a decoder of its own it would not be read as the others are.
+            return self._placed(given.topic, given.key, given.value, given.headers)
+        key, value, headers = envelope.encode(given)
+        return self._placed(given.topic, key, value, headers)
+
+    def _placed(
+        self,
+        topic: str,
+        key: bytes | None,
+        value: bytes | None,
+        headers: Sequence[envelope.Pair],
+    ) -> Record:
+        offset = self._ends[topic]
+        self._ends[topic] += 1
+        return self._read(topic, 0, offset, self._milliseconds(), key, value, headers)
+
+    def _offer(self, records: Iterable[Record]) -> None:
+        topics: defaultdict[str, list[Record]] = defaultdict(list)
+        for record in records:
+            topics[record.topic].append(record)
+        for topic, arrived in topics.items():
+            if topic not in self._stretches:
+                self._stretches[topic] = self._lanes.begin(topic, 0)
+                self._lanes.open(self._stretches[topic])
+            batch: defaultdict[bytes | None, list[Record]] = defaultdict(list)
+            for key, group in by_key(arrived, lambda record: record.key):
+                batch[key] += group
+            self._lanes.offer(self._stretches[topic], batch)
+
+    def _work(self) -> None:
+        self._lanes.release(self._seconds())
+        while True:
+            arrived, self._arrived = self._arrived, []
+            self._offer(arrived)
+            lanes = self._lanes.take(_AT_A_TIME)
+            if not lanes:
+                return
+            for lane in lanes:
+                report = Report()
+                self._serving.serve(lane, report)
+                self._lanes.give_back(report.served)
+                for held, seconds in report.held:
+                    self._lanes.hold(held, self._seconds() + seconds)
+
+    def _handle(self, handler: Callable[[Record], Any]) -> Callable[[Record], Result]:
+        handling = self._aside.retries.handling(handler)
+        answer = answering(_awaiting(handling) if is_awaited(handling) else handling, self._aside)
+
+        def handle(record: Record) -> Result:
+            result = answer(record)
+            match result:
+                case Early(reason):
+                    self._note("waits", record, reason)
+                case Skip(reason):
+                    self._note("skipped", record, f"handler: {reason}")
+                case Done():
+                    self._note("handled", record)
+            return result
+
+        return handle
+
+    def _noting(self, policy: policies.Policy) -> policies.Policy:
+        def noting(
+            records: Iterable[Any],
+            *,
+            matches: Callable[[Any], bool],
+            handle: Callable[[Any], Result],
+            identity: Callable[[Any], Identity],
+        ) -> Iterator[Verdict[Any]]:
+            for verdict in policy(records, matches=matches, handle=handle, identity=identity):
+                if isinstance(verdict, Skipped) and not verdict.reason.startswith("handler: "):
+                    self._note("skipped", verdict.record, verdict.reason)
+                yield verdict
+
+        return noting
+
+    def _note(self, what: What, record: Record, reason: str = "") -> None:
+        self.outcomes.append(Outcome(what, record.identity[0], record, reason))
+
+    def _seconds(self) -> float:
+        return self.now.timestamp()
+
+    def _milliseconds(self) -> int:
+        return round(self.now.timestamp() * 1000)
+
+
+class _Noting:
+    """The consumer's `Aside`, with a note of each answer."""
+
+    def __init__(self, retries: Retries, note: Callable[[What, Record, str], None]) -> None:
+        self.retries = retries
+        self._note = note
+
+    def assigned(self, partitions: Iterable[Partition]) -> None:
+        """Do nothing: there is no group."""
+
+    def early(self, record: Record) -> timedelta | None:
+        return self.retries.early(record)
+
+    def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
+        answer = self.retries.place(record, result, attempt)
+        reason = getattr(result, "error", "")
+        self._note("held" if isinstance(answer, Held) else answer.where, record, reason)
+        return answer
+
+    def released(self, record: Record) -> None:
+        self.retries.released(record)
+
+    def revoked(self, partitions: Iterable[Partition]) -> None:
+        """Do nothing: there is no group."""
+
+
+def _awaiting(handler: Callable[[Record], Any]) -> Callable[[Record], Any]:
+    return lambda record: asyncio.run(handler(record))

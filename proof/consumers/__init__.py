@@ -1,0 +1,1 @@
+"""The proof of the consumer: killed, paused, joined and left, then counted."""

@@ -1,0 +1,83 @@
+"""Count the effects and deliveries of consumers against what the topics hold."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+EventName: TypeAlias = tuple[str, str, int]
+"""Topic, key, and the number that the event has within the key."""
+
+
+class Delivery(NamedTuple):
+    """A record that a member's handler was called with for the first time."""
+
+    time: int
+    member: int
+    topic: str
+    partition: int
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What differs; all but `repeated` is 0 if the consumers kept their word."""
+
+    events: int
+    lost: int
+    """Events that a topic holds, and that had no effect."""
+    surplus: int
+    """Effects of what no topic was ever committed to hold."""
+    out_of_order: int
+    """Neighbours among a key's effects of which the later has the lower number."""
+    effects_twice: int
+    """Effects beyond one of each event."""
+    repeated: int
+    """Deliveries beyond one of each record."""
+    bound: int
+    """How many there may be: the skew, for each time that a partition went to another member."""
+
+    @property
+    def is_well(self) -> bool:
+        wrong = self.lost or self.surplus or self.out_of_order or self.effects_twice
+        return self.events > 0 and not wrong and self.repeated <= self.bound
+
+
+def judge(
+    held: Iterable[EventName],
+    written: Mapping[tuple[str, str], int],
+    effects: Sequence[EventName],
+    deliveries: Sequence[Delivery],
+    *,
+    skew: int,
+) -> Verdict:
+    """Compare effects, in their order, with what topics hold in the end, and was ever written."""
+    held = set(held)
+    counts = Counter(effects)
+    of_key: dict[tuple[str, str], list[int]] = {}
+    for topic, key, number in effects:
+        of_key.setdefault((topic, key), []).append(number)
+    records = Counter((each.topic, each.partition, each.offset) for each in deliveries)
+    return Verdict(
+        events=len(counts),
+        lost=len(held - counts.keys()),
+        surplus=sum(not 0 <= n < written.get((t, k), 0) for t, k, n in counts),
+        out_of_order=sum(
+            after < before for numbers in of_key.values() for before, after in pairwise(numbers)
+        ),
+        effects_twice=counts.total() - len(counts),
+        repeated=records.total() - len(records),
+        bound=takeovers(deliveries) * skew,
+    )
+
+
+def takeovers(deliveries: Iterable[Delivery]) -> int:
+    """Return how often a partition's records came to another member than the ones before."""
+    last: dict[tuple[str, int], int] = {}
+    changes = 0
+    for each in sorted(deliveries):
+        place = each.topic, each.partition
+        changes += last.setdefault(place, each.member) != each.member
+        last[place] = each.member
+    return changes

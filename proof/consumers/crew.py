@@ -1,0 +1,67 @@
+"""The consumers under proof: processes of one group, with a file of deliveries each."""
+
+import json
+from pathlib import Path
+
+from demo.children import Child, module
+from proof.consumers.count import Delivery
+
+
+class Members:
+    """As many as there happen to be; those that are gone leave their deliveries."""
+
+    def __init__(self, directory: Path, settings: dict[str, object], dsn: str) -> None:
+        self._directory, self._settings, self._dsn = directory, settings, dsn
+        self._number = 0
+        self._gone: list[Child] = []
+        self.running: list[Child] = []
+
+    def add(self) -> None:
+        """Start one more; from the main thread, for it dies with the one that starts it."""
+        self._number += 1
+        name = f"member-{self._number}"
+        config = self._directory / f"{name}.json"
+        told = {
+            "member": self._number,
+            "dsn": self._dsn,
+            "work": 0.005,
+            "deliveries": str(self._directory / f"{name}.deliveries"),
+            "settings": self._settings,
+        }
+        config.write_text(json.dumps(told), encoding="utf-8")
+        log = self._directory / f"{name}.log"
+        self.running.append(Child(name, module("proof.consumers.member", str(config)), log))
+
+    def kill(self, victim: Child) -> None:
+        victim.kill()
+        self.running.remove(victim)
+
+    def leave(self, victim: Child) -> None:
+        """
+        Ask one to end, as a supervisor does.
+
+        Raises:
+            ChildFailed: it ends with an error, or not in time.
+        """
+        self.running.remove(victim)
+        self._gone.append(victim)
+        victim.stop(within=40)
+
+    def fallen(self) -> Child | None:
+        """Return a member that has ended by itself, which none ever should."""
+        return next((child for child in self.running if child.status is not None), None)
+
+    def end(self) -> None:
+        """Leave nothing, whatever state they are in."""
+        for child in [*self.running, *self._gone]:
+            child.end()
+
+    def deliveries(self) -> list[Delivery]:
+        """Return all that were noted."""
+        found = []
+        for file in self._directory.glob("member-*.deliveries"):
+            member = int(file.stem.partition("-")[2])
+            for line in file.read_text(encoding="utf-8").splitlines():
+                time, topic, partition, offset = line.split(" ")
+                found.append(Delivery(int(time), member, topic, int(partition), int(offset)))
+        return found

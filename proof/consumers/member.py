@@ -1,0 +1,56 @@
+"""One consumer under proof: its effects go through the inbox, its deliveries into a file."""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+
+from dedup.connections import Connections
+from dedup.consumer import Consumer
+from dedup.consumer_settings import ConsumerSettings
+from dedup.inbox import Inbox
+from dedup.record import Record
+from dedup.results import Done, Result, Retry
+from outbox import envelope
+from outbox.event import Event
+
+_FAILING_SHARE = 0.01
+
+
+def main() -> None:
+    """Consume until SIGTERM, as the file that is the only argument says."""
+    told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    chance = random.Random(told["member"])  # noqa: S311  # to be repeated, no secret
+    notes = os.open(told["deliveries"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def effect(event: Event, tx: psycopg.Connection) -> Result:
+        tx.execute(
+            "INSERT INTO effects (topic, key, number) VALUES (%s, %s, %s)",
+            [event.topic, event.key, int(event.value_bytes() or b"")],
+        )
+        time.sleep(chance.random() * told["work"])
+        # After the insert: what failed must have left nothing.
+        return Retry("by chance") if chance.random() < _FAILING_SHARE else Done()
+
+    once = Inbox(told["settings"]["group"]).once(effect, Connections(told["dsn"]).begin)
+
+    def handle(record: Record) -> Result:
+        if envelope.delivery(record).attempt == 1:
+            line = f"{time.time_ns()} {record.topic} {record.partition} {record.offset}\n"
+            os.write(notes, line.encode())
+        return once(record.event)
+
+    consumer = Consumer(
+        ConsumerSettings.model_validate(told["settings"]), handle, takes_records=True
+    )
+    signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    consumer.run()
+
+
+if __name__ == "__main__":
+    main()

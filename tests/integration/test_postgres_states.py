@@ -1,0 +1,53 @@
+"""What held records went through outlives the consumer that held them."""
+
+import psycopg
+import pytest
+
+from dedup import inbox_schema
+from dedup.postgres_states import PostgresStates
+from dedup.record import Record
+from outbox.envelope import ID, Delivery
+
+RECORD = Record("orders", 3, 44, 0, b"k", b"{}", [(ID, b"e1")])
+WENT_THROUGH = Delivery(
+    attempt=3, round=1, first_seen=5, not_before=9, error="no \0 luck", origin="orders/1/2"
+)
+
+
+@pytest.fixture
+def inbox(database: str) -> str:
+    with psycopg.connect(database) as conn:
+        inbox_schema.install(conn)
+    return database
+
+
+def test_a_state_is_found_by_whoever_has_the_partition_next(inbox: str) -> None:
+    first, second = PostgresStates(inbox, "billing"), PostgresStates(inbox, "billing")
+    other = PostgresStates(inbox, "shipping")
+    first.keep(RECORD, Delivery(attempt=2, first_seen=5, not_before=7))
+    first.keep(RECORD, WENT_THROUGH)
+    first.keep(RECORD._replace(partition=4), WENT_THROUGH)
+
+    ((place, state),) = second.load([("orders", 3), ("other", 4)]).items()
+    assert (place, state.id) == (RECORD[:3], "e1")
+    assert state.delivery.error == "no  luck"
+    assert state.delivery.origin == "orders/1/2"
+    assert (state.delivery.attempt, state.delivery.not_before) == (3, 9)
+    assert other.load([("orders", 3)]) == {}
+
+    second.drop(RECORD)
+    assert first.load([("orders", 3)]) == {}
+    for each in (first, second, other):
+        each.close()
+
+
+def test_nobody_waits_for_a_database_that_is_away(
+    inbox: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    away = PostgresStates(psycopg.conninfo.make_conninfo(inbox, port=1), "billing")
+
+    away.keep(RECORD, WENT_THROUGH)
+    away.drop(RECORD)
+
+    assert away.load([("orders", 3)]) == {}
+    assert "attempts of held records are not kept" in caplog.text
