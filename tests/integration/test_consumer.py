@@ -388,3 +388,24 @@ def test_what_compaction_removed_is_stepped_over(tmp_path: Path) -> None:
         # Compaction goes on meanwhile; nothing that is there now has been left out.
         assert len(set(left)) == len(left) >= len(offsets)
         assert len(left) < end_of(kafka, name)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_when_it_ends_handlers_at_work_may_finish_and_what_they_did_is_committed(
+    kafka: str, topic: MakeTopic, *, awaited: bool
+) -> None:
+    name = topic()
+    produce(kafka, *(event(name, "k", n) for n in range(50)))
+    begun = threading.Event()
+    ended: list[str] = []
+
+    def handle(given: Event) -> None:
+        begun.set()
+        threading.Event().wait(0.3)
+        ended.append(given.id)
+
+    with consuming(kafka, name, handle, awaited=awaited):
+        assert begun.wait(20)
+    assert 1 <= len(ended) < 10
+    assert ended == [f"k-{n}" for n in range(len(ended))]
+    assert committed(kafka, name)[0] == len(ended)
