@@ -105,10 +105,13 @@ class Letters:
     def close(self) -> None:
         """End; what was not sent by then was never said to be."""
         self._ending.set()
-        if self._made is not None:
+        if self._poller.is_alive():
             self._poller.join()
-            self._made.purge()
-            self._made.poll(0)
+        # Not kept: it would go on asking for brokers that may be gone.
+        producer, self._made = self._made, None
+        if producer is not None:
+            producer.purge()
+            producer.poll(0)
 
     def _producer(self) -> Producer:
         """Return the producer, made when there is something to send."""
