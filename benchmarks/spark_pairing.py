@@ -8,7 +8,7 @@ of two topics. `memory`: the operator in Spark; `kafka`: the whole job.
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
-from benchmarks.stateful import KEYS, Work, main
+from benchmarks.stateful import KEYS, START, Work, main
 
 
 def _call(number: Column) -> Column:
@@ -40,7 +40,7 @@ WORK = Work(
     value=lambda number: F.format_string(
         '{"user1":"u-%d","user2":"v","timestamp":%d,"says":"' + "x" * 50 + '"}',
         _user(number),
-        _call(number) + 1_767_225_600_000,
+        _call(number) + START,
     ),
 )
 

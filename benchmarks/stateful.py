@@ -28,6 +28,8 @@ from spark_jobs.stateful import outcomes
 from spark_jobs.stateful_settings import JOBS, StatefulSettings
 
 KEYS = 20_000
+# Not long ago: the broker deletes records by their timestamps.
+START = time.time_ns() // 1_000_000 - 3_600_000
 SECONDS = 240.0
 
 
@@ -193,12 +195,11 @@ def _rows(source: DataFrame, work: Work) -> DataFrame:
     if work.header is not None:
         name, text = work.header(number)
         headers = F.array(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")))
-    start = 1_767_225_600_000
     return source.select(
         work.topic(number).alias("topic"),
         F.pmod(number, F.lit(harness.PARTITIONS)).cast("int").alias("partition"),
         number.alias("offset"),
-        F.timestamp_millis(work.time(number) + start).alias("timestamp"),
+        F.timestamp_millis(work.time(number) + START).alias("timestamp"),
         work.key(number).cast("binary").alias("key"),
         work.value(number).cast("binary").alias("value"),
         headers.cast(kind).alias("headers"),
