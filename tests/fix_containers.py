@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
 import pytest
 from testcontainers.community.postgres import PostgresContainer
@@ -67,14 +68,26 @@ def containers() -> Iterator[Containers]:
 
 def _postgres() -> PostgresContainer:
     wanted = ("fsync=off", "full_page_writes=off", "wal_level=logical", "max_connections=200")
-    return PostgresContainer(POSTGRES, password=secrets.token_urlsafe(16)).with_command(
+    container = PostgresContainer(POSTGRES, password=secrets.token_urlsafe(16)).with_command(
         ["postgres", *(word for setting in wanted for word in ("-c", setting))]
     )
+    _publish(container, 5432, free_port())
+    return container
+
+
+def _publish(container: DockerContainer, port: int, outside: int) -> None:
+    """Publish a port, to this machine alone where the engine is on it."""
+    container.with_bind_ports(port, outside)
+    if container.get_docker_client().host() in {"localhost", "127.0.0.1"}:
+        # The engine's client takes an address too, which testcontainers' types do not know of.
+        ports: dict[str, Any] = container.ports
+        ports[str(port)] = ("127.0.0.1", outside)
 
 
 def _kafka(port: int) -> DockerContainer:
     # The port is the same on both sides: the broker, too, goes to what it advertises.
-    container = DockerContainer(KAFKA).with_bind_ports(port, port)
+    container = DockerContainer(KAFKA)
+    _publish(container, port, port)
     settings = {
         **SETTINGS,
         "controller.quorum.voters": "1@localhost:9093",
