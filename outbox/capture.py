@@ -86,6 +86,8 @@ def use_wal(
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         _require_logical(conn)
         shards = _shards(conn, schema)
+        if shard is not None:
+            _require_slot_of(conn, schema, shard=shard, shards=shards)
         # A relay that is leaving the log stays in it; once it has left, the log begins anew.
         _change(conn, schema, "wal", since="leaving")
         found = installed(conn, schema)
@@ -101,11 +103,10 @@ def use_wal(
             raise DovecoteError(msg)
         if found.state == "table" or accept_gap:
             _let_relays_read(conn, schema)
-            if shard is not None and shards > 1:
-                _make_one_anew(dsn, conn, schema, found, shard=shard, shards=shards)
+            if shard is not None:
+                _make_one_anew(dsn, conn, schema, names[shard])
             else:
-                for name in exist:
-                    slots.drop(conn, name)
+                slots.drop_all(conn, exist)
                 _make_slots(dsn, conn, schema, names, accept_gap=accept_gap)
         # Behind the state: a relay of the table publishes nothing that was written after it.
         _set_mode(conn, schema, wal=True)
@@ -225,16 +226,23 @@ def _make_slots(
     )
 
 
-def _make_one_anew(
-    dsn: str, conn: Connection, schema: str, found: Capture, *, shard: int, shards: int
-) -> None:
+def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) -> None:
+    """Check that a slot of this shard is wanted: otherwise another one would be made anew."""
+    if installed(conn, schema).state != "table" and shard < shards:
+        return
+    pieces = "one piece, whose slot is that of shard 0" if shards == 1 else f"{shards} shards"
+    msg = (
+        f"there is no slot of shard {shard} to make anew: this outbox is published in {pieces}"
+        if shard >= shards
+        else "no slot is to be made anew: events are written to the table"
+    )
+    msg += "; nothing was changed"
+    raise DovecoteError(msg)
+
+
+def _make_one_anew(dsn: str, conn: Connection, schema: str, name: str) -> None:
     """Make the slot of one shard anew, and remember where it begins; others stay as they are."""
-    if found.state != "wal" or shard >= shards:
-        msg = f"there is no slot of shard {shard} to make anew; nothing was changed"
-        raise DovecoteError(msg)
-    name = slots.slot_name(found.slot, shard, shards)
-    if name in slots.existing(conn, found.slot):
-        slots.drop(conn, name)
+    slots.drop_all(conn, [name])
     begins_at, _ = slots.make(dsn, conn, [name], accept_gap=True)
     query = "UPDATE {} SET anew = anew || jsonb_build_object(%s::text, %s::text)"
     conn.execute(sql.SQL(query).format(_reading(schema)), [name, begins_at])

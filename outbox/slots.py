@@ -105,6 +105,31 @@ def drop(conn: Connection[Any], name: str) -> None:
     raise DovecoteError(msg)
 
 
+def drop_all(conn: Connection[Any], names: Sequence[str]) -> None:
+    """
+    Drop those slots that there are, or none if one is in use, for it could not be made again.
+
+    Nothing keeps a relay from taking one while the others are dropped, for some milliseconds.
+    """
+    for _ in range(_TRIES):
+        rows = conn.execute(
+            "SELECT slot_name::text, active FROM pg_replication_slots WHERE slot_name = ANY (%s)"
+            " ORDER BY 1",
+            [list(names)],
+        ).fetchall()
+        used = [name for name, is_active in rows if is_active]
+        if not used:
+            for name, _ in rows:
+                drop(conn, name)
+            return
+        conn.execute("SELECT pg_sleep(0.1)")
+    msg = (
+        f"replication slot {', '.join(used)} is in use; stop the relays of this outbox first; "
+        "no slot was dropped"
+    )
+    raise DovecoteError(msg)
+
+
 def _imported(conn: Connection[Any], name: str) -> str:
     """Return the exported snapshot `name` as text."""
     with conn.transaction():

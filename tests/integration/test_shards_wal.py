@@ -314,6 +314,25 @@ def test_a_slot_that_is_missing_stops_its_shard_alone_and_its_gap_is_accepted_al
     assert found._replace(lost=set()) == AGREE
 
 
+def test_no_slot_goes_that_was_not_asked_for(
+    fleet: Relays, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "_TRIES", 3)
+    use_wal(fleet.dsn, "outbox")
+    was = [found.slot for found in seen(fleet, 1)]
+    with pytest.raises(DovecoteError, match=r"no slot of shard 1 .* in one piece"):
+        use_wal(fleet.dsn, "outbox", accept_gap=True, shard=1)
+    assert [found.slot for found in seen(fleet, 1)] == was
+    assert resharding.reshard(wanted(fleet, 2))
+    both = [found.slot for found in seen(fleet, 2)]
+    used = pytest.raises(DovecoteError, match=f"{names(fleet, 2)[1]} is in use.* no slot was dro")
+    with running([wanted(fleet, 2, shard=1)]):
+        until(lambda: (slot := seen(fleet, 2)[1].slot) and slot.active_pid, within=20, what="use")
+        with used:
+            use_wal(fleet.dsn, "outbox", accept_gap=True)
+    assert seen(fleet, 2)[0].slot == both[0]
+
+
 def test_slots_left_of_another_number_are_dropped_by_a_relay(fleet: Relays) -> None:
     in_log(fleet, 2)
     stray = names(fleet, 3)[0]
