@@ -28,7 +28,11 @@ def install(version: int, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY
 
 
 def uninstall(schema: str = DEFAULT_SCHEMA) -> None:
-    """Take the outbox away, in `downgrade()`; Postgres refuses while there are events in it."""
+    """
+    Take the outbox away, in `downgrade()`.
+
+    Postgres refuses while there are events in it, or may be in the write-ahead log.
+    """
     _execute(steps.uninstall(schema))
 
 

@@ -5,6 +5,7 @@ One statement, because not every driver takes several; one that looks first at w
 that it may run after `dovecote init`, before it, or again.
 """
 
+from outbox import capture
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
 
@@ -33,7 +34,12 @@ _GRANTS = """    EXECUTE $dovecote_roles${grants}$dovecote_roles$;"""
 _UNINSTALL = """DO $dovecote$
 DECLARE
     waiting boolean := false;
+    place text := 'table';
+    slots text;
+    publication CONSTANT text := 'dovecote_' || to_regnamespace('{schema}')::oid;
 BEGIN
+    -- Who goes over to the write-ahead log, or back, takes turns.
+    PERFORM pg_advisory_xact_lock({lock});
     IF to_regclass('{schema}.events') IS NOT NULL THEN
         -- Writers that are under way finish first, and their events count.
         LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE;
@@ -44,6 +50,26 @@ BEGIN
             MESSAGE = 'outbox: there are events in {schema}, and they may not be published yet',
             HINT = 'Stop the writers, see with `dovecote status` that nothing waits, then '
                 'TRUNCATE {schema}.events and try again.';
+    END IF;
+    IF to_regclass('{schema}.reading') IS NOT NULL THEN
+        EXECUTE 'SELECT state FROM {schema}.reading' INTO place;
+    END IF;
+    SELECT string_agg(s.slot_name, ', ' ORDER BY s.slot_name) INTO slots
+      FROM pg_replication_slots AS s, pg_database AS d
+     WHERE d.datname = current_database() AND s.database = d.datname
+       AND s.slot_name ~ ('^dovecote_' || d.oid || '_' || to_regnamespace('{schema}')::oid
+                          || '(_[0-9]+_of_[0-9]+)?$');
+    -- What is unpublished in the log is not to be seen from here, and a slot that stays keeps it
+    -- for ever.
+    IF place IS DISTINCT FROM 'table' OR slots IS NOT NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = 'outbox: events of {schema} may be in the write-ahead log, and not be '
+                || 'published yet' || coalesce('; it is held by ' || slots, ''),
+            HINT = 'Run `dovecote init --capture table`, and the relays until they have left the '
+                'log and dropped their slots, then try again.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_publication WHERE pubname = publication) THEN
+        EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);
     END IF;
     DROP SCHEMA IF EXISTS {schema} CASCADE;
 END
@@ -84,8 +110,12 @@ def _step(version: int, schema: str) -> str:
 
 
 def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
-    """Return the SQL statement that drops `schema`, and refuses to while events are in it."""
-    return _named(_UNINSTALL, schema)
+    """
+    Return the SQL statement that drops `schema`, with what it has in the rest of the database.
+
+    It refuses to while events are in the table, or may be in the write-ahead log.
+    """
+    return _named(_UNINSTALL.replace("{lock}", str(capture.LOCK)), schema)
 
 
 def _named(template: str, schema: str) -> str:

@@ -16,7 +16,8 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
     Bring the outbox to `version`: what is missing is applied, what `dovecote init` did is kept.
 
     The schema is `settings.OUTBOX_SCHEMA`, or `outbox`; `settings.OUTBOX_ROLES` are granted what
-    they need, with the newest version. Taking it away again is refused while events are in it.
+    they need, with the newest version. Taking it away again is refused while events are in it, or
+    may be in the write-ahead log.
     """
 
     reduces_to_sql = True

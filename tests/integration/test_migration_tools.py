@@ -26,6 +26,7 @@ from sqlalchemy.pool import NullPool
 
 from devstack import Stack
 from outbox import Event, alembic, schema, write
+from outbox.capture import use_wal
 from outbox.django.operations import InstallOutbox
 from outbox.errors import BadSettings
 from outbox.schema import Roles
@@ -181,6 +182,25 @@ def test_django_takes_no_outbox_away_that_has_events(django: str) -> None:
     with pytest.raises(Exception, match="may not be published yet"):
         migrate("outbox", "zero")
     assert installed(django) == 1
+
+
+def test_no_outbox_is_taken_away_whose_events_may_be_in_the_log(
+    project: Config, database: str
+) -> None:
+    command.upgrade(project, "head")
+    (slot,) = use_wal(database, "shop")
+    put(database, "shop")
+    for refused in ("wal", "leaving", "table"):
+        with psycopg.connect(database) as conn:
+            # As when the relays have left the log, and one could not drop its slot yet.
+            conn.execute("UPDATE shop.reading SET state = %s", [refused])
+        with pytest.raises(sqlalchemy.exc.DBAPIError, match=f"in the write-ahead log.*{slot}"):
+            command.downgrade(project, "base")
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+        command.downgrade(project, "base")
+        assert conn.execute("SELECT count(*) FROM pg_publication").fetchone() == (0,)
+    assert installed(database, "shop") == 0
 
 
 def test_djangos_settings_name_the_schema(django: str) -> None:
