@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
+# Tests mostly wait for servers: two files run at a time, each with servers of its own.
+WORKERS ?= --numprocesses 2 --dist loadfile
 # More arguments for the command: make test ARGS='-k outbox', make demo ARGS=--json
 ARGS ?=
 
@@ -24,7 +26,7 @@ demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
 	@$(BIN)/dovecote demo $(ARGS)
 
 test: jars  ## all tests, against a real Postgres and a real Kafka
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 proof: jars  ## kill and disturb the relay for ten minutes (ARGS='--seconds 60'), then count
 	@$(BIN)/python -m proof $(ARGS)
