@@ -34,7 +34,10 @@ class Capture:
     departed: Sequence[int] = ()
     """While the log is being left: the shards that are back in the table."""
     anew: Mapping[str, str] = field(default_factory=dict)
-    """Where slots begin that were made later, by name; those before `begins_at` are of old."""
+    """
+    Where slots begin that were made with a gap accepted, by name; those before `begins_at` are of
+    old. Behind a space: what had been committed by then.
+    """
 
 
 def installed(conn: Connection[Any], schema: str) -> Capture:
@@ -104,10 +107,16 @@ def use_wal(
         if found.state == "table" or accept_gap:
             _let_relays_read(conn, schema)
             if shard is not None:
-                _make_one_anew(dsn, conn, schema, names[shard])
+                slots.drop_all(conn, [names[shard]])
+                begins_at, before = slots.make(dsn, conn, [names[shard]])
+                _remember_anew(conn, schema, [names[shard]], begins_at=begins_at, before=before)
             else:
                 slots.drop_all(conn, exist)
-                _make_slots(dsn, conn, schema, names, accept_gap=accept_gap)
+                begins_at, before = slots.make(dsn, conn, names)
+                with conn.transaction():
+                    _remember(conn, schema, begins_at, before=None if accept_gap else before)
+                    if accept_gap:
+                        _remember_anew(conn, schema, names, begins_at=begins_at, before=before)
         # Behind the state: a relay of the table publishes nothing that was written after it.
         _set_mode(conn, schema, wal=True)
     return names
@@ -212,17 +221,14 @@ def _publish(conn: Connection, schema: str, publication: str) -> None:
         )
 
 
-def _make_slots(
-    dsn: str, conn: Connection, schema: str, names: list[str], *, accept_gap: bool
-) -> None:
-    """Make all slots, and remember where they begin and what had been committed by then."""
-    begins_at, snapshot = slots.make(dsn, conn, names, accept_gap=accept_gap)
+def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | None) -> None:
+    """Remember where all slots begin, and what relays are to publish from the table before."""
     conn.execute(
         sql.SQL(
             "UPDATE {} SET state = 'wal', changed = pg_current_xact_id(), begins_at = %s,"
             " before = %s"
         ).format(_reading(schema)),
-        [begins_at, snapshot],
+        [begins_at, before],
     )
 
 
@@ -240,12 +246,13 @@ def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) 
     raise DovecoteError(msg)
 
 
-def _make_one_anew(dsn: str, conn: Connection, schema: str, name: str) -> None:
-    """Make the slot of one shard anew, and remember where it begins; others stay as they are."""
-    slots.drop_all(conn, [name])
-    begins_at, _ = slots.make(dsn, conn, [name], accept_gap=True)
-    query = "UPDATE {} SET anew = anew || jsonb_build_object(%s::text, %s::text)"
-    conn.execute(sql.SQL(query).format(_reading(schema)), [name, begins_at])
+def _remember_anew(
+    conn: Connection, schema: str, names: list[str], *, begins_at: str, before: str
+) -> None:
+    """Remember where slots begin that were made with a gap accepted; others stay as they are."""
+    query = "UPDATE {} SET anew = anew || jsonb_object(%s::text[], %s::text[])"
+    places = [f"{begins_at} {before}"] * len(names)
+    conn.execute(sql.SQL(query).format(_reading(schema)), [names, places])
 
 
 def _set_mode(conn: Connection, schema: str, *, wal: bool) -> None:

@@ -39,14 +39,8 @@ def existing(conn: Connection[Any], base: str) -> list[str]:
     return [row[0] for row in rows]
 
 
-def make(
-    dsn: str, conn: Connection[Any], names: Sequence[str], *, accept_gap: bool
-) -> tuple[str, str | None]:
-    """
-    Make slots that all begin at one place; return it, and what had been committed by then.
-
-    With `accept_gap` nobody asks for the latter.
-    """
+def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, str]:
+    """Make slots that all begin at one place; return it, and what had been committed by then."""
     first, *others = names
     failover = ", FAILOVER" if conn.info.server_version >= _FAILOVER else ""
     options = f"(SNAPSHOT 'export'{failover})"
@@ -60,7 +54,7 @@ def make(
             if row is None:
                 msg = f"{query}: no answer"
                 raise DovecoteError(msg)
-            snapshot = None if accept_gap else _imported(conn, row[2])
+            snapshot = _imported(conn, row[2])
     except (errors.InsufficientPrivilege, errors.OperationalError) as error:
         raise _cannot_make(first, error) from error
     copy(dsn, conn, first, others)

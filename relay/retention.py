@@ -147,7 +147,7 @@ class Retention:
             query = sql.SQL(
                 "SELECT pg_current_snapshot()::text FROM {} WHERE before IS NOT NULL"
                 " AND NOT EXISTS (SELECT FROM jsonb_each_text(anew) AS slot"
-                " WHERE slot.value::pg_lsn > begins_at)"
+                " WHERE split_part(slot.value, ' ', 1)::pg_lsn > begins_at)"
             )
             taken = conn.execute(query.format(reading)).fetchone()
             # Behind it: what a snapshot sees has its commit in the log already.

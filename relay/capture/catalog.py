@@ -37,20 +37,26 @@ class Look:
     @property
     def beginning(self) -> Beginning | None:
         """Where the slot begins, None if events are read from the table."""
-        began_at, before = self.began_at, self.installed.before
-        if self.state == "table" or began_at is None:
+        installed = self.installed
+        if self.state == "table" or installed.begins_at is None:
             return None
-        # One that was made anew has no regard to what was there before.
-        is_anew = began_at > parse_lsn(self.installed.begins_at or "0/0")
-        return Beginning(began_at, None if is_anew or before is None else Snapshot.parse(before))
+        begins_at, (anew, passed) = parse_lsn(installed.begins_at), self._anew
+        if anew >= begins_at:
+            return Beginning(anew, None, passed)
+        before = None if installed.before is None else Snapshot.parse(installed.before)
+        return Beginning(begins_at, before)
 
     @property
     def began_at(self) -> int | None:
         """Where the newest slot began, whether or not there is still one."""
-        begins_at, anew = self.installed.begins_at, self.installed.anew.get(self.slot_name)
-        if begins_at is None:
-            return None
-        return max(parse_lsn(begins_at), parse_lsn(anew or "0/0"))
+        begins_at, (anew, _) = self.installed.begins_at, self._anew
+        return None if begins_at is None else max(parse_lsn(begins_at), anew)
+
+    @property
+    def _anew(self) -> tuple[int, Snapshot | None]:
+        """Where the slot began when a gap was accepted last, and what was committed by then."""
+        lsn, _, passed = self.installed.anew.get(self.slot_name, "0/0").partition(" ")
+        return parse_lsn(lsn), Snapshot.parse(passed) if passed else None
 
     @property
     def retained(self) -> int:

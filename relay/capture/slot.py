@@ -29,6 +29,11 @@ class Beginning:
     lsn: int
     before: Snapshot | None
     """What had been committed then: of it, the table has the rows, and the log nothing."""
+    passed: Snapshot | None = None
+    """
+    What had been committed where a gap was accepted: of it, who has not come from the table into
+    the log yet publishes the rows, and nobody what was in the log.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +151,13 @@ def place_fault(slot: Slot, beginning: Beginning, place: Place | None) -> Fault 
             f"set `name` and `progress_topic` to what they were; or `{accept(slot.name)}`, which "
             "goes on with what is committed from then on",
         )
-    if isinstance(place, Cursor) and published < beginning.lsn and beginning.before is None:
+    known = beginning.before or beginning.passed
+    if isinstance(place, Cursor) and published < beginning.lsn and known is None:
         return Fault(
             f"the progress of this outbox is that of the table, and slot {slot.name} was made "
             "without regard to the table",
-            "give this relay a `name` of its own; what the table holds it will not publish",
+            f"`{accept(slot.name)}` makes one that goes on behind what the table holds, without "
+            "what this one has not sent",
         )
     return None
 

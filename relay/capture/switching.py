@@ -109,6 +109,13 @@ class SwitchingCapture:
         if found.beginning is None:
             return place or Cursor(BEGINNING)
         resumed = resume(found.beginning, place)
+        if (
+            isinstance(place, Cursor)
+            and place.log < found.beginning.lsn
+            and found.beginning.passed
+        ):
+            begins = format_lsn(found.beginning.lsn)
+            _log.warning("what was in the log before %s is passed over: that was accepted", begins)
         if place is not None and resumed != place:
             _log.warning("going on at %s: the gap from %s was accepted", resumed, place)
         return resumed
@@ -146,7 +153,9 @@ class SwitchingCapture:
             # Whether that is so is told by progress, from which everything begins again.
             raise Outage(str(wrong))
         now, end = moment(self._table.conn)
-        before = beginning.before if cursor.log < beginning.lsn else None
+        before = beginning.before or beginning.passed
+        if cursor.log >= beginning.lsn:
+            before = None
         if before is not None and not now.covers(before):
             # A commit that waits for a standby is before the slot, and nobody sees its rows yet.
             yield Batch([], cursor, 0)

@@ -314,6 +314,40 @@ def test_a_slot_that_is_missing_stops_its_shard_alone_and_its_gap_is_accepted_al
     assert found._replace(lost=set()) == AGREE
 
 
+@pytest.mark.parametrize(("shard", "lost"), [(1, 1), (None, 2)])
+def test_a_shard_whose_slot_is_missing_before_it_came_from_the_table_goes_on_too(
+    fleet: Relays, topic: MakeTopic, shard: int | None, lost: int
+) -> None:
+    """What the table holds is published, and just the log has a gap."""
+    name = topic(1)
+
+    def write(number: int) -> None:
+        commit(fleet.dsn, *[event(name, number, key=key_of(shard, 2)) for shard in (0, 1)])
+
+    assert resharding.reshard(wanted(fleet, 2))
+    write(0)
+    with crew_of(fleet, 2):
+        published(fleet, name, 2)
+    write(1)
+    use_wal(fleet.dsn, "outbox")
+    write(2)
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", [names(fleet, 2)[1]])
+    way_out = pytest.raises(Refused, match=r"1_of_2 is missing.*--accept-gap --shard 1`")
+    with way_out, running([wanted(fleet, 2, shard=1)]):
+        pass
+    use_wal(fleet.dsn, "outbox", accept_gap=True, shard=shard)
+    write(3)
+    with crew_of(fleet, 2):
+        published(fleet, name, 8 - lost)
+        use_table(fleet.dsn, "outbox")
+        until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
+        write(4)
+        found = difference(committed(fleet.dsn, name), published(fleet, name, 10 - lost))
+    assert len(found.lost) == lost
+    assert found._replace(lost=set()) == AGREE
+
+
 def test_no_slot_goes_that_was_not_asked_for(
     fleet: Relays, monkeypatch: pytest.MonkeyPatch
 ) -> None:

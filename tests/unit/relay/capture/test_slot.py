@@ -157,7 +157,15 @@ def test_progress_of_the_table_does_not_fit_a_slot_that_ignores_the_table() -> N
     found = place_fault(SLOT, Beginning(100, None), Cursor())
     assert found is not None
     assert "is that of the table" in found.what
+    assert "--accept-gap" in found.resolve
     assert place_fault(SLOT, Beginning(100, None), Cursor(log=100)) is None
+
+
+def test_progress_of_the_table_goes_on_behind_a_gap_that_was_accepted() -> None:
+    anew, cursor = Beginning(100, None, Snapshot(7, 9)), Cursor(Snapshot(3, 4))
+    assert place_fault(SLOT, anew, cursor) is None
+    assert resume(anew, cursor) == cursor
+    assert resume(anew, None) == LogPosition(100)
 
 
 def test_the_budget_warns_and_then_is_spent() -> None:
