@@ -2,20 +2,27 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 from dedup.aside import Aside
 from dedup.awaited_policies import AwaitedPolicy, attempt
-from dedup.batching import AwaitedBatchHandler, Batching, together_awaited
+from dedup.batching import AwaitedBatchHandler, Batching, decided, together_awaited
 from dedup.handover import Report
-from dedup.lanes import Lane, Run
+from dedup.lanes import Lane, Run, Stretch
 from dedup.policies import Verdict
 from dedup.record import Record
 from dedup.results import Done, Result, failure
-from dedup.run_progress import RunProgress, Unchosen, identity_of, need_no_choice, next_run
+from dedup.run_progress import (
+    Over,
+    RunProgress,
+    Unchosen,
+    identity_of,
+    need_no_choice,
+    next_run,
+)
 
 AwaitedHandle: TypeAlias = Callable[[Record], Awaitable[Result]]
 """Handles a record; an exception stands for a result."""
@@ -46,6 +53,9 @@ class AwaitedServing:
     unchosen: Unchosen
     batching: Batching | None = None
     handle_batch: AwaitedBatchHandler | None = None
+    decides_ahead: bool = False
+    """Whether the policy has handled all that it handles before its first verdict."""
+
     slice_seconds: float = 0.02
 
     async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None:
@@ -53,9 +63,13 @@ class AwaitedServing:
         if self.batching is not None and self.handle_batch is not None:
             chosen = self.batching.choose(lanes)
             records = [record for each in chosen for record in each.records()]
-            answers = iter(await together_awaited(records, self.handle_batch))
+            stretches = [stretch for each in chosen for stretch in each.stretches()]
+            answers = iter(await together_awaited(records, self.handle_batch, stretches))
             for each in chosen:
-                each.run.state = RunProgress(each.run.stretch, self._found(each.answered(answers)))
+                found, stretch = each.answered(answers), each.run.stretch
+                each.run.state = RunProgress(
+                    stretch, self._found(found, stretch), decided=decided(found)
+                )
         for lane in lanes:
             await self.serve(lane, desk)
 
@@ -63,31 +77,39 @@ class AwaitedServing:
         """Serve a lane until it has no more, its time is over, or a record holds it."""
         over = time.monotonic() + self.slice_seconds
         while (run := next_run(lane)) is not None:
-            if not run.stretch.live:
+            seconds = await self._go_on(run, desk, over)
+            if seconds is None:
                 lane.current = None
-                continue
-            if self.plain and run.state is None and need_no_choice(run.records, self.unchosen):
-                await self._plainly(run, lane, desk, over)
-            else:
-                seconds = await self._advance(run, desk, over)
-                if seconds is None:
-                    lane.current = None
-                elif seconds > _YIELD:
-                    desk.report.held.append((lane, seconds))
-                    return
+            elif seconds > _YIELD:
+                desk.report.held.append((lane, seconds))
+                return
             if self.batching is not None or time.monotonic() > over:
                 break
         desk.report.served.append(lane)
 
-    async def _found(
-        self, verdicts: Iterator[Verdict[Record] | tuple[Record, None]]
-    ) -> AsyncIterator[Verdict[Record]]:
-        for each in verdicts:
-            yield await attempt(each[0], self.handle) if isinstance(each, tuple) else each
+    async def _go_on(self, run: Run[Record], desk: Desk, over: float) -> float | None:
+        """As `_advance`, with a run that may not be begun."""
+        if run.state is None:
+            if not run.stretch.live:
+                return None
+            if not (self.plain and need_no_choice(run.records, self.unchosen)):
+                run.state = self._begun(run.stretch, run.records)
+            else:
+                await self._plainly(run, desk, over)
+                if run.state is None:
+                    return None
+                if not run.state.decided:
+                    return _YIELD
+        return await self._advance(run, desk, over)
 
-    async def _plainly(
-        self, run: Run[Record], lane: Lane[Record], desk: Desk, over: float
-    ) -> None:
+    async def _found(
+        self, verdicts: Sequence[Verdict[Record] | tuple[Record, None]], stretch: Stretch[Record]
+    ) -> AsyncIterator[Verdict[Record]]:
+        handle = self._while_live(stretch)
+        for each in verdicts:
+            yield await attempt(each[0], handle) if isinstance(each, tuple) else each
+
+    async def _plainly(self, run: Run[Record], desk: Desk, over: float) -> None:
         """Handle records that no policy has to choose among, without what others need."""
         stretch, records, handle = run.stretch, run.records, self.handle
         for number, record in enumerate(records, 1):
@@ -96,39 +118,45 @@ class AwaitedServing:
             except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
                 result = failure(error)
             if type(result) is not Done:
-                rest = self._chosen(records[number:])
-                run.state = RunProgress(stretch, _first(record, result, rest))
+                rest = self._chosen(records[number:], stretch)
+                run.state = RunProgress(stretch, _first(record, result, rest), decided=1)
                 return
             desk.report.handled.append((stretch, record))
             if number < len(records) and (not stretch.live or time.monotonic() > over):
-                run.state = RunProgress(stretch, self._chosen(records[number:]))
+                run.state = self._begun(stretch, records[number:])
                 return
-        lane.current = None
 
     async def _advance(self, run: Run[Record], desk: Desk, over: float) -> float | None:
         """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
-        progress: Progress = run.state or self._begin(run)
+        progress: Progress = run.state
         try:
-            while True:
+            while run.stretch.counts:
                 waiting = progress.waiting
                 seconds: float | None = None
                 if waiting is not None and (progress.unreleased or progress.unplaced):
                     seconds = await self._put_aside(waiting, progress, desk)
-                elif not run.stretch.live:
-                    return None
                 else:
                     verdict = (
                         await anext(progress.verdicts, None)
                         if waiting is None
-                        else await attempt(waiting, self.handle)
+                        else await attempt(waiting, self._while_live(run.stretch))
                     )
                     if verdict is None:
                         return None
                     seconds = progress.take(verdict, desk.report)
-                    if seconds is None and progress.waiting is None and time.monotonic() > over:
+                    # What is decided and not told would be lost if the stretch ended meanwhile.
+                    undecided = progress.waiting is None and not progress.decided
+                    if seconds is None and undecided and time.monotonic() > over:
                         seconds = _YIELD
                 if seconds is not None:
-                    return seconds
+                    if run.stretch.live:
+                        return seconds
+                    if seconds > _YIELD:
+                        progress.leave()
+        except Over:
+            return None
+        else:
+            return None
         finally:
             progress.tell()
 
@@ -145,12 +173,25 @@ class AwaitedServing:
             return progress.outage(error)
         return progress.answered(answer, desk.report)
 
-    def _begin(self, run: Run[Record]) -> Progress:
-        run.state = progress = RunProgress(run.stretch, self._chosen(run.records))
-        return progress
+    def _begun(self, stretch: Stretch[Record], records: Sequence[Record]) -> Progress:
+        ahead = len(records) if self.decides_ahead else 0
+        return RunProgress(stretch, self._chosen(records, stretch), decided=ahead)
 
-    def _chosen(self, records: Sequence[Record]) -> AsyncIterator[Verdict[Record]]:
-        return self.policy(records, matches=self.matches, handle=self.handle, identity=identity_of)
+    def _chosen(
+        self, records: Sequence[Record], stretch: Stretch[Record]
+    ) -> AsyncIterator[Verdict[Record]]:
+        handle = self._while_live(stretch)
+        return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
+
+    def _while_live(self, stretch: Stretch[Record]) -> AwaitedHandle:
+        """Return the handler, which begins no record once the stretch is over."""
+
+        async def handle(record: Record) -> Result:
+            if not stretch.live:
+                raise Over
+            return await self.handle(record)
+
+        return handle
 
 
 async def _first(

@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from dedup.aside import Aside
 from dedup.handlers import checked
-from dedup.lanes import Lane, Run
+from dedup.lanes import Lane, Run, Stretch
 from dedup.policies import Failed, Handled, Policy, Verdict, attempt
 from dedup.record import Record
 from dedup.results import Done, Result, Skip, failure
@@ -69,9 +69,11 @@ class Chosen:
     def records(self) -> list[Record]:
         return [each.record for each in self.verdicts if _is_chosen(each)]
 
-    def answered(
-        self, answers: Iterator[Answer]
-    ) -> Iterator[Verdict[Record] | tuple[Record, None]]:
+    def stretches(self) -> list[Stretch[Record]]:
+        """Return whose each of `records` is."""
+        return [self.run.stretch] * len(self.records())
+
+    def answered(self, answers: Iterator[Answer]) -> list[Verdict[Record] | tuple[Record, None]]:
         """
         Return the verdicts, now that the handler has answered for the chosen records.
 
@@ -85,15 +87,23 @@ class Chosen:
                 found.append((each.record, None))
             else:
                 found.append(_answered(each.record, answer))
-        return iter(found)
+        return found
 
 
-def together(records: Sequence[Record], handle: BatchHandler) -> list[Answer]:
+def decided(found: Sequence[Verdict[Record] | tuple[Record, None]]) -> int:
+    """Return how many verdicts there are before the first record that was not handled."""
+    return next((n for n, each in enumerate(found) if isinstance(each, tuple)), len(found))
+
+
+def together(
+    records: Sequence[Record], handle: BatchHandler, stretches: Sequence[Stretch[Record]]
+) -> list[Answer]:
     """
-    Return what became of each record.
+    Return what became of each record, which is one of the stretch in its place.
 
     If the handler raises for several, each is handled alone, so that one does not fail the rest;
-    but those behind it in its key, whose turn has not come, are not.
+    but those behind it in its key, whose turn has not come, are not, nor those whose stretch is
+    over by then.
     """
     try:
         return list(_answers(records, handle(records) if records else ()))
@@ -102,13 +112,16 @@ def together(records: Sequence[Record], handle: BatchHandler) -> list[Answer]:
             return [error]
     answers: list[Answer] = []
     failed: set[tuple[str, int, bytes | None]] = set()
-    for record in records:
-        answers.append(None if _lane(record) in failed else together([record], handle)[0])
+    for record, stretch in zip(records, stretches, strict=True):
+        waits = _lane(record) in failed or not stretch.live
+        answers.append(None if waits else together([record], handle, [stretch])[0])
         _note(record, answers[-1], failed)
     return answers
 
 
-async def together_awaited(records: Sequence[Record], handle: AwaitedBatchHandler) -> list[Answer]:
+async def together_awaited(
+    records: Sequence[Record], handle: AwaitedBatchHandler, stretches: Sequence[Stretch[Record]]
+) -> list[Answer]:
     """As `together`, awaited."""
     try:
         return list(_answers(records, await handle(records) if records else ()))
@@ -117,9 +130,9 @@ async def together_awaited(records: Sequence[Record], handle: AwaitedBatchHandle
             return [error]
     answers: list[Answer] = []
     failed: set[tuple[str, int, bytes | None]] = set()
-    for record in records:
-        waits = _lane(record) in failed
-        answers.append(None if waits else (await together_awaited([record], handle))[0])
+    for record, stretch in zip(records, stretches, strict=True):
+        waits = _lane(record) in failed or not stretch.live
+        answers.append(None if waits else (await together_awaited([record], handle, [stretch]))[0])
         _note(record, answers[-1], failed)
     return answers
 
@@ -137,7 +150,7 @@ def alone(handle: BatchHandler) -> Callable[[Record], Result]:
     """Return the handler of one record that hands it over as a batch."""
 
     def handle_one(record: Record) -> Result:
-        (answer,) = together([record], handle)
+        (answer,) = together([record], handle, ())
         if isinstance(answer, Exception):
             raise answer
         return _DONE if answer is None else answer
@@ -149,7 +162,7 @@ def alone_awaited(handle: AwaitedBatchHandler) -> Callable[[Record], Awaitable[R
     """As `alone`, awaited."""
 
     async def handle_one(record: Record) -> Result:
-        (answer,) = await together_awaited([record], handle)
+        (answer,) = await together_awaited([record], handle, ())
         if isinstance(answer, Exception):
             raise answer
         return _DONE if answer is None else answer

@@ -130,6 +130,8 @@ class Handover:
                 lambda: not any(stretch.at_work for stretch in stretches), seconds
             )
             self._draining = False
+            for stretch in stretches:
+                stretch.counts = False
             return done
 
     # Called by whoever handles records.

@@ -34,6 +34,9 @@ class Stretch(Generic[R]):
     live: bool = True
     """Whether another record may be handled."""
 
+    counts: bool = True
+    """Whether what is concluded is still committed: until the stretch has been drained."""
+
     opened: bool = False
     at_work: int = 0
     """Lanes that were taken and not given back."""

@@ -31,6 +31,14 @@ Unchosen: TypeAlias = Literal["alone", "distinct", "all"]
 V = TypeVar("V", Iterator[Verdict[Record]], AsyncIterator[Verdict[Record]])
 
 
+class Over(BaseException):
+    """
+    A record is not begun, because its stretch is over.
+
+    No `Exception`: policies take those for what a handler came to.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Early(Retry):
     """The record is not due: it was not handled, and no attempt is burnt."""
@@ -56,6 +64,9 @@ class RunProgress(Generic[V]):
     """Attempts of the waiting record that failed here."""
 
     outages: int = 0
+    decided: int = 0
+    """So many of the next verdicts are there already: nothing is handled for them any more."""
+
     skipped: list[Skipped[Record]] = field(default_factory=list)
 
     def attempt(self) -> int:
@@ -65,6 +76,7 @@ class RunProgress(Generic[V]):
     def take(self, verdict: Verdict[Record], report: Report) -> float | None:
         """Take a verdict; return for how many seconds it holds the lane; None: it does not."""
         record = verdict.record
+        self.decided = max(0, self.decided - 1)
         match verdict:
             case Skipped(_, reason):
                 self.skipped.append(verdict)
@@ -124,6 +136,11 @@ class RunProgress(Generic[V]):
         self.was_held, self.unreleased = False, None
         if record is not None and told is not None:
             self._conclude(record, told[0], report, told[1])
+
+    def leave(self) -> None:
+        """Leave the waiting record to whoever has the partition next: it comes again."""
+        self.waiting, self.unplaced, self.unreleased = None, None, None
+        self.was_held, self.burnt, self.outages = False, 0, 0
 
     def tell(self) -> None:
         """Say which records were skipped since, and why."""

@@ -8,13 +8,20 @@ from itertools import chain
 from typing import TypeAlias
 
 from dedup.aside import Aside
-from dedup.batching import BatchHandler, Batching, together
+from dedup.batching import BatchHandler, Batching, decided, together
 from dedup.handover import Report
-from dedup.lanes import Lane, Run
+from dedup.lanes import Lane, Run, Stretch
 from dedup.policies import Policy, Verdict, attempt
 from dedup.record import Record
 from dedup.results import Done, Result, failure
-from dedup.run_progress import RunProgress, Unchosen, identity_of, need_no_choice, next_run
+from dedup.run_progress import (
+    Over,
+    RunProgress,
+    Unchosen,
+    identity_of,
+    need_no_choice,
+    next_run,
+)
 
 Handle: TypeAlias = Callable[[Record], Result]
 """Handles a record; an exception stands for a result."""
@@ -41,6 +48,9 @@ class Serving:
     handle_batch: BatchHandler | None = None
     """Where a handler takes several records: what it takes, and itself."""
 
+    decides_ahead: bool = False
+    """Whether the policy has handled all that it handles before its first verdict."""
+
     slice_seconds: float = 0.02
     """How long a lane is served at a time."""
 
@@ -49,9 +59,13 @@ class Serving:
         if self.batching is not None and self.handle_batch is not None:
             chosen = self.batching.choose(lanes)
             records = [record for each in chosen for record in each.records()]
-            answers = iter(together(records, self.handle_batch))
+            stretches = [stretch for each in chosen for stretch in each.stretches()]
+            answers = iter(together(records, self.handle_batch, stretches))
             for each in chosen:
-                each.run.state = RunProgress(each.run.stretch, self._found(each.answered(answers)))
+                found, stretch = each.answered(answers), each.run.stretch
+                each.run.state = RunProgress(
+                    stretch, self._found(found, stretch), decided=decided(found)
+                )
         for lane in lanes:
             self.serve(lane, report)
 
@@ -59,29 +73,39 @@ class Serving:
         """Serve a lane until it has no more, its time is over, or a record holds it."""
         over = time.monotonic() + self.slice_seconds
         while (run := next_run(lane)) is not None:
-            if not run.stretch.live:
+            seconds = self._go_on(run, report, over)
+            if seconds is None:
                 lane.current = None
-                continue
-            if self.plain and run.state is None and need_no_choice(run.records, self.unchosen):
-                self._plainly(run, lane, report, over)
-            else:
-                seconds = self._advance(run, report, over)
-                if seconds is None:
-                    lane.current = None
-                elif seconds > _YIELD:
-                    report.held.append((lane, seconds))
-                    return
+            elif seconds > _YIELD:
+                report.held.append((lane, seconds))
+                return
             if self.batching is not None or time.monotonic() > over:
                 break
         report.served.append(lane)
 
-    def _found(
-        self, verdicts: Iterator[Verdict[Record] | tuple[Record, None]]
-    ) -> Iterator[Verdict[Record]]:
-        for each in verdicts:
-            yield attempt(each[0], self.handle) if isinstance(each, tuple) else each
+    def _go_on(self, run: Run[Record], report: Report, over: float) -> float | None:
+        """As `_advance`, with a run that may not be begun."""
+        if run.state is None:
+            if not run.stretch.live:
+                return None
+            if not (self.plain and need_no_choice(run.records, self.unchosen)):
+                run.state = self._begun(run.stretch, run.records)
+            else:
+                self._plainly(run, report, over)
+                if run.state is None:
+                    return None
+                if not run.state.decided:
+                    return _YIELD
+        return self._advance(run, report, over)
 
-    def _plainly(self, run: Run[Record], lane: Lane[Record], report: Report, over: float) -> None:
+    def _found(
+        self, verdicts: Sequence[Verdict[Record] | tuple[Record, None]], stretch: Stretch[Record]
+    ) -> Iterator[Verdict[Record]]:
+        handle = self._while_live(stretch)
+        for each in verdicts:
+            yield attempt(each[0], handle) if isinstance(each, tuple) else each
+
+    def _plainly(self, run: Run[Record], report: Report, over: float) -> None:
         """Handle records that no policy has to choose among, without what others need."""
         stretch, records, handle = run.stretch, run.records, self.handle
         for number, record in enumerate(records, 1):
@@ -91,38 +115,45 @@ class Serving:
                 result = failure(error)
             if type(result) is not Done:
                 first = attempt(record, partial(_given, result))
-                run.state = RunProgress(stretch, chain((first,), self._chosen(records[number:])))
+                rest = self._chosen(records[number:], stretch)
+                run.state = RunProgress(stretch, chain((first,), rest), decided=1)
                 return
             report.handled.append((stretch, record))
             if number < len(records) and (not stretch.live or time.monotonic() > over):
-                run.state = RunProgress(stretch, self._chosen(records[number:]))
+                run.state = self._begun(stretch, records[number:])
                 return
-        lane.current = None
 
     def _advance(self, run: Run[Record], report: Report, over: float) -> float | None:
         """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
-        progress: Progress = run.state or self._begin(run)
+        progress: Progress = run.state
         try:
-            while True:
+            while run.stretch.counts:
                 waiting = progress.waiting
                 seconds: float | None = None
                 if waiting is not None and (progress.unreleased or progress.unplaced):
                     seconds = self._put_aside(waiting, progress, report)
-                elif not run.stretch.live:
-                    return None
                 else:
                     verdict = (
                         next(progress.verdicts, None)
                         if waiting is None
-                        else attempt(waiting, self.handle)
+                        else attempt(waiting, self._while_live(run.stretch))
                     )
                     if verdict is None:
                         return None
                     seconds = progress.take(verdict, report)
-                    if seconds is None and progress.waiting is None and time.monotonic() > over:
+                    # What is decided and not told would be lost if the stretch ended meanwhile.
+                    undecided = progress.waiting is None and not progress.decided
+                    if seconds is None and undecided and time.monotonic() > over:
                         seconds = _YIELD
                 if seconds is not None:
-                    return seconds
+                    if run.stretch.live:
+                        return seconds
+                    if seconds > _YIELD:
+                        progress.leave()
+        except Over:
+            return None
+        else:
+            return None
         finally:
             progress.tell()
 
@@ -137,12 +168,25 @@ class Serving:
             return progress.outage(error)
         return progress.answered(answer, report)
 
-    def _begin(self, run: Run[Record]) -> Progress:
-        run.state = progress = RunProgress(run.stretch, self._chosen(run.records))
-        return progress
+    def _begun(self, stretch: Stretch[Record], records: Sequence[Record]) -> Progress:
+        ahead = len(records) if self.decides_ahead else 0
+        return RunProgress(stretch, self._chosen(records, stretch), decided=ahead)
 
-    def _chosen(self, records: Sequence[Record]) -> Iterator[Verdict[Record]]:
-        return self.policy(records, matches=self.matches, handle=self.handle, identity=identity_of)
+    def _chosen(
+        self, records: Sequence[Record], stretch: Stretch[Record]
+    ) -> Iterator[Verdict[Record]]:
+        handle = self._while_live(stretch)
+        return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
+
+    def _while_live(self, stretch: Stretch[Record]) -> Handle:
+        """Return the handler, which begins no record once the stretch is over."""
+
+        def handle(record: Record) -> Result:
+            if not stretch.live:
+                raise Over
+            return self.handle(record)
+
+        return handle
 
 
 def _given(result: Result, _: Record) -> Result:

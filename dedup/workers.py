@@ -56,6 +56,7 @@ def workers_for(
             threads=threads,
             plain=passes is None and batching is None,
             unchosen=_UNCHOSEN.get(settings.policy, "alone"),
+            decides_ahead=settings.policy == "latest",
             batching=batching,
             handle_batch=handler,
         )
@@ -70,6 +71,7 @@ def workers_for(
         aside=aside,
         plain=passes is None and batching is None,
         unchosen=_UNCHOSEN.get(settings.policy, "alone"),
+        decides_ahead=settings.policy == "latest",
         batching=batching,
         handle_batch=handler,
     )
