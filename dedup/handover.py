@@ -66,6 +66,21 @@ class Report:
         return taken
 
 
+def first_of(lanes: deque[Lane[Record]], most: int) -> list[Lane[Record]]:
+    """
+    Take lanes from the left, `most` of them or as many as there are.
+
+    One by one: another thread takes from the other end meanwhile, and each is taken once.
+    """
+    taken: list[Lane[Record]] = []
+    while len(taken) < most:
+        try:
+            taken.append(lanes.popleft())
+        except IndexError:
+            break
+    return taken
+
+
 def _move(source: deque[T], target: deque[T]) -> None:
     while source:
         target.append(source.popleft())

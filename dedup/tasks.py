@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dedup.awaited_serving import Desk
-from dedup.handover import Handover, Report
+from dedup.handover import Handover, Report, first_of
 from dedup.lanes import Lane
 from dedup.record import Record
 
@@ -113,8 +113,7 @@ class Tasks:
             while lane is not None:
                 self._began[me] = time.monotonic()
                 if self._together > 1:
-                    more = min(self._together - 1, len(self._taken))
-                    lanes = [lane, *(self._taken.popleft() for _ in range(more))]
+                    lanes = [lane, *first_of(self._taken, self._together - 1)]
                     await self._serving.serve_together(lanes, self)
                 else:
                     await self._serving.serve(lane, self)

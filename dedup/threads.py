@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from dedup.handover import Handover, Report
+from dedup.handover import Handover, Report, first_of
 from dedup.lanes import Lane
 from dedup.record import Record
 
@@ -154,9 +154,7 @@ class Threads:
         began = time.monotonic()
         if self._together > 1:
             # All of them are begun at once: nobody is to take one of them back.
-            lanes = list(chunk)
-            chunk.clear()
-            self._serving.serve_together(lanes, report)
+            self._serving.serve_together(first_of(chunk, self._together), report)
         while True:
             try:
                 lane = chunk.popleft()
