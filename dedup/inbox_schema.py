@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
-from psycopg import Connection, sql
+from psycopg import Connection, errors, sql
 
+from outbox.errors import NotAllowed
 from outbox.migrations import Migration, Migrations, fill
 
 DEFAULT_SCHEMA = "inbox"
@@ -19,6 +20,16 @@ GRANT SELECT ON {schema}.migrations TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {schema}.rotate
     TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.held TO {role};
+"""
+
+_MAY = """
+SELECT coalesce(bool_and(may), false) FROM (
+    SELECT has_table_privilege(%(held)s, each) AS may
+      FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS each
+    UNION ALL
+    SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc
+     WHERE pronamespace = %(schema)s::regnamespace AND proname IN ('take', 'again', 'rotate')
+) AS rights
 """
 
 
@@ -51,10 +62,29 @@ def install(
 
 def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     """
-    Check that the inbox is installed at the version this Dovecote needs.
+    Check that the inbox is installed at the version this Dovecote needs, for this role.
 
     Raises:
+        NotAllowed: the role may not use it; the message has the command that lets it.
         SchemaMissing: it is not, or is older; the message has the command that installs it.
         SchemaTooNew: it was upgraded by a newer Dovecote.
     """
-    _INBOX.require(conn, schema)
+    try:
+        _INBOX.require(conn, schema)
+        held = sql.Identifier(schema, "held").as_string()
+        name = sql.Identifier(schema).as_string()
+        row = conn.execute(_MAY, {"held": held, "schema": name}).fetchone()
+    except errors.InsufficientPrivilege as error:
+        raise not_allowed(conn.info.user, schema) from error
+    if row is None or not row[0]:
+        raise not_allowed(conn.info.user, schema)
+
+
+def not_allowed(role: str, schema: str) -> NotAllowed:
+    """Return what names the command that lets a role consume with this inbox."""
+    place = "" if schema == DEFAULT_SCHEMA else f" --schema {schema}"
+    msg = (
+        f"role {role!r} may not do all that a consumer does in schema {schema!r}: as the schema's "
+        f"owner, run `dovecote init --inbox{place} --consumer-role {role}`"
+    )
+    return NotAllowed(msg)

@@ -1,11 +1,13 @@
 """Keep in Postgres what held records went through."""
 
 import logging
+import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import psycopg
-from psycopg import sql
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
 
 from dedup import inbox_schema
 from dedup.aside import Partition
@@ -28,6 +30,7 @@ class PostgresStates:
 
     def __init__(self, dsn: str, consumer: str, schema: str = inbox_schema.DEFAULT_SCHEMA) -> None:
         self._connections, self._consumer = Connections(dsn), consumer
+        self._dsn, self._schema = dsn, schema
         self._table = sql.Identifier(schema, "held")
 
     def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]:
@@ -94,3 +97,7 @@ class PostgresStates:
         except psycopg.OperationalError as error:
             _rarely.warning("attempts of held records are not kept: %s", str(error).strip())
             return []
+        except errors.InsufficientPrivilege as error:
+            # Taken away since the start: the record waits, and goes on once it is given back.
+            role = str(conninfo_to_dict(self._dsn).get("user") or os.environ.get("PGUSER", "ROLE"))
+            raise inbox_schema.not_allowed(role, self._schema) from error

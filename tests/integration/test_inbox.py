@@ -19,10 +19,13 @@ from dedup import inbox_schema
 from dedup.connections import Connections
 from dedup.inbox import Inbox
 from dedup.inbox_keeper import Keeper
+from dedup.postgres_states import PostgresStates
+from dedup.record import Record
 from dedup.results import Again, Dead, Done, Result, Retry, Skip, Unavailable
-from outbox import NoTransaction, SchemaMissing, UnsupportedConnection
-from outbox.envelope import ROUND
+from outbox import NotAllowed, NoTransaction, SchemaMissing, UnsupportedConnection
+from outbox.envelope import ID, ROUND
 from outbox.event import Event
+from outbox.migrations import Migrations
 from tests.waiting import until
 
 INBOX = Inbox("billing")
@@ -442,17 +445,20 @@ def consumer_role(inbox: str) -> Iterator[str]:
             admin.execute("DROP ROLE test_inbox_consumer")
 
 
+def as_consumer(dsn: str, role: str) -> str:
+    return psycopg.conninfo.make_conninfo(dsn, user=role, password="x")  # noqa: S106  # of this test's role
+
+
 def test_a_consumer_can_do_its_duty_and_nothing_else(inbox: str, consumer_role: str) -> None:
     with psycopg.connect(inbox) as owner:
         inbox_schema.install(owner, consumers=[consumer_role])
-    as_consumer = psycopg.conninfo.make_conninfo(inbox, user=consumer_role, password="x")  # noqa: S106  # of this test's role
-    with psycopg.connect(as_consumer) as tx:
+    with psycopg.connect(as_consumer(inbox, consumer_role)) as tx:
         inbox_schema.require(tx)
         assert INBOX.take(tx, ("e1", 0)) is None
         INBOX.again(tx, ("e1", 0), Again(timedelta(0)))
         tx.execute("SELECT inbox.rotate('7 days')")
     for forbidden in ("SELECT FROM inbox.handled", "DELETE FROM inbox.handled_0"):
-        with refused(as_consumer) as tx:
+        with refused(as_consumer(inbox, consumer_role)) as tx:
             tx.execute(forbidden.encode())
 
 
@@ -471,3 +477,43 @@ class _Refused:
         self._conn.close()
         assert kind is errors.InsufficientPrivilege
         return True
+
+
+def test_an_upgrade_lets_those_go_on_who_consumed_before(
+    database: str, consumer_role: str
+) -> None:
+    granted = "".join(
+        f"GRANT {what} TO {consumer_role};"
+        for what in (
+            "USAGE ON SCHEMA inbox",
+            "SELECT ON inbox.migrations",
+            "EXECUTE ON FUNCTION inbox.take, inbox.take_many, inbox.again, inbox.rotate",
+        )
+    )
+    first = Migrations("dedup", "inbox", "").script("inbox", until=1, grants=granted)
+    with psycopg.connect(database) as owner:
+        owner.execute("DROP SCHEMA inbox CASCADE")
+        owner.execute(first.encode())
+        inbox_schema.install(owner)
+
+    with psycopg.connect(as_consumer(database, consumer_role)) as tx:
+        inbox_schema.require(tx)
+        tx.execute("SELECT FROM inbox.held")
+
+
+def test_a_role_without_its_rights_is_refused_with_the_command(
+    inbox: str, consumer_role: str
+) -> None:
+    command = f"dovecote init --inbox --consumer-role {consumer_role}"
+    dsn = as_consumer(inbox, consumer_role)
+    states = PostgresStates(dsn, "billing")
+    with psycopg.connect(dsn) as tx, pytest.raises(NotAllowed, match=command):
+        inbox_schema.require(tx)
+    with psycopg.connect(inbox) as owner:
+        inbox_schema.install(owner, consumers=[consumer_role])
+        owner.execute(f"REVOKE DELETE ON inbox.held FROM {consumer_role}".encode())
+    with psycopg.connect(dsn) as tx, pytest.raises(NotAllowed, match=command):
+        inbox_schema.require(tx)
+    with pytest.raises(NotAllowed, match=command):
+        states.drop(Record("orders", 0, 0, 0, b"k", b"{}", [(ID, b"e1")]))
+    states.close()
