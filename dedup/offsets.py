@@ -29,7 +29,7 @@ class Offsets:
     `start` None: nothing was committed yet.
     """
 
-    __slots__ = ("_before", "_concluded", "_pending", "_starts", "last", "position")
+    __slots__ = ("_before", "_concluded", "_end", "_pending", "_starts", "last", "position")
 
     def __init__(self, start: int | None = None, metadata: str | None = None) -> None:
         self.position = start
@@ -40,6 +40,8 @@ class Offsets:
         self._starts = [first for first, _ in self._before]
         self._pending: deque[int] = deque()
         self._concluded: set[int] = set()
+        self._end = -1
+        """The partition's end, if nothing was polled since it was reached."""
 
     def polled(self, offset: int) -> bool:
         """Take an offset; tell whether its record is to be handled, or was concluded before."""
@@ -47,7 +49,7 @@ class Offsets:
             # The first of a group; or the log no longer had what was committed, and what was
             # concluded then were other records.
             self.position, self._before, self._starts = offset, [], []
-        self.last = offset
+        self.last, self._end = offset, -1
         if self._before and self._was_concluded(offset):
             if self._pending:
                 self._pending.append(offset)
@@ -69,11 +71,13 @@ class Offsets:
             last = pending.popleft()
             concluded.remove(last)
         if last is not None:
-            self.position = pending[0] if pending else self.last + 1
+            self.position = pending[0] if pending else max(self.last + 1, self._end)
 
     def reached(self, end: int) -> None:
         """Take that there is no record between the newest and `end`, the partition's end."""
-        if not self._pending and (self.position is None or self.position < end):
+        if self._pending:
+            self._end = end  # and so it is when the last of them is concluded
+        elif self.position is None or self.position < end:
             self.position = end
 
     @property

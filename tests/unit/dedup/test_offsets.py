@@ -52,14 +52,39 @@ def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
     assert left == [offset for offset in partition if offset not in concluded]
 
 
+@given(PARTITIONS, st.data())
+def test_the_end_is_committed_whenever_it_was_reached_once_nothing_is_pending(
+    partition: list[int], data: st.DataObject
+) -> None:
+    """Records are concluded before the end is reached, and after it; others come behind it."""
+    offsets = Offsets()
+    pending: list[int] = []
+    ends = data.draw(st.sets(st.sampled_from(partition)))
+    end = -1
+    for offset, following in zip(partition, [*partition[1:], partition[-1] + 5], strict=True):
+        offsets.polled(offset)
+        pending.append(offset)
+        end = -1
+        if offset in ends:
+            # Between two records there is the end for a while, or beyond it no more than markers.
+            end = data.draw(st.integers(offset + 1, following))
+            offsets.reached(end)
+        for each in data.draw(st.sets(st.sampled_from(pending))) if pending else ():
+            offsets.conclude([each])
+            pending.remove(each)
+        if end >= 0 and data.draw(st.booleans()):
+            end = data.draw(st.integers(end, following))
+            offsets.reached(end)
+        expected = pending[0] if pending else max(offset + 1, end)
+        assert offsets.position == expected
+
+
 def test_trailing_markers_are_stepped_over_once_nothing_is_pending() -> None:
     offsets = Offsets(10)
     offsets.polled(10)
     offsets.reached(12)
     assert offsets.position == 10
     offsets.conclude([10])
-    assert offsets.position == 11
-    offsets.reached(12)
     assert offsets.position == 12
 
 
