@@ -17,6 +17,12 @@ PREFIX = "DOVECOTE_RELAY"
 _PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 
+SECOND = ".second-turn"
+"""
+What the id of the second producer adds to the name: no name ends so, nor that of a shard, whose
+end is a number. Two that share an id would fence each other without end.
+"""
+
 
 class HttpSettings(Settings):
     """Where /metrics, /healthz and /readyz are served."""
@@ -71,7 +77,7 @@ class RelaySettings(Settings):
 
     name: str = ""
     """What Kafka knows this outbox by: its transactional ids and progress. Default: the schema.
-    Never shared by two databases on one Kafka cluster."""
+    Never shared by two databases on one Kafka cluster; does not end in `.second-turn`."""
 
     capture: Literal["auto", "table", "wal"] = "auto"
     """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
@@ -168,6 +174,17 @@ class RelaySettings(Settings):
             raise ValueError(msg)
         return value
 
+    @field_validator("name")
+    @classmethod
+    def _of_nobody_else(cls, value: str) -> str:
+        if value.endswith(SECOND):
+            other = value.removesuffix(SECOND)
+            msg = (
+                f"{value!r} is a transactional id of an outbox called {other!r}: end it otherwise"
+            )
+            raise ValueError(msg)
+        return value
+
     @field_validator("progress_topic")
     @classmethod
     def _topic_name(cls, value: str) -> str:
@@ -219,7 +236,7 @@ class RelaySettings(Settings):
 
     def transactional_ids(self) -> tuple[str, str]:
         """Return what Kafka knows the producers by that publish in turn."""
-        return self.name, f"{self.name}.2"
+        return self.name, f"{self.name}{SECOND}"
 
     def producer_properties(self, turn: int = 0) -> dict[str, str | bool]:
         """Return the configuration of one of the Kafka producers that publish in turn."""

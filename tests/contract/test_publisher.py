@@ -27,6 +27,7 @@ from relay.publisher import (
     PublisherInTurn,
     TransactionalPublisher,
 )
+from relay.settings import SECOND
 from relay.snapshot import Snapshot
 from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.relaying import Watch, event, ids, installed, record_of
@@ -63,7 +64,7 @@ class Setting:
     def _make(self, timeout: float, bootstrap: str, given: Mapping[str, str]) -> Publisher:
         if self.mode == "at_least_once":
             return self._one(IdempotentPublisher, "", timeout, bootstrap, given)
-        ids = (self.name, f"{self.name}.2")
+        ids = (self.name, f"{self.name}{SECOND}")
         return PublisherInTurn(
             [self._one(TransactionalPublisher, id_, timeout, bootstrap, given) for id_ in ids]
         )

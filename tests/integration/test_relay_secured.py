@@ -149,7 +149,7 @@ def rights(name: str, *topics: str) -> dict[str, AclBinding]:
         "create": (ResourceType.TOPIC, progress, "CREATE"),
         "describe": (ResourceType.TOPIC, progress, "DESCRIBE_CONFIGS"),
         "transact": (ResourceType.TRANSACTIONAL_ID, name, "WRITE"),
-        "take-turns": (ResourceType.TRANSACTIONAL_ID, f"{name}.2", "WRITE"),
+        "take-turns": (ResourceType.TRANSACTIONAL_ID, f"{name}.second-turn", "WRITE"),
         "group": (ResourceType.GROUP, "dovecote-progress", "DESCRIBE"),
     }
     return {

@@ -56,6 +56,7 @@ def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
     ("toml", "says"),
     [
         ('mode = "twice"', "mode: Input should be 'exactly_once' or 'at_least_once'"),
+        ('name = "a.second-turn"', "name: 'a.second-turn' is a transactional id of .* 'a'"),
         ("shards = 2\nshard = 2", "shard 2 is none of 2: they count from 0"),
         ('shards = 2\nprogress_topic = "p"', "must begin with 'dovecote.progress.'"),
         ("batch_rows = 0", "batch_rows: Input should be greater than or equal to 1"),
@@ -141,7 +142,13 @@ def test_each_shard_has_names_of_its_own_in_kafka(tmp_path: Path) -> None:
         "dovecote.progress.shop-1",
     ]
     ids = [own[1].producer_properties(turn)["transactional.id"] for turn in (0, 1)]
-    assert ids == ["shop-1", "shop-1.2"]
+    assert ids == ["shop-1", "shop-1.second-turn"]
+
+
+def test_no_two_outboxes_share_a_transactional_id(tmp_path: Path) -> None:
+    names = ("shop", "shop.2", "shop-1", "shop.second", "shop.second-turn-1")
+    found = [relay_settings(tmp_path, f'name = "{name}"').transactional_ids() for name in names]
+    assert len({each for ids in found for each in ids}) == 2 * len(names)
 
 
 def test_an_outbox_in_one_piece_is_what_its_settings_say(tmp_path: Path) -> None:
