@@ -180,13 +180,20 @@ def _shards(conn: Connection, schema: str) -> int:
     if found is None or found[0] is None:
         # An older schema knows of no shards.
         return 1
+    # A relay that was refused under a wrong name has left its line, and has published nothing.
     rows = conn.execute(
         sql.SQL(
-            "SELECT shards, min(name) FROM {} WHERE system_identifier ="
+            "WITH known AS (SELECT s.shards, s.name, EXISTS (SELECT FROM {} AS c"
+            " WHERE (c.system_identifier, c.database) = (s.system_identifier, s.database)"
+            " AND c.name IN (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '-' || n END"
+            " FROM generate_series(0, s.shards - 1) AS n)) AS has_published"
+            " FROM {} AS s WHERE s.system_identifier ="
             " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
-            " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
+            " AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+            " SELECT shards, min(name) FROM known WHERE shards > 1 OR has_published"
+            " OR NOT (SELECT bool_or(has_published) FROM known)"
             " GROUP BY 1 ORDER BY 1 DESC"
-        ).format(table)
+        ).format(sql.Identifier(schema, "claims"), table)
     ).fetchall()
     if len(rows) > 1:
         (most, one), (fewer, other), *_ = rows

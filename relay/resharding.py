@@ -38,7 +38,7 @@ from relay.progress_topic import ProgressTopic
 from relay.publisher import Publisher
 from relay.publishers import make_publisher
 from relay.settings import RelaySettings
-from relay.shard_count import RESHARD, change, in_force, settle
+from relay.shard_count import RESHARD, change, in_force, settling
 from relay.sharding import Shard, divided
 from relay.snapshot import BEGINNING
 from relay.trouble import Trouble
@@ -68,18 +68,18 @@ def reshard(settings: RelaySettings) -> bool:
             conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
             state = _settled_state(conn, schema)
             found = in_force(conn, schema, name)
-            if found is None:
-                # In the log there is the slot of an outbox in one piece, to begin with.
-                first = after[0] if state == "table" else Shard(name)
-                settle(conn, schema, first)
-                if first.of == len(after):
+            # In the log there is the slot of an outbox in one piece, to begin with.
+            first = after[0] if state == "table" else Shard(name)
+            with settling(conn, schema, first, is_new=found is None):
+                if found is None and first.of == len(after):
                     return True
-                found = first.of
-            before = divided(name, found)
-            _keep_out(conn, schema, [*before, *after])
-            is_new = len(after) != found or not all(_is_of(settings.of(s), found) for s in before)
-            if is_new:
-                _carry_over(conn, settings, before, after)
+                found = found or first.of
+                before = divided(name, found)
+                _keep_out(conn, schema, [*before, *after])
+                is_of = all(_is_of(settings.of(each), found) for each in before)
+                is_new = len(after) != found or not is_of
+                if is_new:
+                    _carry_over(conn, settings, before, after)
             if state == "wal" and not boundary.drop_old_slots(conn, schema, after[0]):
                 _log.warning("slots of the old shards are in use; a running relay drops them")
             return is_new

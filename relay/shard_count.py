@@ -1,6 +1,7 @@
 """In how many shards an outbox is published: noted in its database, where all its relays look."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
@@ -35,6 +36,26 @@ def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
             f"of this outbox, set it everywhere and run `{RESHARD}`"
         )
         raise Refused(msg)
+
+
+@contextmanager
+def settling(
+    conn: psycopg.Connection[Any], schema: str, shard: Shard, *, is_new: bool
+) -> Iterator[None]:
+    """Settle that of a new outbox, and take it back if what it is for is refused."""
+    if is_new:
+        settle(conn, schema, shard)
+    try:
+        yield
+    except Refused:
+        if is_new:
+            conn.execute(
+                sql.SQL("DELETE FROM {} WHERE name = %s AND shards = %s AND {}").format(
+                    sql.Identifier(schema, "sharding"), _HERE
+                ),
+                [shard.outbox, shard.of],
+            )
+        raise
 
 
 def in_force(conn: psycopg.Connection[Any], schema: str, outbox: str) -> int | None:

@@ -378,6 +378,32 @@ def test_slots_left_of_another_number_are_dropped_by_a_relay(fleet: Relays) -> N
         until(lambda: slots_of(fleet) == sorted(names(fleet, 2)), within=20, what="two slots")
 
 
+def test_who_is_refused_under_a_wrong_name_is_in_nobodys_way(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    use_wal(fleet.dsn, "outbox")
+
+    def moved() -> bool:
+        (found,) = seen(fleet, 1)
+        return bool(found.slot and (found.slot.confirmed or 0) > (found.began_at or 0))
+
+    with crew_of(fleet, 1):
+        commit(fleet.dsn, event(name, 0))
+        published(fleet, name, 1)
+        until(moved, within=20, what="a slot that moves on")
+    wrong = {"name": f"{fleet.name}x", "progress_topic": f"dovecote.progress.{fleet.name}x"}
+    no_progress = pytest.raises(Refused, match="but there is no progress that says so")
+    with no_progress:
+        resharding.reshard(wanted(fleet, 2).model_copy(update=wrong))
+    with psycopg.connect(fleet.dsn) as conn:
+        assert conn.execute("SELECT name FROM outbox.sharding").fetchall() == [(fleet.name,)]
+    with no_progress, running([wanted(fleet, 1).model_copy(update=wrong)]):
+        pass
+    assert resharding.reshard(wanted(fleet, 2))
+    assert use_wal(fleet.dsn, "outbox") == names(fleet, 2)
+
+
 def test_names_with_different_numbers_do_not_share_the_log(fleet: Relays) -> None:
     assert resharding.reshard(wanted(fleet, 2))
     other = wanted(fleet, 1).model_copy(update={"name": f"{fleet.name}-other"})
