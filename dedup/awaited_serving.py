@@ -22,6 +22,7 @@ from dedup.run_progress import (
     identity_of,
     need_no_choice,
     next_run,
+    records_from,
 )
 
 AwaitedHandle: TypeAlias = Callable[[Record], Awaitable[Result]]
@@ -55,6 +56,9 @@ class AwaitedServing:
     handle_batch: AwaitedBatchHandler | None = None
     decides_ahead: bool = False
     """Whether the policy has handled all that it handles before its first verdict."""
+
+    decides_anew: bool = False
+    """Whether the policy chooses anew where a record is handled again: others may lose by it."""
 
     slice_seconds: float = 0.02
 
@@ -136,11 +140,7 @@ class AwaitedServing:
                 if waiting is not None and (progress.unreleased or progress.unplaced):
                     seconds = await self._put_aside(waiting, progress, desk)
                 else:
-                    verdict = (
-                        await anext(progress.verdicts, None)
-                        if waiting is None
-                        else await attempt(waiting, self._while_live(run.stretch))
-                    )
+                    verdict = await self._next(progress, run)
                     if verdict is None:
                         return None
                     seconds = progress.take(verdict, desk.report)
@@ -159,6 +159,14 @@ class AwaitedServing:
             return None
         finally:
             progress.tell()
+
+    async def _next(self, progress: Progress, run: Run[Record]) -> Verdict[Record] | None:
+        waiting = progress.waiting
+        if waiting is not None:
+            if not self.decides_anew or progress.won:
+                return await attempt(waiting, self._while_live(run.stretch))
+            progress.verdicts = self._chosen(records_from(waiting, run), run.stretch)
+        return await anext(progress.verdicts, None)
 
     async def _put_aside(self, record: Record, progress: Progress, desk: Desk) -> float | None:
         elsewhere = asyncio.get_running_loop().run_in_executor

@@ -64,6 +64,9 @@ class RunProgress(Generic[V]):
     """Attempts of the waiting record that failed here."""
 
     outages: int = 0
+    won: bool = False
+    """Whether the waiting record asked to come again, which is no failure."""
+
     decided: int = 0
     """So many of the next verdicts are there already: nothing is handled for them any more."""
 
@@ -76,7 +79,7 @@ class RunProgress(Generic[V]):
     def take(self, verdict: Verdict[Record], report: Report) -> float | None:
         """Take a verdict; return for how many seconds it holds the lane; None: it does not."""
         record = verdict.record
-        self.decided = max(0, self.decided - 1)
+        self.decided, self.won = max(0, self.decided - 1), False
         match verdict:
             case Skipped(_, reason):
                 self.skipped.append(verdict)
@@ -87,7 +90,7 @@ class RunProgress(Generic[V]):
             case Failed(_, result):
                 self.waiting, self.unplaced = record, result
             case Handled(_, Again() as again):
-                self.waiting, self.unplaced = record, again
+                self.waiting, self.unplaced, self.won = record, again, True
             case Handled():
                 self._conclude(record, "handled", report)
         return None
@@ -180,6 +183,11 @@ def next_run(lane: Lane[Record]) -> Run[Record] | None:
         # It is of another assignment, on whose behalf the lane has to be taken anew.
         return None
     return run
+
+
+def records_from(record: Record, run: Run[Record]) -> Sequence[Record]:
+    """Return the records of a run from one of them on."""
+    return [each for each in run.records if each.offset >= record.offset]
 
 
 def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:

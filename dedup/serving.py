@@ -21,6 +21,7 @@ from dedup.run_progress import (
     identity_of,
     need_no_choice,
     next_run,
+    records_from,
 )
 
 Handle: TypeAlias = Callable[[Record], Result]
@@ -50,6 +51,9 @@ class Serving:
 
     decides_ahead: bool = False
     """Whether the policy has handled all that it handles before its first verdict."""
+
+    decides_anew: bool = False
+    """Whether the policy chooses anew where a record is handled again: others may lose by it."""
 
     slice_seconds: float = 0.02
     """How long a lane is served at a time."""
@@ -133,11 +137,7 @@ class Serving:
                 if waiting is not None and (progress.unreleased or progress.unplaced):
                     seconds = self._put_aside(waiting, progress, report)
                 else:
-                    verdict = (
-                        next(progress.verdicts, None)
-                        if waiting is None
-                        else attempt(waiting, self._while_live(run.stretch))
-                    )
+                    verdict = self._next(progress, run)
                     if verdict is None:
                         return None
                     seconds = progress.take(verdict, report)
@@ -156,6 +156,14 @@ class Serving:
             return None
         finally:
             progress.tell()
+
+    def _next(self, progress: Progress, run: Run[Record]) -> Verdict[Record] | None:
+        waiting = progress.waiting
+        if waiting is not None:
+            if not self.decides_anew or progress.won:
+                return attempt(waiting, self._while_live(run.stretch))
+            progress.verdicts = self._chosen(records_from(waiting, run), run.stretch)
+        return next(progress.verdicts, None)
 
     def _put_aside(self, record: Record, progress: Progress, report: Report) -> float | None:
         try:

@@ -86,6 +86,7 @@ class Trial:
             handle=self._handle(handler if takes_records else of_records(handler)),
             aside=self._aside,
             plain=self._passes is None,
+            decides_anew=policy == "first_match",
             unchosen="alone",  # whatever else is at hand goes through the policy, and is noted
         )
 

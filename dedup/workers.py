@@ -57,6 +57,7 @@ def workers_for(
             plain=passes is None and batching is None,
             unchosen=_UNCHOSEN.get(settings.policy, "alone"),
             decides_ahead=settings.policy == "latest",
+            decides_anew=settings.policy == "first_match",
             batching=batching,
             handle_batch=handler,
         )
@@ -72,6 +73,7 @@ def workers_for(
         plain=passes is None and batching is None,
         unchosen=_UNCHOSEN.get(settings.policy, "alone"),
         decides_ahead=settings.policy == "latest",
+        decides_anew=settings.policy == "first_match",
         batching=batching,
         handle_batch=handler,
     )

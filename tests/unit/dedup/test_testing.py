@@ -191,3 +191,32 @@ def test_an_async_handler_is_run_to_its_end() -> None:
     Trial(handle).feed(order("e1"), order("e2"))
 
     assert seen == ["e1", "e2"]
+
+
+def test_of_a_key_that_was_held_the_first_match_is_one_all_the_same() -> None:
+    effects = Effects()
+    effects.fails, effects.answer = {"e1"}, Unavailable("the database")
+    trial = Trial(effects, policy="first_match", plan=CIRCULATING)
+    trial.feed(order("e1"), order("e2"), order("e3"))
+    assert effects.seen == ["e1"]
+
+    effects.fails = set()
+    trial.wait(timedelta(minutes=1))
+
+    assert trial.ids("handled") == ["e1"]
+    assert trial.ids("skipped") == ["e2", "e3"]
+    assert set(effects.seen) == {"e1"}
+
+
+def test_where_the_record_that_was_held_fails_the_next_one_may_win() -> None:
+    effects = Effects()
+    effects.fails, effects.answer = {"e1"}, Unavailable("the database")
+    trial = Trial(effects, policy="first_match", plan=CIRCULATING)
+    trial.feed(order("e1"), order("e2"), order("e3"))
+
+    effects.answer = Dead("no")
+    trial.wait(timedelta(minutes=1))
+
+    assert trial.ids("dead_letter") == ["e1"]
+    assert trial.ids("handled") == ["e2"]
+    assert trial.ids("skipped") == ["e3"]

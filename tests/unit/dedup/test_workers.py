@@ -1,0 +1,68 @@
+"""A consumer's own threads and loop serve a key that was held."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+
+import pytest
+
+from dedup.aside import HoldInPlace
+from dedup.consumer_settings import ConsumerSettings
+from dedup.handover import Concluded, Handover
+from dedup.lanes import Lanes
+from dedup.record import Record
+from dedup.results import Done, Result, Retry
+from dedup.workers import workers_for
+from tests.waiting import until
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])
+def test_the_first_match_is_one_though_its_first_attempt_failed(*, awaited: bool) -> None:
+    settings = ConsumerSettings.model_validate(
+        {
+            "topics": ["t"],
+            "group": "g",
+            "kafka": {"bootstrap.servers": "x"},
+            "policy": "first_match",
+            "retries": {"tiers": [{"topic": "t.retry"}], "dead_letter_topic": "t.dead"},
+        }
+    )
+    seen: list[int] = []
+    failures: list[BaseException] = []
+
+    def handler(record: Record) -> Result:
+        seen.append(record.offset)
+        return Retry("once") if len(seen) == 1 else Done()
+
+    async def handler_awaited(record: Record) -> Result:
+        return handler(record)
+
+    handover = Handover(Lanes())
+    with handover.lock:
+        stretch = handover.lanes.begin("t", 0)
+        handover.lanes.open(stretch)
+    with ThreadPoolExecutor(1) as threads:
+        workers = workers_for(
+            settings,
+            handler_awaited if awaited else handler,
+            handover,
+            aside=HoldInPlace(timedelta(milliseconds=10)),
+            passes=None,
+            threads=threads,
+            failed=failures.append,
+        )
+        records = [Record("t", 0, n, 0, b"k", b"1", (("ce_id", b"e%d" % n),)) for n in range(3)]
+        workers.wake(handover.offer([(stretch, {b"k": records})]))
+        concluded: list[Concluded] = []
+
+        def all_concluded() -> bool:
+            workers.wake(handover.release()[0])
+            workers.reclaim()
+            for report in handover.collect():
+                concluded.extend(report.concluded)
+            return len(concluded) == len(records)
+
+        until(all_concluded, within=10, what="all of the key concluded")
+        workers.close()
+    assert seen == [0, 0]
+    assert [each.outcome for each in concluded] == ["handled", "skipped", "skipped"]
+    assert failures == []
