@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from outbox.settings import load
-from relay.examination import examine
+from relay.examination import examine, misnumbered
 from relay.settings import PREFIX, RelaySettings
 
 
@@ -28,6 +28,9 @@ def doctor(
     """
     failed = False
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    if wrong := misnumbered(settings):
+        typer.echo(json.dumps(asdict(wrong)) if as_json else str(wrong))
+        raise typer.Exit(1)
     for shard in settings.own_shards():
         about = {} if shard.of == 1 else {"outbox": shard.name}
         if about and not as_json:

@@ -45,7 +45,11 @@ def _show(found: Status) -> None:
     if found.lag_bytes is not None:
         typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
     else:
-        typer.echo(f"lag      {found.lag_rows} events, {found.lag_seconds:.1f} s")
+        typer.echo(f"lag      {_events(found.lag_rows or 0)}, {found.lag_seconds:.1f} s")
     if found.parked:
-        typer.echo(f"parked   {found.parked} events; see `dovecote parked list`")
+        typer.echo(f"parked   {_events(found.parked)}; see `dovecote parked list`")
     typer.echo(f"progress {found.since}")
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"

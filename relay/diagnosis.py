@@ -81,6 +81,8 @@ class Server:
     active: str | None
     claimed: bool
     """A relay of this name has published from this database."""
+    parked: int
+    """Events that cannot be published, and those that wait behind them."""
     lag: Lag
 
 
@@ -106,6 +108,12 @@ def of_server(server: Server, wanted: Wanted) -> Iterator[Finding]:
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
     yield from _of_log(server, wanted)
+    if server.parked:
+        yield Finding(
+            "warn",
+            f"events parked: {server.parked}, refused by the broker or behind one that is",
+            "see `dovecote parked list`",
+        )
     if server.active is None:
         yield Finding("warn", "no relay is active", "run `dovecote relay`")
     else:
@@ -251,7 +259,7 @@ def _of_lag(server: Server, wanted: Wanted) -> Finding:
     if rows and seconds > wanted.stall_after:
         return Finding(
             "warn",
-            f"{rows} events wait, the oldest for {seconds:.1f} s",
+            f"events waiting: {rows}, the oldest for {seconds:.1f} s",
             "is a relay running, and what does its log say?",
         )
-    return Finding("ok", f"{rows} events wait" if rows else "no event waits")
+    return Finding("ok", f"events waiting: {rows}" if rows else "no event waits")

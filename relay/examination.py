@@ -29,12 +29,14 @@ from relay.diagnosis import (
     of_message,
     of_server,
 )
-from relay.errors import Outage, RelayError
+from relay.errors import Outage, Refused, RelayError
 from relay.lease import lock_key
+from relay.parked_requests import Desk
 from relay.postgres import connect, first_line
 from relay.progress import Cursor, Origin, Progress
 from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings
+from relay.shard_count import require_noted
 from relay.sharding import Shard
 from relay.status import active
 from relay.timeline import shared
@@ -46,7 +48,22 @@ _RIGHTS = (
     ("claims", "SELECT"),
     ("claims", "INSERT"),
     ("reading", "SELECT"),
+    ("parked", "SELECT"),
 )
+
+
+def misnumbered(settings: RelaySettings) -> Finding | None:
+    """Return what is wrong with `shards`: each shard looks new where the number is another."""
+    try:
+        with connect(settings.dsn, purpose="doctor") as conn:
+            outbox_schema.require(conn, settings.schema_name)
+            require_noted(conn, settings.schema_name, settings.own_shards()[0])
+    except Refused as error:
+        return of_message(str(error))
+    except (psycopg.Error, DovecoteError):
+        # Whatever it is, `examine` meets it as well, and says it among all the rest.
+        return None
+    return None
 
 
 def examine(
@@ -136,6 +153,7 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             leaving_behind=len(running(conn)) + len(prepared(conn)),
             active=active(conn, lock_key(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
+            parked=Desk(conn, schema, settings.name).count(),
             lag=_log_lag(progress, found.end) or _table_lag(conn, schema, shard, progress),
         )
 

@@ -29,13 +29,27 @@ def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
             f"its own: run `{RESHARD}`, which makes them; or set `shards = 1`"
         )
         raise Refused(msg)
-    if found != shard.of:
-        msg = (
-            f"outbox {shard.outbox!r} is published in {_counted(found)}, and this relay has "
-            f"`shards = {shard.of}`: set it to {found}; or, to change the number, end all relays "
-            f"of this outbox, set it everywhere and run `{RESHARD}`"
-        )
-        raise Refused(msg)
+    _compare(found, shard)
+
+
+def require_noted(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
+    """
+    Check that the outbox of `shard` is published in as many shards as it says, or never was.
+
+    Notes nothing, and needs no right that a relay does not have.
+
+    Raises:
+        Refused: it is published in another number.
+    """
+    try:
+        with conn.transaction():
+            conn.execute("SET TRANSACTION READ ONLY")
+            found = number_of_shards(conn, schema, Shard(shard.outbox))
+    except psycopg.errors.ReadOnlySqlTransaction:
+        # It would have noted one: there was nothing.
+        return
+    if found is not None:
+        _compare(found, shard)
 
 
 @contextmanager
@@ -116,6 +130,16 @@ _HERE = sql.SQL(
     " AND database = (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
 """What is noted of this database, and not of one that it is a copy of."""
+
+
+def _compare(found: int, shard: Shard) -> None:
+    if found != shard.of:
+        msg = (
+            f"outbox {shard.outbox!r} is published in {_counted(found)}, and this relay has "
+            f"`shards = {shard.of}`: set it to {found}; or, to change the number, end all relays "
+            f"of this outbox, set it everywhere and run `{RESHARD}`"
+        )
+        raise Refused(msg)
 
 
 def _counted(shards: int) -> str:

@@ -14,6 +14,7 @@ from relay.postgres import connect, first_line, not_allowed
 from relay.progress import Cursor, LogPosition
 from relay.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
+from relay.shard_count import require_noted
 from relay.sharding import Shard
 
 
@@ -47,7 +48,9 @@ def status(
     Raises:
         Outage: Kafka or Postgres does not answer.
         SchemaMissing: the outbox is not installed.
+        Refused: the outbox is published in another number of shards.
     """
+    whole = shard or Shard(settings.name, of=settings.shards)
     if shard is not None:
         settings = settings.of(shard)
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
@@ -56,6 +59,7 @@ def status(
     try:
         with connect(settings.dsn, purpose="status") as conn:
             outbox_schema.require(conn, settings.schema_name)
+            require_noted(conn, settings.schema_name, whole)
             parked = Desk(conn, settings.schema_name, settings.name).count()
             holder = active(conn, lock_key(settings.schema_name, settings.name))
             if isinstance(place, LogPosition):

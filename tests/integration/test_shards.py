@@ -15,6 +15,7 @@ from devstack import Stack
 from relay import resharding
 from relay.capture.window import own
 from relay.errors import Refused
+from relay.examination import misnumbered
 from relay.progress import Cursor
 from relay.progress_topic import ProgressTopic
 from relay.publisher import TransactionalPublisher
@@ -146,7 +147,20 @@ def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) ->
     assert divided_.wait() == 1
     assert f"outbox '{fleet.name}' is published in one piece" in divided_.log
     assert "dovecote reshard" in divided_.log
+    require_told(wanted(fleet, 2), "is published in one piece")
+    assert misnumbered(wanted(fleet, 1)) is None
     assert first.terminate() == 0
+
+
+def require_told(other: RelaySettings, what: str) -> None:
+    """Check that who only looks is told of another number."""
+    wrong = misnumbered(other)
+    assert wrong is not None
+    assert wrong.level == "fail"
+    assert what in wrong.what
+    assert "dovecote reshard" in wrong.resolve
+    with pytest.raises(Refused, match=what):
+        status(other, other.own_shards()[0])
 
 
 def wanted(fleet: Relays, shards: int, **more: int | str) -> RelaySettings:
@@ -181,6 +195,7 @@ def test_the_number_of_shards_is_changed_while_services_write(
         assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
         with pytest.raises(Refused, match="end all relays of this outbox"):
             resharding.reshard(wanted(fleet, 5))
+    require_told(wanted(fleet, 1), "is published in 2 shards")
     assert not resharding.reshard(wanted(fleet, 2))
     with pytest.raises(Refused, match="is published in 2 shards"), crew_of(fleet, 1):
         pass

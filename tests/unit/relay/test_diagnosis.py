@@ -49,6 +49,7 @@ TABLE = Server(
     leaving_behind=0,
     active="10.0.0.7 (session 42)",
     claimed=True,
+    parked=0,
     lag=Lag(),
 )
 LOG = replace(
@@ -88,13 +89,20 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
     ("server", "place", "level", "what", "resolve"),
     [
         (replace(TABLE, active=None), Cursor(), "warn", "no relay is active", "dovecote relay"),
+        (
+            replace(TABLE, parked=1),
+            Cursor(),
+            "warn",
+            "events parked: 1, refused",
+            "`dovecote parked list`",
+        ),
         (TABLE, None, "fail", "knows nothing of it", "restore the topic"),
         (TABLE, LogPosition(5), "fail", "under another `name`", "`progress_topic` of that time"),
         (
             replace(TABLE, lag=Lag(3, 11.0)),
             Cursor(),
             "warn",
-            "3 events wait, the oldest for 11.0 s",
+            "events waiting: 3, the oldest for 11.0 s",
             "what does its log say",
         ),
         (replace(TABLE, slot=SLOT), Cursor(), "warn", "is not needed any more", "REPLICATION"),
