@@ -244,7 +244,7 @@ def test_an_error_of_the_transaction_stays_the_callers(conn: Conn) -> None:
         {"prepare_threshold": 0},
         {"prepare_threshold": None},
     ],
-    ids=str,
+    ids=["client cursor", "raw cursor", "dict row", "namedtuple row", "always", "never"],
 )
 def test_any_kind_of_connection_will_do(dsn: str, options: dict[str, Any]) -> None:
     with psycopg.connect(dsn, **options) as conn:
