@@ -42,7 +42,8 @@ class Look:
             return None
         begins_at, (anew, passed) = parse_lsn(installed.begins_at), self._anew
         if anew >= begins_at:
-            return Beginning(anew, None, passed)
+            is_alone = anew > begins_at and installed.before is not None and passed is not None
+            return Beginning(anew, None, passed, begins_in_table=is_alone)
         before = None if installed.before is None else Snapshot.parse(installed.before)
         return Beginning(begins_at, before)
 

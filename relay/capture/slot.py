@@ -34,6 +34,8 @@ class Beginning:
     What had been committed where a gap was accepted: of it, who has not come from the table into
     the log yet publishes the rows, and nobody what was in the log.
     """
+    begins_in_table: bool = False
+    """Who has no progress yet publishes these rows, too: as behind the slot that was lost."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +192,7 @@ def resume(beginning: Beginning, place: Place | None) -> Place:
     if isinstance(place, LogPosition):
         # Behind progress, a new beginning is a gap that the operator has accepted.
         return place if place.lsn >= beginning.lsn else LogPosition(beginning.lsn)
-    if place is None and beginning.before is None:
+    if place is None and beginning.before is None and not beginning.begins_in_table:
         return LogPosition(beginning.lsn)
     return place or Cursor(BEGINNING)
 

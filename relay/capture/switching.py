@@ -32,6 +32,7 @@ from relay.capture.slot import (
     Fault,
     entered,
     fault,
+    in_log,
     mismatch,
     place_fault,
     resume,
@@ -109,11 +110,7 @@ class SwitchingCapture:
         if found.beginning is None:
             return place or Cursor(BEGINNING)
         resumed = resume(found.beginning, place)
-        if (
-            isinstance(place, Cursor)
-            and place.log < found.beginning.lsn
-            and found.beginning.passed
-        ):
+        if found.beginning.passed and in_log(resumed) < found.beginning.lsn:
             begins = format_lsn(found.beginning.lsn)
             _log.warning("what was in the log before %s is passed over: that was accepted", begins)
         if place is not None and resumed != place:

@@ -314,11 +314,13 @@ def test_a_slot_that_is_missing_stops_its_shard_alone_and_its_gap_is_accepted_al
     assert found._replace(lost=set()) == AGREE
 
 
-@pytest.mark.parametrize(("shard", "lost"), [(1, 1), (None, 2)])
+@pytest.mark.parametrize(
+    ("shard", "lost", "began"), [(1, 1, True), (1, 1, False), (None, 2, True)]
+)
 def test_a_shard_whose_slot_is_missing_before_it_came_from_the_table_goes_on_too(
-    fleet: Relays, topic: MakeTopic, shard: int | None, lost: int
+    fleet: Relays, topic: MakeTopic, shard: int | None, lost: int, *, began: bool
 ) -> None:
-    """What the table holds is published, and just the log has a gap."""
+    """What the table holds is published, and the log has a gap, had the shard begun or not."""
     name = topic(1)
 
     def write(number: int) -> None:
@@ -326,8 +328,9 @@ def test_a_shard_whose_slot_is_missing_before_it_came_from_the_table_goes_on_too
 
     assert resharding.reshard(wanted(fleet, 2))
     write(0)
-    with crew_of(fleet, 2):
-        published(fleet, name, 2)
+    if began:
+        with crew_of(fleet, 2):
+            published(fleet, name, 2)
     write(1)
     use_wal(fleet.dsn, "outbox")
     write(2)

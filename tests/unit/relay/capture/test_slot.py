@@ -166,6 +166,7 @@ def test_progress_of_the_table_goes_on_behind_a_gap_that_was_accepted() -> None:
     assert place_fault(SLOT, anew, cursor) is None
     assert resume(anew, cursor) == cursor
     assert resume(anew, None) == LogPosition(100)
+    assert resume(replace(anew, begins_in_table=True), None) == Cursor(BEGINNING)
 
 
 def test_the_budget_warns_and_then_is_spent() -> None:
