@@ -6,11 +6,15 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from dedup.backoff import Backoff, Patience
+from dedup.blame import Tracebacks
 from dedup.rarely import Rarely
 from dedup.results import Dead, Retry, Skip, Unavailable, failure
 from dedup.run_progress import Early
+from outbox.errors import DovecoteError
 
-_rarely = Rarely(logging.getLogger("dovecote.consumer.retries"))
+_log = logging.getLogger("dovecote.consumer.retries")
+_rarely = Rarely(_log)
+_tracebacks = Tracebacks(_log)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +42,8 @@ class Exceptions:
             return Early(told.error, self.pause)
         if isinstance(error, self.skip):
             return Skip(told.error)
+        if not isinstance(error, DovecoteError):
+            _tracebacks.tell(error)
         return told
 
 

@@ -5,6 +5,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import Final, TypeAlias
 
+from dedup import blame
 from outbox.errors import DovecoteError
 from outbox.event import HeaderValue
 
@@ -100,12 +101,18 @@ Result: TypeAlias = Done | Again | Skip | Retry | Dead
 
 
 def failure(error: Exception) -> Retry | Dead:
-    """Return the result that stands for an exception: `Dead` for `NonRetriable`, else `Retry`."""
+    """
+    Return the result that stands for an exception: `Dead` for `NonRetriable`, else `Retry`.
+
+    It says where in the handler a foreign one was raised.
+    """
     text = str(error)
     # Our own messages say it all; of a foreign one ("'amount'") the class is half the message.
     if not isinstance(error, DovecoteError) or not text:
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
+        if not isinstance(error, DovecoteError) and (place := blame.place(error)) is not None:
+            text = f"{text} ({place})"
     return Dead(text) if isinstance(error, NonRetriable) else Retry(text)
 
 

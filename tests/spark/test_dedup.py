@@ -167,7 +167,7 @@ def test_failures_go_round_with_what_they_went_through_and_end_as_dead_letters(
     assert retried[b"a"].headers[:2] == [(ID, b"e1"), ("x", b"1")]
     assert (first[ATTEMPT], first[ROUND]) == (b"2", b"1")
     assert first[ORIGIN] == places[b"a"].encode()
-    assert first[ERROR] == b"RuntimeError: broken e1"
+    assert (first[ERROR] or b"").startswith(b"RuntimeError: broken e1 (handlers.py:")
     seen = int(first[FIRST_SEEN] or 0)
     backoff = dedup.settings.backoff().wait(("e1", 0), attempt=1)
     assert int(first[NOT_BEFORE] or 0) - seen == round(backoff.total_seconds() * 1000)
@@ -175,7 +175,9 @@ def test_failures_go_round_with_what_they_went_through_and_end_as_dead_letters(
     assert int(again[NOT_BEFORE] or 0) - int(again[FIRST_SEEN] or 0) == 5_000
     assert ERROR not in again
     exhausted, final = dict(dead[b"b"].headers), dict(dead[b"c"].headers)
-    assert exhausted == {**dict(old), ERROR: b"RuntimeError: broken old"}
+    error = exhausted.pop(ERROR)
+    assert (error or b"").startswith(b"RuntimeError: broken old (handlers.py:")
+    assert exhausted == dict(old)
     assert (final[ATTEMPT], final[ROUND], final[ERROR]) == (b"1", b"0", b"never")
     assert final[ORIGIN] == places[b"c"].encode()
 

@@ -58,7 +58,8 @@ def test_results_go_to_standard_output_one_a_line_and_status_is_0(place: Path) -
     assert ran.stdout.decode().splitlines() == [
         (
             '{"kind":"error","key":"straße","at":0,"topic":"orders","partition":0,"offset":0,'
-            '"id":"orders/0/0","round":0,"reason":"LookupError: unlucky","goes_to":"retry"}'
+            '"id":"orders/0/0","round":0,"reason":"LookupError: unlucky (rules.py:5 in settle)",'
+            '"goes_to":"retry"}'
         ),
         (
             '{"kind":"result","key":"straße","at":0,"topic":"orders","partition":0,"offset":1,'

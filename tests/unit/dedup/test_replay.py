@@ -73,7 +73,7 @@ def test_first_match_takes_a_keys_first_record_that_passes_and_succeeds(tmp_path
     missing = "filter 'value.amount > 0' failed: Key `\"amount\"` was not found"
     assert brief(found) == [
         (0, "skip", "filtered"),
-        (1, "error", "LookupError: k"),
+        (1, "error", "LookupError: k (test_replay.py:35 in settle)"),
         (2, "result", None),
         (3, "skip", "duplicate of e"),
         (4, "skip", "superseded by e"),
@@ -154,7 +154,7 @@ def test_an_error_says_where_the_record_goes(tmp_path: Path) -> None:
     lines = [record(n, key=f"k{n}", value={"do": do}) for n, do in enumerate(does)]
     found = run(tmp_path, "first_match", lines, handler=handler())
     assert [(e["kind"], e["reason"], e["goes_to"], e.get("after_ms")) for e in found] == [
-        ("error", "LookupError: k0", "retry", None),
+        ("error", "LookupError: k0 (test_replay.py:35 in settle)", "retry", None),
         ("error", "k1", "dead", None),
         ("error", "busy", "retry", 1_500),
         ("error", "closed", "dead", None),

@@ -216,7 +216,9 @@ def test_a_handlers_exception_is_a_result_of_the_plan() -> None:
 
     plan = Plan(exceptions=Exceptions(dead=(KeyError,)))
 
-    assert Retries(plan, Topics()).handling(handle)(RECORD) == Dead("KeyError")
+    result = Retries(plan, Topics()).handling(handle)(RECORD)
+    assert isinstance(result, Dead)
+    assert result.error.startswith("KeyError (test_retries.py:")
 
 
 def test_a_record_that_came_round_too_often_is_not_handled() -> None:
@@ -252,7 +254,7 @@ def test_a_handler_of_several_is_not_handed_what_came_round_too_often() -> None:
     answers = handler([first, looped, second])
     assert [type(each) for each in answers] == [Skip, Dead, Skip]
     assert handed == [1, 2]
-    assert handler([bad]) == [Retry("KeyError")]
+    assert [type(each) for each in handler([bad])] == [Retry]
     with pytest.raises(KeyError):
         handler([first, bad])
 
