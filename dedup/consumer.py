@@ -25,6 +25,7 @@ from dedup.lanes import Lanes
 from dedup.polling import Polling, Workers
 from dedup.pressure import Limits
 from dedup.record import read_with
+from dedup.signatures import require_takes
 from dedup.storm import Amplification
 from dedup.workers import workers_for
 
@@ -62,6 +63,7 @@ class Consumer:
         check_properties(settings.client_properties())
         self._settings = settings
         settings.retries.plan()  # what is wrong with it is said now, and not when it is needed
+        require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
         self._set_aside = aside
         self._passes = compile_filter(settings.filter) if settings.filter else None
@@ -192,3 +194,11 @@ class Consumer:
             self.health.failing("")
             if group.get("join_state") == "steady":
                 self.health.joined()
+
+
+def _handed(settings: ConsumerSettings, *, takes_records: bool) -> list[str]:
+    """Return what the handler is called with, in words."""
+    one = "a record" if takes_records else "an event"
+    if settings.handler_batch > 1:
+        one = f"a list of {one.split()[1]}s"
+    return [one] if settings.inbox is None else [one, "the inbox's transaction"]

@@ -12,6 +12,7 @@ from inspect import iscoroutinefunction
 from typing import Any, TypeAlias
 
 from dedup.results import Done, Result
+from dedup.signatures import require_takes
 from dedup.starlark_filter import compile_expression
 from outbox.errors import BadSettings
 from outbox.event import Event
@@ -44,6 +45,7 @@ def load_handler(text: str) -> Handler:
         BadSettings: there is no such function.
     """
     function = _function(text.strip(), duty="handler")
+    require_takes(function, ["an event"], duty="handler")
     done = Done()
 
     def handle(event: Event) -> Result:

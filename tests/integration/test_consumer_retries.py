@@ -229,12 +229,9 @@ def test_attempts_and_waits_of_a_held_record_outlive_the_consumer(
 def test_a_consumer_without_its_inbox_says_what_to_do(
     kafka: str, topic: MakeTopic, database: str
 ) -> None:
-    dsn = without_password(database)
-    with (
-        pytest.raises(SchemaMissing, match="dovecote init --inbox"),
-        consuming(kafka, topic(), inbox={"dsn": dsn}) as run,
-    ):
-        until(lambda: run.failure is not None, within=20, what="its end")
+    given = settings(kafka, topic(), inbox={"dsn": without_password(database)})
+    with pytest.raises(SchemaMissing, match="dovecote init --inbox"):
+        Consumer(given, lambda _event, _tx: None).run()
 
 
 def test_a_storm_stops_the_consumer_and_names_the_topic(kafka: str, topic: MakeTopic) -> None:
