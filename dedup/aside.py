@@ -6,7 +6,7 @@ somewhere else; until then its offset, and with it all that Kafka remembers, sta
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Literal, Protocol, TypeAlias
 
@@ -38,6 +38,12 @@ class Held:
     """The record stays where it is: it is handled again later, and its key waits behind it."""
 
     after: timedelta
+
+    attempt: int = field(default=0, compare=False)
+    """Which attempt it was, where more is known than its headers tell; 0: not so."""
+
+    given_up: bool = field(default=False, compare=False)
+    """It would go to a dead-letter topic, and is held because there is none."""
 
 
 class Aside(Protocol):

@@ -217,7 +217,8 @@ class Retries:
         state = replace(state, round=rounds, error=fate.error)
         self._held[record[:3]] = State(record.identity[0], state)
         self._states.keep(record, state)
-        return Held(timedelta(milliseconds=fate.due - now))
+        attempt = copies.delivery(as_it_is).attempt
+        return Held(timedelta(milliseconds=fate.due - now), attempt)
 
     def _recirculate(self, record: Record, fate: Later, now: int) -> Placed:
         copy = copies.retried(record, record.identity, now=now, due=fate.due, error=fate.error)
@@ -238,7 +239,7 @@ class Retries:
         if topic is None:
             # Nobody said where it may go, so it stays, and says so each time.
             later = Later(now + _milliseconds(self.plan.longest_hold), fate.error)
-            return self._hold(record, later, now)
+            return replace(self._hold(record, later, now), given_up=True)
         copy = copies.dead(as_it_is, as_it_is.identity, now=now, error=fate.error)
         try:
             self._letters.send(topic, copy)

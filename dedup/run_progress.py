@@ -13,7 +13,7 @@ from dedup.lanes import Lane, Run, Stretch
 from dedup.policies import Failed, Handled, Identity, Skipped, Verdict
 from dedup.rarely import Rarely
 from dedup.record import Record
-from dedup.results import Again, Retry
+from dedup.results import Again, Dead, Retry
 from outbox import envelope
 from outbox.errors import InvalidEvent
 
@@ -103,16 +103,18 @@ class RunProgress(Generic[V]):
         if isinstance(answer, Placed):
             self._conclude(record, answer.where, report)
             return None
-        attempt = self.attempt()
+        attempt = max(self.attempt(), answer.attempt)
         self.was_held, self.unplaced, self.outages = True, None, 0
         seconds = _seconds(answer.after)
         if not isinstance(result, Again):
             self.burnt += 1
             _rarely.warning(
-                "%s failed (attempt %d) and holds its key for %.1f s: %s",
+                "%s %s (attempt %d) and holds its key for %.1f s%s: %s",
                 record.place,
+                "is Dead" if isinstance(result, Dead) else "failed",
                 attempt,
                 seconds,
+                ", as no dead_letter_topic is set" if answer.given_up else "",
                 result.error,
             )
         return seconds

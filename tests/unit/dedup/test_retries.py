@@ -122,7 +122,10 @@ def test_without_dead_letters_nothing_is_given_up() -> None:
     retries = holding(dead_letters=None)
 
     assert retries.place(RECORD, Dead("closed"), 1) == Held(timedelta(minutes=5))
-    assert retries.place(RECORD, Retry("down"), 999) == Held(timedelta(minutes=5))
+    exhausted = retries.place(RECORD, Retry("down"), 999)
+    assert exhausted == Held(timedelta(minutes=5))
+    assert isinstance(exhausted, Held)
+    assert exhausted.given_up
 
 
 @pytest.mark.parametrize(
@@ -300,7 +303,9 @@ def test_the_next_consumer_goes_on_with_the_attempts_and_the_wait() -> None:
     clock.now += 60_000
     assert second.early(RECORD) is None
     # Its count begins with 1; two attempts were made by then.
-    assert isinstance(second.place(RECORD, Retry("down"), 1), Held)
+    again = second.place(RECORD, Retry("down"), 1)
+    assert isinstance(again, Held)
+    assert again.attempt == 2
     assert second.place(RECORD, Retry("down"), 2) == Placed("dead_letter")
     assert topics.one()[1]["dovecote_attempt"] == "3"
     second.released(RECORD)

@@ -1,0 +1,46 @@
+"""What is said of a record that holds its key."""
+
+from datetime import timedelta
+
+import pytest
+
+from dedup.aside import Held
+from dedup.handover import Report
+from dedup.lanes import Stretch
+from dedup.policies import Failed
+from dedup.record import Record
+from dedup.results import Dead, Retry
+from dedup.run_progress import RunProgress
+
+RECORD = Record("orders", 3, 44, 0, b"k", b"{}", ())
+
+
+@pytest.mark.parametrize(
+    ("result", "answer", "says"),
+    [
+        (
+            Retry("down"),
+            Held(timedelta(seconds=2)),
+            "failed (attempt 1) and holds its key for 2.0 s",
+        ),
+        (
+            Retry("down"),
+            Held(timedelta(seconds=2), 4),
+            "failed (attempt 4) and holds its key for 2.0 s",
+        ),
+        (
+            Dead("down"),
+            Held(timedelta(minutes=5), 1, given_up=True),
+            "is Dead (attempt 1) and holds its key for 300.0 s, as no dead_letter_topic is set",
+        ),
+    ],
+)
+def test_the_log_says_which_attempt_it_was_and_why_it_is_not_elsewhere(
+    result: Retry | Dead, answer: Held, says: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = RunProgress(Stretch[Record]("orders", 3, 1, {}), iter(()))
+    report = Report()
+    assert progress.take(Failed(RECORD, result), report) is None
+
+    assert progress.answered(answer, report) == answer.after.total_seconds()
+    assert caplog.messages[-1] == f"orders/3/44 {says}: down"
