@@ -37,12 +37,16 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
     Return the producer's configuration, for at most so many events, of so many bytes together.
 
     Raises:
-        BadSettings: `given` names a property that may not be another, or one that is unknown.
+        BadSettings: `given` names a property that may not be another, or one that is unknown, or
+            no brokers.
     """
     if wrong := (FIXED.keys() | _OTHER_NAMES) & given.keys():
         msg = (
             f"kafka: {', '.join(sorted(wrong))}: what a producer guarantees rests on it; leave out"
         )
+        raise BadSettings(msg)
+    if not given.get("bootstrap.servers") and not given.get("metadata.broker.list"):
+        msg = "kafka: bootstrap.servers is missing: the brokers, as host:port, …"
         raise BadSettings(msg)
     defaults = {
         "client.id": "dovecote-producer",

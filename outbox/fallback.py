@@ -12,6 +12,7 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from outbox.adapters.append import Append
+from outbox.errors import BadSettings
 from outbox.event import Event, Limits
 from outbox.routing import EVERY, Lane
 
@@ -29,7 +30,14 @@ class Fallback:
     """One connection, made when it is needed and again when it is lost; for one thread."""
 
     def __init__(self, dsn: str, schema: str, limits: Limits) -> None:
-        given = conninfo_to_dict(dsn)
+        try:
+            given = conninfo_to_dict(dsn)
+        except psycopg.ProgrammingError:
+            # What libpq says of it quotes it, and it may hold a password.
+            msg = (
+                "dsn: libpq cannot read this connection string (not shown, it may hold a password)"
+            )
+            raise BadSettings(msg) from None
         notice = {name: value for name, value in _NOTICE.items() if name not in given}
         name = {} if "application_name" in given else {"application_name": "dovecote producer"}
         self._dsn = make_conninfo(dsn, **name, **notice)

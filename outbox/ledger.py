@@ -39,7 +39,7 @@ class Ledger:
 
     def refused(self, numbers: Iterable[int]) -> list[Answer]:
         """Return what is to be told of events that nobody is known to have."""
-        kafka = self.kafka_trouble or "earlier events of its key are in the outbox"
+        kafka = self.kafka_trouble or "not tried, as earlier events may be in the outbox"
         reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble}"
         return self._told([self.waiting.refused(number, reasons) for number in numbers])
 

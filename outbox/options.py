@@ -35,6 +35,11 @@ class Options:
 
     def __post_init__(self) -> None:
         """Refuse what could not work."""
+        for name in ("delivery_timeout", "accept_timeout"):
+            given = getattr(self, name)
+            if not isinstance(given, timedelta):
+                msg = f"{name} must be a timedelta, such as timedelta(seconds=4), not {given!r}"
+                raise BadSettings(msg)
         if not timedelta(0) < self.delivery_timeout < self.accept_timeout:
             msg = (
                 "need 0 < delivery_timeout < accept_timeout, not "

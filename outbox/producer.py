@@ -50,7 +50,8 @@ class Producer:
         must be quick.
 
         Raises:
-            BadSettings: a property is unknown, or must not be chosen.
+            BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is no
+                connection string.
         """
         options = options or Options()
         self._schema, self._limits = schema, options.limits

@@ -2,13 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 
 import outbox
-from outbox import Event, NotAccepted, ProducerClosed
+from outbox import BadSettings, Event, NotAccepted, ProducerClosed
 from outbox.direct import Direct
+from outbox.ledger import Ledger
 from outbox.pause import Pause
 from outbox.producer import Options, Producer
 from outbox.waiting import Waiting, size_of
@@ -92,3 +94,32 @@ def test_pauses_grow_to_the_longest_and_begin_anew() -> None:
         assert seconds - 1 < pause.left <= seconds
     pause.shorter()
     assert 9 < pause.left <= 10
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Producer(NO_DATABASE, {}), "kafka: bootstrap.servers is missing"),
+        (lambda: Producer("nonsense", NOWHERE), "dsn: libpq cannot read this connection string"),
+        (
+            lambda: Options(accept_timeout=4),  # type: ignore[arg-type]  # the mistake in question
+            "accept_timeout must be a timedelta, such as .*, not 4",
+        ),
+    ],
+)
+def test_what_could_not_work_is_refused_at_once(make: Callable[[], object], says: str) -> None:
+    with pytest.raises(BadSettings, match=says):
+        make()
+
+
+def test_an_event_that_was_not_sent_to_kafka_is_not_said_to_be() -> None:
+    ledger = Ledger(Options(), None)
+    ledger.outbox_trouble = "down"
+    number, promise = ledger.waiting.add(EVENT, 1, now=0.0)
+    with ledger.changed:
+        ledger.give(ledger.refused([number]))
+
+    with pytest.raises(
+        NotAccepted, match="Kafka: not tried, as earlier events may be in the outbox"
+    ):
+        promise.result(0)
