@@ -32,6 +32,10 @@ Key = Annotated[str | None, typer.Option(help="only records with this key (as te
 Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
 Since = Annotated[str | None, typer.Option(help="only those given up at this time or later")]
 Until = Annotated[str | None, typer.Option(help="only those given up before this time")]
+Group = Annotated[
+    str | None,
+    typer.Option(help="only those of this consumer group; default: the file's; '*': of any"),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line")]
 Ids = Annotated[list[str] | None, typer.Argument(help="ids of events", show_default=False)]
 Everything = Annotated[bool, typer.Option("--all", help="every dead letter")]
@@ -46,6 +50,7 @@ def list_(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
+    group: Group = None,
     limit: Annotated[int, typer.Option(min=1, help="show at most so many")] = 50,
     as_json: AsJson = False,
 ) -> None:
@@ -54,8 +59,11 @@ def list_(
 
     Example: dovecote dead list --config consume.toml --reason "timed out" --since 2026-02-01
     """
-    _, opened = _opened(config, topic)
-    found = opened.letters(_which((), key=key, reason=reason, since=since, until=until))
+    settings, opened = _opened(config, topic)
+    groups = _groups(group, settings)
+    found = opened.letters(
+        _which((), key=key, reason=reason, since=since, until=until, groups=groups)
+    )
     for letter in found[:limit]:
         typer.echo(json.dumps(_told(letter)) if as_json else _line(letter))
     if not as_json:
@@ -97,6 +105,7 @@ def requeue(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
+    group: Group = None,
     everything: Everything = False,
     to: Annotated[str | None, typer.Option(help="topic they go to")] = None,
     as_json: AsJson = False,
@@ -104,12 +113,14 @@ def requeue(
     """
     Have records handled again, with all their attempts: each once, those of a key in order.
 
-    They go to the first retry topic of the file, or else to the topic they come from.
+    They go to the first retry topic of the file, or else to the topic they come from, where every
+    group handles them that reads it.
 
     Example: dovecote dead requeue --key order-42 --config consume.toml
     """
     settings, opened = _opened(config, topic)
-    which = _which(ids or (), key=key, reason=reason, since=since, until=until)
+    groups = _groups(group, settings)
+    which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
     _require_meant(which, everything=everything)
     where = to or settings.first_retry_topic()
     known = settings.known_topics()
@@ -127,6 +138,7 @@ def drop(
     reason: Reason = None,
     since: Since = None,
     until: Until = None,
+    group: Group = None,
     everything: Everything = False,
     as_json: AsJson = False,
 ) -> None:
@@ -135,8 +147,9 @@ def drop(
 
     Example: dovecote dead drop --reason "KeyError: 'amount'" --config consume.toml
     """
-    _, opened = _opened(config, topic)
-    which = _which(ids or (), key=key, reason=reason, since=since, until=until)
+    settings, opened = _opened(config, topic)
+    groups = _groups(group, settings)
+    which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
     _require_meant(which, everything=everything)
     _say(opened.resolve(which, "dropped", lambda _: ""), which, "dropped", as_json=as_json)
 
@@ -153,6 +166,7 @@ def _which(
     reason: str | None,
     since: str | None,
     until: str | None,
+    groups: Collection[str | None],
 ) -> Which:
     return Which(
         ids=ids,
@@ -160,7 +174,15 @@ def _which(
         reason=reason,
         since=_time("--since", since),
         until=_time("--until", until),
+        groups=groups,
     )
+
+
+def _groups(given: str | None, settings: DeadSettings) -> Collection[str | None]:
+    """Return whose letters are meant: by default the file's own, and those that name no group."""
+    if given is not None:
+        return () if given == "*" else (given,)
+    return () if settings.group is None else (settings.group, None)
 
 
 def _time(option: str, text: str | None) -> datetime | None:
@@ -202,7 +224,8 @@ def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> 
 def _line(letter: Letter) -> str:
     at = letter.died_at.strftime("%Y-%m-%d %H:%M:%S%z")
     why = f"{letter.reason} (x{letter.attempts})"
-    return f"{letter.id}  {letter.origin}  key {_text(letter.key)}  {at}  {why}"
+    group = "" if letter.group is None else f"  group {letter.group}"
+    return f"{letter.id}  {letter.origin}{group}  key {_text(letter.key)}  {at}  {why}"
 
 
 def _told(letter: Letter) -> dict[str, object]:
@@ -210,6 +233,7 @@ def _told(letter: Letter) -> dict[str, object]:
         "id": letter.id,
         "key": _text(letter.key),
         "origin": letter.origin,
+        "group": letter.group,
         "reason": letter.reason,
         "attempts": letter.attempts,
         "died_at": letter.died_at.isoformat(),

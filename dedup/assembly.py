@@ -62,7 +62,12 @@ def assembled(
             yield Assembled(handle, aside)
             return
         letters = stack.enter_context(Letters(settings.kafka))
-        retries = Retries(settings.retries.plan(), letters, states=_states(settings, stack))
+        retries = Retries(
+            settings.retries.plan(),
+            letters,
+            states=_states(settings, stack),
+            group=settings.group,
+        )
         handling = retries.handling_batch if together else retries.handling
         yield Assembled(handling(handle), retries)
 

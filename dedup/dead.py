@@ -25,6 +25,8 @@ class Letter(NamedTuple):
     reason: str
     attempts: int
     origin: str
+    group: str | None
+    """The consumer group that gave it up; None: it does not say."""
     died_at: datetime
     """When it was written."""
     size: int
@@ -46,6 +48,8 @@ class Which:
     """Part of the reason, in any case."""
     since: datetime | None = None
     until: datetime | None = None
+    groups: Collection[str | None] = ()
+    """Of these consumer groups; None stands for letters that name none."""
 
     def has(self, letter: Letter) -> bool:
         return (
@@ -54,12 +58,13 @@ class Which:
             and (self.reason is None or self.reason.lower() in letter.reason.lower())
             and (self.since is None or letter.died_at >= self.since)
             and (self.until is None or letter.died_at < self.until)
+            and (not self.groups or letter.group in self.groups)
         )
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether it leaves anything out."""
-        return self != Which()
+        """Whether it leaves anything of its groups out."""
+        return self != Which(groups=self.groups)
 
 
 def letter(record: Record) -> Letter:
@@ -76,6 +81,7 @@ def letter(record: Record) -> Letter:
         reason=state.error or "",
         attempts=state.attempt,
         origin=state.origin or copies.place(record),
+        group=state.group,
         died_at=datetime.fromtimestamp(max(0, record.timestamp) / 1000, UTC),
         size=len(record.value or b""),
         without_value=any(name == envelope.WITHOUT_VALUE for name, _ in record.headers),

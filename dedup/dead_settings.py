@@ -19,6 +19,9 @@ class DeadSettings(BaseModel):
     kafka: KafkaProperties
     """Any librdkafka property; `bootstrap.servers` at least."""
 
+    group: str | None = None
+    """The consumer's group, whose dead letters are meant."""
+
     topics: tuple[str, ...] = ()
     """What the consumer reads."""
 

@@ -55,10 +55,11 @@ class Retries:
         letters: Sends,
         *,
         states: States | None = None,
+        group: str | None = None,
         now: Callable[[], int] = _now,
     ) -> None:
         self.plan = plan
-        self._letters, self._now = letters, now
+        self._letters, self._group, self._now = letters, group, now
         self._states = states or Forgetful()
         self._held: dict[Place, State] = {}
         self._retry_topics = frozenset(tier.topic for tier in plan.tiers)
@@ -240,6 +241,8 @@ class Retries:
             # Nobody said where it may go, so it stays, and says so each time.
             later = Later(now + _milliseconds(self.plan.longest_hold), fate.error)
             return replace(self._hold(record, later, now), given_up=True)
+        signed = replace(copies.delivery(as_it_is), group=self._group)
+        as_it_is = record._replace(headers=envelope.with_delivery(record.headers, signed))
         copy = copies.dead(as_it_is, as_it_is.identity, now=now, error=fate.error)
         try:
             self._letters.send(topic, copy)

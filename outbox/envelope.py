@@ -30,6 +30,7 @@ FIRST_SEEN = "dovecote_first_seen"
 NOT_BEFORE = "dovecote_not_before"
 ORIGIN = "dovecote_origin"
 ERROR = "dovecote_error"
+GROUP = "dovecote_group"
 RESOLVES = "dovecote_resolves"
 """Of a record that says what became of a dead letter: its offset, and `requeued` or `dropped`."""
 WITHOUT_VALUE = "dovecote_without_value"
@@ -43,7 +44,7 @@ FOREIGN_TYPE = "kafka.record"
 Pair: TypeAlias = tuple[str, bytes | None]
 
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT}
-_DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR}
+_DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
 
 
 class Record(NamedTuple):
@@ -84,6 +85,9 @@ class Delivery:
 
     error: str | None = None
     """Why it is here."""
+
+    group: str | None = None
+    """The consumer group that gave it up."""
 
 
 def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
@@ -204,8 +208,6 @@ def delivery(record: Record) -> Delivery:
         InvalidEvent: a delivery header is not a number.
     """
     found = {name: _text(name, value) for name, value in record.headers if name in _DELIVERY}
-    if not found:
-        return Delivery()
     return Delivery(
         attempt=_number(found, ATTEMPT) or 1,
         round=_number(found, ROUND) or 0,
@@ -213,6 +215,7 @@ def delivery(record: Record) -> Delivery:
         not_before=_number(found, NOT_BEFORE),
         origin=found.get(ORIGIN),
         error=found.get(ERROR),
+        group=found.get(GROUP),
     )
 
 
@@ -226,16 +229,13 @@ def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
         (NOT_BEFORE, state.not_before),
         (ORIGIN, state.origin),
         (ERROR, state.error),
+        (GROUP, state.group),
     )
     return kept + [(name, str(value).encode()) for name, value in fields if value is not None]
 
 
 def retried(record: Record, *, now: int, not_before: int, error: str, failed: bool) -> Delivery:
-    """
-    Return the delivery state of the copy of `record` that goes to a retry topic.
-
-    The round rises on every trip; the attempt only when the handler `failed`.
-    """
+    """Return the state of a retry topic's copy: each trip is a round, a failure an attempt."""
     before = delivery(record)
     return replace(
         before,

@@ -18,7 +18,7 @@ from dedup.dead_topic import DeadTopic
 from dedup.letters import Letters
 from dedup.record import Record
 from outbox import envelope
-from outbox.envelope import ID, RESOLVES
+from outbox.envelope import ID, RESOLVES, Delivery
 from outbox.errors import BadSettings, DovecoteError
 from tests.fix_stack import MakeTopic, Servers
 from tests.waiting import consume
@@ -95,6 +95,22 @@ def test_letters_are_found_by_key_reason_and_time(buried: Desk) -> None:
     soon = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
     assert buried.ids("--since", soon) == []
     assert len(buried.ids("--until", soon, "--since", "2026-01-01")) == 6
+
+
+def test_a_groups_letters_are_its_own_and_those_of_none_unless_asked(desk: Desk) -> None:
+    with Letters({"bootstrap.servers": desk.bootstrap}) as letters:
+        for number, group in enumerate(("g", "other", None)):
+            headers = envelope.with_delivery([(ID, b"e%d" % number)], Delivery(group=group))
+            record = Record(desk.orders, 0, number, NOW, b"k", b"v", headers)
+            letters.send(desk.dead, copies.dead(record, record.identity, now=NOW, error="x"))
+
+    assert desk.ids() == ["e0", "e2"]
+    assert desk.ids("--group", "other") == ["e1"]
+    assert desk.ids("--group", "*") == ["e0", "e1", "e2"]
+    assert "  group other  " in desk.run("list", "--group", "other").output
+    assert json.loads(desk.run("show", "e1", "--json").output)["group"] == "other"
+    assert desk.run("requeue", "--all").output == "requeued 2 records\n"
+    assert desk.run("drop", "--all", "--group", "other").output == "dropped 1 record\n"
 
 
 def test_a_list_says_where_each_comes_from_and_why_it_is_dead(buried: Desk) -> None:

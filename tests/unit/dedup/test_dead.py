@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from dedup.dead import Which, resolution, resolved, standing
-from outbox.envelope import ERROR, ID, ORIGIN, RESOLVES, Pair, Record
+from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, Pair, Record
 
 
 def letter(offset: int, partition: int = 0, headers: Sequence[Pair] = ()) -> Record:
@@ -36,3 +36,15 @@ def test_a_letter_says_where_it_comes_from() -> None:
     (found,) = standing([letter(1, headers=[(ORIGIN, b"a/b/3/44"), (ERROR, b"late")])], Which())
 
     assert (found.origin_topic, found.reason) == ("a/b", "late")
+
+
+def test_letters_are_those_of_groups_or_name_none() -> None:
+    letters = [letter(1, headers=[(GROUP, b"a")]), letter(2, headers=[(GROUP, b"b")]), letter(3)]
+
+    def of(*groups: str | None) -> list[str | None]:
+        return [each.group for each in standing(letters, Which(groups=groups))]
+
+    assert of() == ["a", "b", None]
+    assert of("a", None) == ["a", None]
+    assert of("b") == ["b"]
+    assert not Which(groups=("a",)).is_narrowed

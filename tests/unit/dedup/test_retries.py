@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from dedup import copies
 from dedup.aside import Held, Outage, Partition, Placed
 from dedup.backoff import Backoff
 from dedup.copies import Copy, Unwritable
@@ -15,7 +16,7 @@ from dedup.record import Record
 from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
 from dedup.retries import Retries
 from outbox import envelope
-from outbox.envelope import ERROR, FIRST_SEEN, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
+from outbox.envelope import ERROR, FIRST_SEEN, GROUP, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
 
 NOW = 1_800_000_000_000
 BACKOFF = Backoff(base=timedelta(seconds=8), ceiling=timedelta(minutes=10), max_attempts=3)
@@ -321,3 +322,14 @@ def test_a_topic_made_anew_has_other_events_at_the_same_places() -> None:
     other = RECORD._replace(headers=[(ID, b"e2")])
     assert second.early(other) is None
     assert second.as_it_is(other) is other
+
+
+def test_a_dead_letter_names_the_group_until_it_is_requeued() -> None:
+    topics = Topics(full="dead")
+    retries = Retries(Plan(dead_letters="dead"), topics, group="billing", now=Clock())
+    retries.place(RECORD, Dead("closed"), 1)
+
+    topic, headers = topics.one()
+    assert (topic, headers[GROUP]) == ("dead", "billing")
+    letter = RECORD._replace(headers=topics.sent[0][1].headers)
+    assert GROUP not in dict(copies.requeued(letter).headers)
