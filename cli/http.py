@@ -12,6 +12,7 @@ from typing import Protocol
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from dedup.consumer_health import Report as ConsumerReport
+from outbox.errors import BadSettings
 from relay.health import Report
 from relay.metrics import HasRegistry, Together
 
@@ -26,7 +27,12 @@ class Ready(Protocol):
 
 @contextmanager
 def serve(host: str, port: int, health: Ready, *metrics: HasRegistry) -> Iterator[int]:
-    """Serve in the background and yield the port: the given one, or any free one for 0."""
+    """
+    Serve in the background and yield the port: the given one, or any free one for 0.
+
+    Raises:
+        BadSettings: nobody can listen there.
+    """
     numbers = Together(metrics)
 
     class Handler(BaseHTTPRequestHandler):
@@ -57,7 +63,15 @@ def serve(host: str, port: int, health: Ready, *metrics: HasRegistry) -> Iterato
     class Server(ThreadingHTTPServer):
         daemon_threads = True
 
-    with Server((host, port), Handler) as server:
+    try:
+        opened = Server((host, port), Handler)
+    except OSError as error:
+        msg = (
+            f"cannot serve on {host}:{port} ({error.strerror}); end what listens there, or set "
+            "`http.port` (and `http.host`) to where nothing does"
+        )
+        raise BadSettings(msg) from error
+    with opened as server:
         thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
         thread.start()
         try:

@@ -8,6 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cli.http import serve
+from outbox.errors import BadSettings
 from relay.capture.batch import Row
 from relay.health import Health
 from relay.metrics import Metrics
@@ -81,10 +82,10 @@ def test_two_relays_in_one_process_count_apart() -> None:
     assert two.registry.get_sample_value("dovecote_relay_batches_total", {"outbox": "shop"}) == 0
 
 
-def test_a_port_in_use_is_an_error_at_once() -> None:
+def test_a_port_in_use_is_bad_usage_and_names_the_setting() -> None:
     with (
         serve("127.0.0.1", 0, Health(), Metrics("a")) as port,
-        pytest.raises(OSError, match="in use"),
+        pytest.raises(BadSettings, match=r"in use.*`http\.port`"),
         serve("127.0.0.1", port, Health(), Metrics("b")),
     ):
         pass
