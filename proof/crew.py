@@ -10,7 +10,7 @@ from demo.children import Child, dovecote
 from outbox.errors import DovecoteError
 from proof.proxy import Proxy
 
-_ACTIVE, _NO_LONGER = "active: this relay publishes", "no longer active"
+_ACTIVE, _NO_LONGER = "active: this relay alone may publish", "no longer active"
 
 
 class GaveUp(DovecoteError):

@@ -102,7 +102,7 @@ class Relay:
             LeaseLost: Postgres gave the active role away.
             Refused: going on could lose or repeat events.
         """
-        _log.info("active: this relay publishes %s", self._shard)
+        _log.info("active: this relay alone may publish %s", self._shard)
         self._metrics.active.set(1)
         done = threading.Event()
         keeper = threading.Thread(target=lease.keep, args=(done, self._beat), name="lease")

@@ -29,6 +29,9 @@ class Trouble:
         self._since = self._since or time.monotonic()
         pause = min(_FIRST_PAUSE * 2**self._attempt, _LONGEST_PAUSE)
         self._attempt = min(self._attempt + 1, 16)
+        if stop.is_set():
+            _log.warning("%s: %s; nothing is lost", kind, error)
+            return
         _log.warning("%s: %s; nothing is lost, trying again in %.1f s", kind, error, pause)
         # Jitter spreads relays that lost the same broker at the same time.
         stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311  # no secret
@@ -43,6 +46,7 @@ class Trouble:
     def recovered(self, role: Role) -> None:
         """Note that all is well."""
         if self._since is not None:
-            _log.info("going on after %.1f s", time.monotonic() - self._since)
+            what = "ending" if role == "stopped" else "going on"
+            _log.info("%s after %.1f s of trouble", what, time.monotonic() - self._since)
         self._since, self._attempt = None, 0
         self._health.progressed(role)

@@ -1,0 +1,24 @@
+"""What is in a relay's way is told, and so is whether it goes on."""
+
+import threading
+
+import pytest
+
+from relay.errors import Outage
+from relay.health import Health
+from relay.metrics import Metrics
+from relay.trouble import Trouble
+
+
+@pytest.mark.parametrize(("role", "said"), [("active", "going on"), ("stopped", "ending")])
+def test_who_ends_in_an_outage_does_not_say_that_it_goes_on(
+    role: str, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "dovecote")
+    trouble, stop = Trouble(Health()), threading.Event()
+    stop.set()
+    trouble.failed(Outage("Kafka: away"), Metrics("x"), stop)
+    trouble.recovered(role)  # type: ignore[arg-type]  # a parameter is any text
+    first, last = caplog.messages
+    assert first == "outage: Kafka: away; nothing is lost"
+    assert last.startswith(f"{said} after ")
