@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from dedup.cluster import topics
 from dedup.copies import delivery
 from dedup.dead import Action, Letter, Which, target
 from dedup.dead_settings import PREFIX, DeadSettings
@@ -123,6 +124,8 @@ def requeue(
     which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
     _require_meant(which, everything=everything)
     where = to or settings.first_retry_topic()
+    if where is not None:
+        _require_topic(settings, where, "--to")
     known = settings.known_topics()
     done = opened.resolve(which, "requeued", lambda each: target(each, to=where, known=known))
     _say(done, which, "requeued", as_json=as_json)
@@ -156,7 +159,15 @@ def drop(
 
 def _opened(config: Path | None, topic: str | None) -> tuple[DeadSettings, DeadTopic]:
     settings = load(DeadSettings, config, prefix=PREFIX, environ=os.environ)
-    return settings, DeadTopic(settings.kafka, topic or settings.topic())
+    named = topic or settings.topic()
+    _require_topic(settings, named, "--topic")
+    return settings, DeadTopic(settings.kafka, named)
+
+
+def _require_topic(settings: DeadSettings, topic: str, option: str) -> None:
+    if topic not in topics(settings.kafka):
+        msg = f"no topic {topic!r} that we may see; create it, or name another by {option}"
+        raise DovecoteError(msg)
 
 
 def _which(

@@ -28,9 +28,10 @@ from dedup.record import read_with
 from dedup.signatures import require_takes
 from dedup.storm import Amplification
 from dedup.workers import workers_for
+from outbox.kafka_log import kafka_logger
 
 _log = logging.getLogger("dovecote.consumer")
-_client_log = logging.getLogger("dovecote.consumer.kafka")
+_client_log = kafka_logger("dovecote.consumer.kafka")
 
 _STATISTICS_MILLISECONDS = 2_000
 _ASIDE_THREADS = 8
@@ -180,7 +181,8 @@ class Consumer:
         self._commits.answered(error, partitions)
 
     def _error(self, error: KafkaError) -> None:
-        _log.info("Kafka client: %s", error.str())
+        # The client's log has it as well; a server that is away says it many times a second.
+        _client_log.debug("%s", error.str())
 
     def _statistics(self, text: str) -> None:
         told = json.loads(text)
@@ -188,6 +190,10 @@ class Consumer:
         group = told.get("cgrp", {})
         if not up:
             self.health.failing("no Kafka broker answers")
+            _client_log.warning(
+                "Kafka does not answer at %s: waiting; is `bootstrap.servers` right?",
+                self._settings.kafka.get("bootstrap.servers"),
+            )
         elif group.get("state") != "up":
             self.health.failing("the group's coordinator does not answer")
         else:

@@ -1,13 +1,13 @@
 """The Kafka client's configuration: our defaults, the operator's own, and what is not theirs."""
 
-import logging
 from collections.abc import Mapping
 
 from confluent_kafka import Consumer, KafkaException
 
 from outbox.errors import BadSettings
+from outbox.kafka_log import kafka_logger
 
-_log = logging.getLogger("dovecote.consumer.kafka")
+_log = kafka_logger("dovecote.consumer.kafka")
 
 Properties = dict[str, str | int | bool]
 
@@ -33,7 +33,9 @@ def client_properties(
         "fetch.queue.backoff.ms": 10,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
-        "reconnect.backoff.ms": 50,
+        # Where all brokers are away, each of the addresses is tried so often: librdkafka begins
+        # with new ones every time, and the pauses never grow.
+        "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2_000,
     }
     fixed: Properties = {

@@ -12,8 +12,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from dedup.aside import Outage
 from dedup.copies import Copy, Unwritable
 from outbox.errors import DovecoteError
+from outbox.kafka_log import kafka_logger
 
 _log = logging.getLogger("dovecote.consumer.retries")
+_client_log = kafka_logger("dovecote.consumer.kafka")
 
 # So long nobody else tries a topic that has just failed: each try holds a handler's thread.
 _REST_SECONDS = 1.0
@@ -117,7 +119,7 @@ class Letters:
         """Return the producer, made when there is something to send."""
         with self._lock:
             if self._made is None:
-                self._made = Producer(self._properties)
+                self._made = Producer(self._properties, logger=_client_log)
                 if not self._poller.is_alive():
                     self._poller.start()
             return self._made

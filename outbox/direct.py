@@ -1,6 +1,5 @@
 """Send to Kafka, and stop at the first record of which the broker may not have taken it."""
 
-import logging
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -10,8 +9,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
+from outbox.kafka_log import kafka_logger
 
-_log = logging.getLogger("dovecote.producer.kafka")
+_log = kafka_logger("dovecote.producer.kafka")
 
 FIXED: dict[str, str | bool] = {
     "acks": "all",

@@ -14,6 +14,7 @@ from psycopg import sql
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed
+from outbox.kafka_log import kafka_logger
 from relay.capture.catalog import look, prepared, running
 from relay.capture.lag import waiting
 from relay.capture.slot import Budget
@@ -40,6 +41,8 @@ from relay.shard_count import require_noted
 from relay.sharding import Shard
 from relay.status import active
 from relay.timeline import shared
+
+_client_log = kafka_logger("dovecote.relay.kafka")
 
 # What every relay needs of the tables.
 _RIGHTS = (
@@ -111,7 +114,7 @@ def _broker(settings: RelaySettings, timeout: float) -> Broker:
 
 def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
     """Return the broker's transaction.max.timeout.ms, None if it does not tell us."""
-    admin = AdminClient(dict(client_properties(settings.kafka)))
+    admin = AdminClient(dict(client_properties(settings.kafka)), logger=_client_log)
     try:
         number = next(iter(admin.list_topics(timeout=timeout).brokers))
         resource = ConfigResource(ResourceType.BROKER, str(number))

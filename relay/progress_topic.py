@@ -1,6 +1,5 @@
 """Keep progress in Kafka: a compacted topic with one partition, read behind the fence."""
 
-import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -21,11 +20,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 from confluent_kafka.cimpl import NewTopic
 
+from outbox.kafka_log import kafka_logger
 from relay.errors import Outage, Refused
 from relay.kafka_errors import FORBIDDEN, MISSING, shuts_out
 from relay.progress import Progress
 
-_log = logging.getLogger("dovecote.relay.kafka")
+_log = kafka_logger("dovecote.relay.kafka")
 
 # Progress records to read first; further back only if the outbox's own is not among them.
 _TAIL = 1_000

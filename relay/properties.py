@@ -1,14 +1,14 @@
 """The producer's configuration: our defaults, the operator's own, and what a guarantee needs."""
 
-import logging
 from collections.abc import Mapping
 from typing import Literal
 
 from confluent_kafka import KafkaException, Producer
 
 from outbox.errors import BadSettings
+from outbox.kafka_log import kafka_logger
 
-_log = logging.getLogger("dovecote.relay.kafka")
+_log = kafka_logger("dovecote.relay.kafka")
 
 Mode = Literal["exactly_once", "at_least_once"]
 
@@ -34,7 +34,9 @@ def producer_properties(
         "message.timeout.ms": timeout,
         "retry.backoff.ms": "5",
         "retry.backoff.max.ms": "500",
-        "reconnect.backoff.ms": "50",
+        # Where all brokers are away, each of the addresses is tried so often: librdkafka begins
+        # with new ones every time, and the pauses never grow.
+        "reconnect.backoff.ms": "500",
         "reconnect.backoff.max.ms": "2000",
         # How long a topic may be missing before an event for it is called unpublishable.
         "topic.metadata.propagation.max.ms": "5000",

@@ -6,7 +6,6 @@ one is opened, which bumps the epoch at the broker and reads progress again: lib
 KIP-890, and late produces of an aborted transaction could join the next one (KAFKA-17754).
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
+from outbox.kafka_log import kafka_logger
 from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
@@ -26,7 +26,7 @@ from relay.postgres_time import format_time
 from relay.progress import Progress
 from relay.undelivered import Undelivered
 
-_log = logging.getLogger("dovecote.relay.kafka")
+_log = kafka_logger("dovecote.relay.kafka")
 
 # One call into librdkafka waits at most so long, so that a stop is noticed.
 _SLICE = 1.0

@@ -179,6 +179,12 @@ def test_a_record_does_not_say_where_it_goes(desk: Desk) -> None:
     assert desk.events() == [("e1", b"v")]
 
 
+def test_a_topic_that_is_not_there_is_said_at_once(buried: Desk) -> None:
+    with pytest.raises(DovecoteError, match=r"no topic 'nowhere' .* by --to"):
+        buried.run("requeue", "--all", "--to", "nowhere", catch_exceptions=False)
+    assert len(buried.ids()) == 6
+
+
 def test_a_letter_without_its_value_is_not_requeued_as_a_tombstone(desk: Desk) -> None:
     large = Record(desk.orders, 0, 1, NOW, b"k", b"v", [(ID, b"e1")])
     with Letters({"bootstrap.servers": desk.bootstrap}) as letters:

@@ -95,6 +95,7 @@ def test_servers_that_are_away_are_told_and_the_other_is_looked_at(fleet: Relays
     away = doctor(fleet, bootstrap="127.0.0.1:1")
     assert away.returncode == 1
     assert "fail  Kafka: " in away.stdout
+    assert away.stderr == ""
     assert "events are read from the table" in away.stdout
     elsewhere = doctor(fleet, dsn="host=127.0.0.1 port=1 connect_timeout=2")
     assert elsewhere.returncode == 1

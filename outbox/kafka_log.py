@@ -1,0 +1,53 @@
+"""The logger of a Kafka client, which says the same again and again while a broker is away."""
+
+import logging
+import re
+import threading
+import time
+from functools import cache
+
+_QUIET_SECONDS = 30.0
+_MOST_KNOWN = 1_000
+
+# What differs from line to line: which client says it, and how often and how long it has tried.
+_VARYING = re.compile(r"[^\[\]]+#(consumer|producer)-\d+| \(after \d+ms.*$")
+
+
+class Repeated(logging.Filter):
+    """Lets a line through once in `_QUIET_SECONDS`, and says with it how many were kept."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lock = threading.Lock()
+        self._known: dict[str, tuple[float, int]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Tell whether `record` is logged; below a warning it always is."""
+        if record.levelno < logging.WARNING:
+            return True
+        text, now = record.getMessage(), time.monotonic()
+        line = _VARYING.sub("", text)
+        with self._lock:
+            until, kept = self._known.get(line, (0.0, 0))
+            if now < until:
+                self._known[line] = (until, kept + 1)
+                return False
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[line] = (now + _QUIET_SECONDS, 0)
+        if kept:
+            record.msg, record.args = f"{text} (… and {kept} more like it since)", ()
+        return True
+
+
+@cache
+def kafka_logger(name: str) -> logging.Logger:
+    """
+    Return the logger `name`, to be given to a Kafka client.
+
+    Who has not set up logging sees none of it: errors say what matters.
+    """
+    log = logging.getLogger(name)
+    log.addFilter(Repeated())
+    log.addHandler(logging.NullHandler())
+    return log

@@ -1,0 +1,35 @@
+"""While a broker is away, a client's log has a few lines of it."""
+
+import logging
+
+import pytest
+
+from outbox.kafka_log import kafka_logger
+
+FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
+
+
+def test_a_line_that_differs_in_its_numbers_alone_is_said_rarely_and_counted(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1_000.0
+    monkeypatch.setattr("outbox.kafka_log.time.monotonic", lambda: now)
+    log = kafka_logger("test.kafka_log")
+    assert log is kafka_logger("test.kafka_log")
+    for number in range(5):
+        text = f"{FAIL} (after {number}ms in state CONNECT, {number} identical error(s))"
+        log.error("%s [%s] %s", "FAIL", f"dovecote-relay#producer-{number}", text)
+    log.error("%s [%s] %s", "FAIL", "rdkafka#consumer-1", FAIL.replace("refused", "reset"))
+    assert len(caplog.messages) == 2
+    now += 31
+    log.error("%s [%s] %s", "FAIL", "rdkafka#consumer-9", FAIL)
+    log.error("%s [%s] %s", "FAIL", "rdkafka#consumer-9", FAIL)
+    assert caplog.messages[2:] == [
+        f"FAIL [rdkafka#consumer-9] {FAIL} (… and 4 more like it since)"
+    ]
+
+
+def test_who_has_not_set_up_logging_sees_none_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+    kafka_logger("test.kafka_log.alone").propagate = False
+    logging.getLogger("test.kafka_log.alone").error(FAIL)
+    assert capsys.readouterr().err == ""
