@@ -11,6 +11,10 @@ from outbox.errors import DovecoteError, InvalidEvent
 # A header must not make a record too large for the topic that is there for records in trouble.
 _ERROR_CHARACTERS = 2_000
 
+# What only records of a dead-letter topic say of themselves: of one that comes along with them it
+# would hide the letter, or have it taken for one without its value.
+_OF_LETTERS = frozenset({envelope.RESOLVES, envelope.WITHOUT_VALUE})
+
 
 class Unwritable(DovecoteError):
     """A topic takes this copy on no account."""
@@ -52,7 +56,8 @@ def dead(record: Record, identity: Identity, *, now: int, error: str) -> Copy:
         origin=before.origin or place(record),
         error=cut(error),
     )
-    return _copy(record, identity, state)
+    headers = [pair for pair in record.headers if pair[0] not in _OF_LETTERS]
+    return _copy(record._replace(headers=headers), identity, state)
 
 
 def emptied(record: Record, *, now: int, error: str) -> Copy:
@@ -64,9 +69,9 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
     headers = [
         (envelope.ID, _id(record).encode()),
         *(envelope.with_delivery([], delivery(record))),
-        (envelope.WITHOUT_VALUE, b"1"),
     ]
-    return dead(record._replace(value=None, headers=headers), ("", 0), now=now, error=error)
+    copy = dead(record._replace(value=None, headers=headers), ("", 0), now=now, error=error)
+    return copy._replace(headers=[*copy.headers, (envelope.WITHOUT_VALUE, b"1")])
 
 
 def requeued(letter: Record) -> Copy:

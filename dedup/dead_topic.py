@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -68,21 +68,20 @@ class DeadTopic:
             targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
             whole = self._whole(letters) if targets else iter(())
             for start in range(0, len(letters), _CHUNK):
-                chunk = letters[start : start + _CHUNK]
-                producer.begin_transaction()
-                for letter in chunk:
-                    if targets:
-                        copy = copies.requeued(next(whole))
-                        _produce(producer, targets[letter.at], copy.key, copy.value, copy.headers)
-                    _produce(
-                        producer,
-                        self._topic,
-                        letter.key,
-                        None,
-                        resolution(letter, action),
-                        partition=letter.at[0],
-                    )
-                producer.commit_transaction(_SECONDS)
+                with _transaction(producer):
+                    for letter in letters[start : start + _CHUNK]:
+                        if targets:
+                            copy = copies.requeued(next(whole))
+                            where = targets[letter.at]
+                            _produce(producer, where, copy.key, copy.value, copy.headers)
+                        _produce(
+                            producer,
+                            self._topic,
+                            letter.key,
+                            None,
+                            resolution(letter, action),
+                            partition=letter.at[0],
+                        )
         return letters
 
     @contextmanager
@@ -169,6 +168,20 @@ class DeadTopic:
             yield consumer
         finally:
             consumer.close()
+
+
+@contextmanager
+def _transaction(producer: Producer) -> Iterator[None]:
+    """Commit at the end of the block, or abort: left open it would hold up who reads the topic."""
+    producer.begin_transaction()
+    try:
+        yield
+        producer.commit_transaction(_SECONDS)
+    except BaseException:
+        # Where Kafka does not take that either, it ends by itself; what went wrong first is told.
+        with suppress(KafkaException):
+            producer.abort_transaction(_SECONDS)
+        raise
 
 
 def _produce(  # noqa: PLR0917  # what a record is

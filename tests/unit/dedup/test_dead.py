@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from dedup import copies
 from dedup.dead import Which, resolution, resolved, standing
-from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, Pair, Record
+from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, WITHOUT_VALUE, Pair, Record
 
 
 def letter(offset: int, partition: int = 0, headers: Sequence[Pair] = ()) -> Record:
@@ -48,3 +49,15 @@ def test_letters_are_those_of_groups_or_name_none() -> None:
     assert of("a", None) == ["a", None]
     assert of("b") == ["b"]
     assert not Which(groups=("a",)).is_narrowed
+
+
+def test_what_a_foreign_record_says_of_letters_is_not_said_by_its_letter() -> None:
+    headers: list[Pair] = [(RESOLVES, b"1 dropped"), (WITHOUT_VALUE, b"1"), ("theirs", b"x")]
+    foreign = Record("orders", 0, 3, 0, b"k", b"v", headers)
+
+    whole = copies.dead(foreign, ("orders/0/3", 0), now=1, error="no")
+    emptied = copies.emptied(foreign, now=1, error="too large")
+
+    buried = [Record("dead", 0, n, 0, *copy) for n, copy in ((1, whole), (2, emptied))]
+    assert [each.without_value for each in standing(buried, Which())] == [False, True]
+    assert ("theirs", b"x") in whole.headers
