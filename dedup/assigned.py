@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dedup.lanes import Stretch
+from dedup.offset_metadata import LIMIT
 from dedup.offsets import Commit, Offsets
 from dedup.pressure import Valve, valve
 from dedup.record import Record
@@ -58,15 +59,20 @@ class Assigned:
             times.popleft()
         return max(0.0, now - times[0][1] / 1000) if times else 0.0
 
-    def to_commit(self) -> Commit | None:
-        """Return what is to be committed; None: nothing that is not committed already."""
+    def to_commit(self, limit: int = LIMIT) -> Commit | None:
+        """
+        Return what is to be committed; None: nothing that is not committed already.
+
+        `limit` is how much metadata the broker takes.
+        """
         if not self.changed:
             return None
         self.changed = False
-        commit = self.offsets.commit()
+        commit = self.offsets.commit(limit)
         if commit is None or commit == self.confirmed:
             return None
-        self.crowded = not commit.whole
+        # Where it takes none, to wait for each pending record would cost more than it repeats.
+        self.crowded = not commit.whole and limit > 0
         return commit
 
     def is_skewed(self) -> bool:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dedup.assigned import Assigned
+from dedup.offset_metadata import LIMIT
 from dedup.offsets import Commit
 
 _log = logging.getLogger("dovecote.consumer.commit")
@@ -36,6 +37,8 @@ class Commits:
         self._client, self._every, self._counted = client, every, counted
         self._asked: Asked = {}
         self._next = self._deadline = 0.0
+        self._limit = LIMIT
+        """How much metadata the broker takes, as far as is known."""
 
     def tick(self, partitions: Iterable[Assigned]) -> None:
         """Ask for a commit, if it is time for one and the last was answered."""
@@ -43,7 +46,7 @@ class Commits:
         if now < self._next or (self._asked and now < self._deadline):
             return
         self._next = now + self._every
-        asked = _asked(partitions)
+        asked = _asked(partitions, self._limit)
         if not asked:
             return
         self._asked, self._deadline = asked, now + _LONGEST_SECONDS
@@ -79,8 +82,15 @@ class Commits:
         for assigned in partitions:
             # An answer that is still to come is of no use any more.
             self._asked.pop((assigned.stretch.topic, assigned.stretch.partition), None)
+        limit = self._limit
+        self._commit_and_wait(partitions)
+        if self._limit < limit:
+            self._commit_and_wait(partitions)
+
+    def _commit_and_wait(self, partitions: list[Assigned]) -> None:
+        for assigned in partitions:
             assigned.changed = True
-        asked = _asked(partitions)
+        asked = _asked(partitions, self._limit)
         if not asked:
             return
         try:
@@ -105,14 +115,29 @@ class Commits:
             _log.info("a rebalance has overtaken a commit, which is sent again: %s", error.str())
             return
         self._counted("failed")
+        if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+            self._do_without_metadata()
+            return
         _log.warning("offsets could not be committed, which is tried again: %s", error.str())
 
+    def _do_without_metadata(self) -> None:
+        self._next = 0.0
+        if self._limit:
+            self._limit = 0
+            _log.warning(
+                "the broker does not take %d bytes of metadata with an offset: from now on none "
+                "is committed, and a restart repeats what was concluded beyond the offset; set "
+                "offset.metadata.max.bytes = %d at the brokers",
+                LIMIT,
+                LIMIT,
+            )
 
-def _asked(partitions: Iterable[Assigned]) -> Asked:
+
+def _asked(partitions: Iterable[Assigned], limit: int) -> Asked:
     return {
         (assigned.stretch.topic, assigned.stretch.partition): (assigned, commit)
         for assigned in partitions
-        if (commit := assigned.to_commit()) is not None
+        if (commit := assigned.to_commit(limit)) is not None
     }
 
 

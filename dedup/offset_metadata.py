@@ -22,9 +22,15 @@ Ranges: TypeAlias = Sequence[tuple[int, int]]
 
 
 def encode(position: int, concluded: Ranges, limit: int = LIMIT) -> tuple[str, bool]:
-    """Return the text for `concluded` ranges beyond `position`, and whether all are in it."""
+    """
+    Return the text for `concluded` ranges beyond `position`, and whether all are in it.
+
+    With a `limit` that is too short for any of them the text is empty.
+    """
     if not concluded:
         return "", True
+    if limit <= len(_LENGTHS):
+        return "", False
     room = (limit - len(_LENGTHS)) // 4 * 3
     bits = (concluded[-1][1] - position + 7) // 8
     lengths = _varints(_runs(position, concluded), room)
