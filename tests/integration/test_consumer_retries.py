@@ -134,8 +134,9 @@ def test_retry_topics_let_the_key_go_on_and_bring_the_record_back_when_it_is_due
         until(lambda: run.count("records_total", result="handled") == 3, within=20, what="done")
         assert run.count("records_total", result="retry") == 6
         until(lambda: committed(kafka, name)[0] == 3, within=10, what="all committed")
-    assert run.of_key("a")[:2] == ["a-0", "a-1"]
-    assert run.ids.count("a-0") == 3
+    # How soon the first copy comes is Kafka's to say; the second waits longer than a-1 can take.
+    assert sorted(run.of_key("a")) == ["a-0", "a-0", "a-0", "a-1"]
+    assert run.of_key("a")[0] == run.of_key("a")[-1] == "a-0"
     assert run.ids.count("b-0") == 5
     (waited,) = read(kafka, long)
     assert (delivery(waited).attempt, delivery(waited).round) == (3, 2)
