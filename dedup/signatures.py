@@ -19,7 +19,8 @@ def require_takes(function: Callable[..., Any], given: Sequence[str], *, duty: s
         msg = f"{name} is a class; it must be a function, or an object that can be called"
         raise BadSettings(msg)
     try:
-        signature = inspect.signature(function)
+        # Not that of what it wraps: a decorator may hand over more than it takes.
+        signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         # Some that are written in C do not say what they take.
         return

@@ -1,6 +1,7 @@
 """Handlers that could not be called with what they are given are refused before anything runs."""
 
 from collections.abc import Callable
+from functools import wraps
 from typing import Any
 
 import pytest
@@ -50,7 +51,11 @@ def test_what_a_handler_takes_and_is_given_is_said(
         Consumer(ConsumerSettings(**SETTINGS, **more), handler)
 
 
-@pytest.mark.parametrize("handler", [one, with_more, Called(), [].append, max])
+@wraps(two)
+def wrapping(event: object) -> None: ...
+
+
+@pytest.mark.parametrize("handler", [one, with_more, Called(), wrapping, [].append, max])
 def test_what_takes_an_event_or_does_not_say_is_accepted(handler: Callable[..., Any]) -> None:
     Consumer(ConsumerSettings(**SETTINGS), handler)
 
