@@ -55,9 +55,18 @@ def client_properties(
     return {**defaults, **given, **fixed}
 
 
+SAID_BY = {
+    "group.id": "group",
+    "group.protocol": "protocol",
+    "group.instance.id": "instance",
+    "partition.assignment.strategy": "assignor",
+    "auto.offset.reset": "start",
+}
+"""Properties that settings say, and which."""
+
 FIXED = frozenset(
-    {"group.id", "group.protocol", "group.instance.id", "partition.assignment.strategy"}
-    | {"auto.offset.reset", "enable.auto.commit", "enable.auto.offset.store"}
+    SAID_BY.keys()
+    | {"enable.auto.commit", "enable.auto.offset.store"}
     | {"enable.partition.eof", "statistics.interval.ms"}
 )
 """Properties that settings say, or that a guarantee rests on; a file that names one is refused."""

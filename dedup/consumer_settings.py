@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dedup.consumer_properties import FIXED, client_properties
+from dedup.consumer_properties import FIXED, SAID_BY, client_properties
 from dedup.inbox_settings import InboxSettings
 from dedup.lanes import NullKey
 from dedup.retry_settings import RetriesSettings
@@ -109,10 +109,12 @@ class ConsumerSettings(Settings):
             msg = '"bootstrap.servers" is missing'
             raise ValueError(msg)
         if fixed := sorted(FIXED & kafka.keys()):
-            msg = (
-                f"{', '.join(fixed)} cannot be set: a guarantee rests on it, or a setting says it"
-            )
-            raise ValueError(msg)
+            why = [
+                f"{name} cannot be set: "
+                + (f"say `{SAID_BY[name]}`" if name in SAID_BY else "a guarantee rests on it")
+                for name in fixed
+            ]
+            raise ValueError("; ".join(why))
         return kafka
 
     @field_validator("commit_every", "drain", "stall_after")

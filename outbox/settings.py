@@ -121,6 +121,9 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
             return str(value).lower()
         case str() | int() | float():
             return str(value)
+        case {**inner} if inner:
+            msg = f'names with dots need quotes: write "{name}.{next(iter(inner))}" = …'
+            raise ValueError(msg)
         case _:
             msg = f"{name} must be a string, a number or a boolean"
             raise ValueError(msg)
@@ -244,14 +247,27 @@ def _literal(text: str) -> object:
     return text
 
 
-_PLAINLY = {"extra_forbidden": "there is no such setting", "missing": "is missing"}
-"""What pydantic says in its own words."""
+_PLAINLY = {
+    "extra_forbidden": "there is no such setting",
+    "missing": "is missing",
+    "tuple_type": 'must be a list, such as ["a", "b"]',
+    "list_type": 'must be a list, such as ["a", "b"]',
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
+    "too_short": "must not be empty",
+}
+"""What pydantic says in words of its own."""
+
+# Said of a default that other settings decide, when one of those is wrong, which is said as well.
+_CONSEQUENCE = "default_factory_not_called"
 
 
 def _explain(origin: str, error: ValidationError) -> str:
-    lines = [
-        f"{'.'.join(str(part) for part in e['loc']) or 'settings'}: "
-        f"{_PLAINLY.get(e['type'], e['msg'].removeprefix('Value error, '))}"
-        for e in error.errors(include_url=False, include_input=False)
-    ]
+    lines = []
+    for found in error.errors(include_url=False, include_input=False):
+        if found["type"] == _CONSEQUENCE:
+            continue
+        what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
+        where = ".".join(str(part) for part in found["loc"])
+        lines.append(f"{where}: {what}" if where else what)
     return f"bad settings ({origin}):\n  " + "\n  ".join(lines)

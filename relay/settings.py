@@ -212,7 +212,7 @@ class RelaySettings(Settings):
     @model_validator(mode="after")
     def _divided(self) -> Self:
         if self.shard is not None and self.shard >= self.shards:
-            msg = f"shard {self.shard} is none of {self.shards}: they count from 0"
+            msg = f"shard {self.shard} is none of shards = {self.shards}: they count from 0"
             raise ValueError(msg)
         if self.shards > 1 and not self.progress_topic.startswith(_PROGRESS):
             # Each relay knows just its own progress topic, and would publish to those of others.

@@ -28,7 +28,7 @@ def test_check_validates_and_starts_nothing(tmp_path: Path) -> None:
     ("text", "says"),
     [
         ("speed = 1\n" + SETTINGS, "speed: there is no such setting"),
-        (SETTINGS + '"group.id" = "x"\n', "group.id cannot be set"),
+        (SETTINGS + '"group.id" = "x"\n', "group.id cannot be set: say `group`"),
         (SETTINGS + '"lingre.ms" = 1\n', "lingre.ms"),
         ('value = "avro"\n' + SETTINGS, "needs a table `registry`"),
         ('message = "a:B"\n' + SETTINGS, "need each other"),

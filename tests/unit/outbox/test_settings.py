@@ -3,12 +3,13 @@
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from typing import Self
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from outbox import BadSettings
 from outbox.settings import (
@@ -121,6 +122,9 @@ def test_a_dsn_may_be_a_table_of_libpq_parameters(read: Load) -> None:
         ('dsn = "host=h"', {"EXAMPLE_HTTP__PROT": "1"}, r"http\.prot: there is no such setting"),
         ('dsn = "host=h"\n[http]\nport = "x"', {}, r"http\.port: Input should be a valid integer"),
         ('dsn = "host=h"\nhttp = 5', {"EXAMPLE_HTTP__PORT": "1"}, "http: not a table, but EXAMPL"),
+        ('dsn = "host=h"\nhttp = 5', {}, "http: must be a table$"),
+        ('dsn = "host=h"\n[http]\nhosts = "a"', {}, r"hosts: must be a list, such as \["),
+        ('dsn = "host=h"\nkafka.bootstrap.servers = "b"', {}, 'write "bootstrap.servers" ='),
         ('dsn = "h', {}, "is not TOML"),
         ('dsn = "host=h"\nkafka = 5', {}, "kafka: must be a table"),
         ('dsn = "host=h"\n[kafka]\n"linger.ms" = [5]', {}, r"kafka: linger\.ms must be a string"),
@@ -263,3 +267,30 @@ def test_a_dsn_without_its_secrets_says_only_who_and_where(secret: str, name: st
     dsn = f"host=h port=5433 user=u dbname=d sslmode=disable {name}='{secret}'"
     shown = conninfo_to_dict(without_secrets(dsn))
     assert shown == {"host": "h", "port": "5433", "user": "u", "dbname": "d"}
+
+
+def test_a_default_that_rests_on_a_refused_setting_is_no_error_of_its_own(tmp_path: Path) -> None:
+    class Window(Settings):
+        within: Duration
+        close: Duration = Field(default_factory=lambda found: found["within"])
+
+    file = tmp_path / "window.toml"
+    file.write_text('within = "soon"', encoding="utf-8")
+    with pytest.raises(BadSettings) as refused:
+        load(Window, file, prefix="WINDOW", environ={})
+    (line,) = str(refused.value).splitlines()[1:]
+    assert line.startswith("  within: 'soon' is not a duration")
+
+
+def test_what_is_said_of_several_settings_names_no_other() -> None:
+    class Pair(Settings):
+        low: int = 2
+        high: int = 1
+
+        @model_validator(mode="after")
+        def _ordered(self) -> Self:
+            msg = "low is more than high"
+            raise ValueError(msg)
+
+    with pytest.raises(BadSettings, match=r"\n  low is more than high$"):
+        load(Pair, None, prefix="PAIR", environ={})

@@ -57,7 +57,7 @@ def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
     [
         ('mode = "twice"', "mode: Input should be 'exactly_once' or 'at_least_once'"),
         ('name = "a.second-turn"', "name: 'a.second-turn' is a transactional id of .* 'a'"),
-        ("shards = 2\nshard = 2", "shard 2 is none of 2: they count from 0"),
+        ("shards = 2\nshard = 2", "shard 2 is none of shards = 2: they count from 0"),
         ('shards = 2\nprogress_topic = "p"', "must begin with 'dovecote.progress.'"),
         ("batch_rows = 0", "batch_rows: Input should be greater than or equal to 1"),
         ('poll_min = "0s"', "poll_min: must be longer than 0"),
