@@ -181,13 +181,17 @@ def _ask(
         if not asked.commands:
             msg = "no such event is parked; `dovecote parked list` shows what is"
             raise DovecoteError(msg)
+        has_relay = opened.has_relay()
+        if wait and not has_relay:
+            typer.echo(f"no relay is active: waiting {_LONGEST_WAIT:.0f} s for one", err=True)
         done = wait and _done(opened, asked)
         left = len(opened.events(which, before)) if done else None
         told = {"action": action, "events": asked.events, "done": done, "left": left}
     if as_json:
         typer.echo(json.dumps(told))
     elif not done:
-        typer.echo(f"asked to {action} {_events(asked.events)}; the active relay does it")
+        who = "the active relay" if has_relay else "no relay is active, the next one"
+        typer.echo(f"asked to {action} {_events(asked.events)}; {who} does it")
     else:
         typer.echo(f"{_PAST[action]} {_events(asked.events - (left or 0))}")
     if left:

@@ -31,7 +31,7 @@ from relay.diagnosis import (
     of_server,
 )
 from relay.errors import Outage, Refused, RelayError
-from relay.lease import lock_key
+from relay.lease import active, lock_key
 from relay.parked_requests import Desk
 from relay.postgres import connect, first_line
 from relay.progress import Cursor, Origin, Progress
@@ -39,7 +39,6 @@ from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings
 from relay.shard_count import require_noted
 from relay.sharding import Shard
-from relay.status import active
 from relay.timeline import shared
 
 _client_log = kafka_logger("dovecote.relay.kafka")

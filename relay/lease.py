@@ -104,3 +104,17 @@ def try_lock(conn: psycopg.Connection[Any], key: int) -> bool:
     """Take an advisory lock for the rest of the session, if nobody else has it."""
     row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
     return bool(row and row[0])
+
+
+def active(conn: psycopg.Connection, key: int) -> str | None:
+    """Return where the relay is whose session holds the lock `key`, None if there is none."""
+    high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
+    row = conn.execute(
+        "SELECT coalesce(host(client_addr), 'local'), a.pid FROM pg_locks l"
+        " LEFT JOIN pg_stat_activity a USING (pid)"
+        " WHERE locktype = 'advisory' AND granted AND classid = %s::oid AND objid = %s::oid"
+        " AND objsubid = 1 AND database = (SELECT oid FROM pg_database"
+        " WHERE datname = current_database())",
+        [str(high), str(low)],
+    ).fetchone()
+    return None if row is None else f"{row[0]} (session {row[1]})"

@@ -14,6 +14,7 @@ from psycopg.rows import class_row
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
 from relay.errors import Outage
+from relay.lease import active, lock_key
 from relay.parked_store import ASIDE, MATCHES
 from relay.parking import BEHIND
 from relay.postgres import connect, first_line, not_allowed
@@ -88,13 +89,17 @@ class Desk:
     """The parked events of one outbox name, over a connection of its own."""
 
     def __init__(self, conn: psycopg.Connection[Any], schema: str, name: str) -> None:
-        self._conn, self._name = conn, name
+        self._conn, self._schema, self._name = conn, schema, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
 
     def count(self) -> int:
         """Return how many events are parked."""
         return int(self._one("SELECT count(*) FROM {parked} WHERE name = %(name)s"))
+
+    def has_relay(self) -> bool:
+        """Tell whether a relay is active, which does what is asked."""
+        return active(self._conn, lock_key(self._schema, self._name)) is not None
 
     def events(self, which: Which, most: int) -> list[ParkedEvent]:
         """Return parked events in the order of the stream."""

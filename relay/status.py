@@ -8,7 +8,7 @@ from outbox import schema as outbox_schema
 from relay.capture.catalog import look
 from relay.capture.lag import waiting
 from relay.errors import Outage
-from relay.lease import lock_key
+from relay.lease import active, lock_key
 from relay.parked_requests import Desk
 from relay.postgres import connect, first_line, not_allowed
 from relay.progress import Cursor, LogPosition
@@ -72,17 +72,3 @@ def status(
     except psycopg.errors.InsufficientPrivilege as error:
         raise not_allowed(error, settings.schema_name, settings.dsn) from error
     return Status(settings.name, holder, str(place.since), rows, round(seconds, 3), parked=parked)
-
-
-def active(conn: psycopg.Connection, key: int) -> str | None:
-    """Return where the relay is whose session holds the lock `key`, None if there is none."""
-    high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
-    row = conn.execute(
-        "SELECT coalesce(host(client_addr), 'local'), a.pid FROM pg_locks l"
-        " LEFT JOIN pg_stat_activity a USING (pid)"
-        " WHERE locktype = 'advisory' AND granted AND classid = %s::oid AND objid = %s::oid"
-        " AND objsubid = 1 AND database = (SELECT oid FROM pg_database"
-        " WHERE datname = current_database())",
-        [str(high), str(low)],
-    ).fetchone()
-    return None if row is None else f"{row[0]} (session {row[1]})"
