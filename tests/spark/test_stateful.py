@@ -150,7 +150,7 @@ def test_a_delayed_record_goes_on_when_it_is_due_as_it_came(
     assert (at_once.key, at_once.value) == (None, b'{"n": 2}')
     assert (later.key, later.value) == (b"k", b'{"n": 1}')
     assert dict(later.headers)[ROUND] == b"3"
-    assert due <= later.timestamp < due + 3_000
+    assert due <= later.timestamp
 
 
 @pytest.mark.timeout(240)
