@@ -68,6 +68,22 @@ FIXED = frozenset(
 """Properties that exactly once rests on; settings that name one are refused."""
 
 
+def leave_guarantees_alone(properties: dict[str, str]) -> dict[str, str]:
+    """
+    Return the `[kafka]` table of a job's settings as it is.
+
+    Raises:
+        ValueError: it lacks the brokers, or sets what exactly once rests on.
+    """
+    if "bootstrap.servers" not in properties:
+        msg = '"bootstrap.servers" is missing'
+        raise ValueError(msg)
+    if fixed := sorted(FIXED & properties.keys()):
+        msg = f"{', '.join(fixed)} cannot be set: exactly once rests on it"
+        raise ValueError(msg)
+    return properties
+
+
 def client(properties: Mapping[str, str]) -> dict[str, str]:
     """Return those of librdkafka's `properties` that say how to reach the broker."""
     return {name: value for name, value in properties.items() if name.startswith(_CLIENT)}

@@ -10,7 +10,7 @@ from dedup.backoff import Backoff
 from dedup.retry_settings import RetrySettings, TopicName
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.settings import Duration, KafkaProperties, Settings, duration
-from spark_jobs.kafka_options import FIXED
+from spark_jobs.kafka_options import leave_guarantees_alone
 from spark_jobs.outgoing import Topics
 
 PREFIX = "DOVECOTE_SPARK"
@@ -147,16 +147,7 @@ class DedupSettings(Settings):
     transaction_timeout: Duration = timedelta(seconds=60)
     """Longest the writing of one shuffle partition may take; handlers do not count."""
 
-    @field_validator("kafka")
-    @classmethod
-    def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
-        if "bootstrap.servers" not in kafka:
-            msg = '"bootstrap.servers" is missing'
-            raise ValueError(msg)
-        if fixed := sorted(FIXED & kafka.keys()):
-            msg = f"{', '.join(fixed)} cannot be set: exactly once rests on it"
-            raise ValueError(msg)
-        return kafka
+    _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)
 
     @field_validator("operator")
     @classmethod

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator, model_validator
 
 from dedup.retry_settings import TopicName
 from outbox.settings import Duration, KafkaProperties, Settings
-from spark_jobs.kafka_options import FIXED
+from spark_jobs.kafka_options import leave_guarantees_alone
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.outcome import OperatorTopics
 from spark_jobs.settings import SourceSettings, SparkSettings
@@ -63,16 +63,7 @@ class StatefulSettings(Settings):
     transaction_timeout: Duration = timedelta(seconds=60)
     """Longest the writing of one shuffle partition may take."""
 
-    @field_validator("kafka")
-    @classmethod
-    def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
-        if "bootstrap.servers" not in kafka:
-            msg = '"bootstrap.servers" is missing'
-            raise ValueError(msg)
-        if fixed := sorted(FIXED & kafka.keys()):
-            msg = f"{', '.join(fixed)} cannot be set: exactly once rests on it"
-            raise ValueError(msg)
-        return kafka
+    _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)
 
     @field_validator("spark")
     @classmethod

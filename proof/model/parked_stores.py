@@ -134,9 +134,6 @@ class Kafka:
     def close(self) -> None:
         """There is nothing in flight."""
 
-    def rest(self) -> float:
-        return 0.0
-
     def has_topic(self, topic: str) -> bool:
         return topic == TOPIC
 
