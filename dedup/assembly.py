@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import psycopg
@@ -15,6 +16,8 @@ from dedup.handlers import is_awaited, of_batches, of_records
 from dedup.inbox import Inbox
 from dedup.inbox_keeper import Keeper
 from dedup.inbox_settings import InboxSettings
+from dedup.inbox_together import together as in_one
+from dedup.inbox_together import together_async as in_one_async
 from dedup.letters import Letters
 from dedup.postgres_states import PostgresStates
 from dedup.record import Record
@@ -51,7 +54,12 @@ def assembled(
         if settings.inbox is not None:
             _require_inbox(settings.inbox)
             handle = _once(
-                settings.group, settings.inbox, handler, stack, takes_records=takes_records
+                settings.group,
+                settings.inbox,
+                handler,
+                stack,
+                takes_records=takes_records,
+                together=together,
             )
             stack.enter_context(_keeper(settings.inbox, metrics).at_work())
         elif takes_records:
@@ -79,26 +87,43 @@ def _once(
     stack: ExitStack,
     *,
     takes_records: bool,
+    together: bool,
 ) -> Handler:
-    """Return the handler of records that runs `handler(event, tx)` in a transaction each."""
+    """Return the handler of records (or of several) that runs `handler` in transactions."""
     once = Inbox(group, inbox.schema_name)
+    given: Callable[[Record], Any] = _itself if takes_records else attrgetter("event")
 
     def known_by(record: Record) -> tuple[str, int]:
         return record.identity
 
     if is_awaited(handler):
+        on_loop = stack.enter_context(closing(AsyncConnections(inbox.dsn))).begin
 
         async def handle_awaited(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
-            return await handler(record if takes_records else record.event, tx)
+            return await handler(given(record), tx)
 
-        on_loop = stack.enter_context(closing(AsyncConnections(inbox.dsn)))
-        return once.once_async(handle_awaited, on_loop.begin, identity=known_by)
+        async def several_awaited(records: list[Record], tx: object) -> Any:  # noqa: ANN401  # its answers
+            return await handler([given(record) for record in records], tx)
+
+        if together:
+            return in_one_async(once, several_awaited, on_loop, identity=known_by)
+        return once.once_async(handle_awaited, on_loop, identity=known_by)
+
+    begin = stack.enter_context(closing(Connections(inbox.dsn))).begin
 
     def handle(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
-        return handler(record if takes_records else record.event, tx)
+        return handler(given(record), tx)
 
-    connections = stack.enter_context(closing(Connections(inbox.dsn)))
-    return once.once(handle, connections.begin, identity=known_by)
+    def several(records: list[Record], tx: object) -> Any:  # noqa: ANN401  # its answers
+        return handler([given(record) for record in records], tx)
+
+    if together:
+        return in_one(once, several, begin, identity=known_by)
+    return once.once(handle, begin, identity=known_by)
+
+
+def _itself(record: Record) -> Record:
+    return record
 
 
 def _states(settings: ConsumerSettings, stack: ExitStack) -> PostgresStates | None:

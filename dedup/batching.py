@@ -110,13 +110,11 @@ def together(
     except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
         if len(records) == 1:
             return [error]
-    answers: list[Answer] = []
-    failed: set[tuple[str, int, bytes | None]] = set()
+    turns = _Turns()
     for record, stretch in zip(records, stretches, strict=True):
-        waits = _lane(record) in failed or not stretch.live
-        answers.append(None if waits else together([record], handle, [stretch])[0])
-        _note(record, answers[-1], failed)
-    return answers
+        if turns.has(record, stretch):
+            turns.note(record, together([record], handle, [stretch])[0])
+    return turns.answers
 
 
 async def together_awaited(
@@ -128,22 +126,37 @@ async def together_awaited(
     except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
         if len(records) == 1:
             return [error]
-    answers: list[Answer] = []
-    failed: set[tuple[str, int, bytes | None]] = set()
+    turns = _Turns()
     for record, stretch in zip(records, stretches, strict=True):
-        waits = _lane(record) in failed or not stretch.live
-        answers.append(None if waits else (await together_awaited([record], handle, [stretch]))[0])
-        _note(record, answers[-1], failed)
-    return answers
+        if turns.has(record, stretch):
+            turns.note(record, (await together_awaited([record], handle, [stretch]))[0])
+    return turns.answers
 
 
-def _lane(record: Record) -> tuple[str, int, bytes | None]:
-    return record.topic, record.partition, record.key
+class _Turns:
+    """Whose turn it is when records are handled one by one."""
 
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self._waiting: set[tuple[str, int, bytes | None]] = set()
+        self._away: Early | None = None
 
-def _note(record: Record, answer: Answer, failed: set[tuple[str, int, bytes | None]]) -> None:
-    if record.key is not None and not isinstance(answer, Done | Skip):
-        failed.add(_lane(record))
+    def has(self, record: Record, stretch: Stretch[Record]) -> bool:
+        """Tell whether the handler is to be asked; else the answer is noted."""
+        if (record.topic, record.partition, record.key) in self._waiting or not stretch.live:
+            self.note(record, None)
+        elif self._away is not None:
+            self.note(record, self._away)  # what is away for one is away for all
+        else:
+            return True
+        return False
+
+    def note(self, record: Record, answer: Answer) -> None:
+        self.answers.append(answer)
+        if isinstance(answer, Early):
+            self._away = answer
+        if record.key is not None and not isinstance(answer, Done | Skip):
+            self._waiting.add((record.topic, record.partition, record.key))
 
 
 def alone(handle: BatchHandler) -> Callable[[Record], Result]:

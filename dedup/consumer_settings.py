@@ -144,9 +144,6 @@ class ConsumerSettings(Settings):
         if self.policy == "first_match" and not self.retries.tiers:
             msg = "first_match never holds a key: it needs retries.tiers"
             raise ValueError(msg)
-        if self.handler_batch > 1 and self.inbox is not None:
-            msg = "each event has a transaction of its own: with an inbox handler_batch must be 1"
-            raise ValueError(msg)
         return self
 
     def topics_read(self) -> list[str]:

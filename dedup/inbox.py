@@ -6,7 +6,7 @@ inserted there before it runs. If the transaction commits, both are there, and a
 later is not handled; if it does not, neither is, and the event is handled when it comes again.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,7 +46,7 @@ BeginAsync: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 """The same, to be awaited."""
 
 
-class _TakenBack(Exception):
+class TakenBack(Exception):
     """Rolls the transaction back; its handler has said what became of the record."""
 
     def __init__(self, result: Result) -> None:
@@ -95,11 +95,11 @@ class Inbox:
                     if isinstance(result, Again):
                         self.again(tx, known, result)
                     return result
-            except _TakenBack as taken_back:
+            except TakenBack as taken_back:
                 return taken_back.result
             except Exception as error:
-                if (away := _away(error)) is not None:
-                    raise away from error
+                if (gone := away(error)) is not None:
+                    raise gone from error
                 raise
 
         return handler
@@ -124,11 +124,11 @@ class Inbox:
                     if isinstance(result, Again):
                         await self.again_async(tx, known, result)
                     return result
-            except _TakenBack as taken_back:
+            except TakenBack as taken_back:
                 return taken_back.result
             except Exception as error:
-                if (away := _away(error)) is not None:
-                    raise away from error
+                if (gone := away(error)) is not None:
+                    raise gone from error
                 raise
 
         return handler
@@ -146,6 +146,16 @@ class Inbox:
         """As `take`, on a connection that is awaited."""
         return _before(await ask_async(tx, self._taking(identity)), identity)
 
+    def take_many(self, tx: object, known: Sequence[Identity]) -> list[Again | Skip | None]:
+        """As `take`, for several events in one statement; of equal ones the first is new."""
+        return _all_before(ask(tx, self._taking_many(known)), known)
+
+    async def take_many_async(
+        self, tx: object, known: Sequence[Identity]
+    ) -> list[Again | Skip | None]:
+        """As `take_many`, on a connection that is awaited."""
+        return _all_before(await ask_async(tx, self._taking_many(known)), known)
+
     def again(self, tx: object, identity: Identity, result: Again) -> None:
         """Remember, in the transaction that has taken it, that an event is to come again."""
         ask(tx, self._asking_again(identity, result))
@@ -156,6 +166,11 @@ class Inbox:
 
     def _taking(self, identity: Identity) -> Question:
         return self._question("SELECT {schema}.take(%s, %s, %s)", identity)
+
+    def _taking_many(self, known: Sequence[Identity]) -> Question:
+        ids, rounds = [_stored(id_) for id_, _ in known], [round_ for _, round_ in known]
+        query = _query("SELECT {schema}.take_many(%s, %s, %s)", self.schema)
+        return Question(query, (self.consumer, ids, rounds))
 
     def _asking_again(self, identity: Identity, result: Again) -> Question:
         after = round(result.after.total_seconds() * 1000)
@@ -194,7 +209,13 @@ def _before(told: int | None, identity: Identity) -> Again | Skip | None:
     return Again(timedelta(milliseconds=told))
 
 
-def _away(error: Exception) -> Unavailable | None:
+def _all_before(
+    told: Sequence[int | None], known: Sequence[Identity]
+) -> list[Again | Skip | None]:
+    return [_before(each, identity) for each, identity in zip(told, known, strict=True)]
+
+
+def away(error: Exception) -> Unavailable | None:
     """Return what to raise for an error that is not the event's fault."""
     # SQLAlchemy has the driver's own as `orig`.
     cause = getattr(error, "orig", error)
@@ -209,5 +230,5 @@ def _away(error: Exception) -> Unavailable | None:
 def _finished(result: Result | None) -> Result:
     """Return what the transaction commits with; roll it back by raising else."""
     if isinstance(result, Retry | Dead):
-        raise _TakenBack(result)
+        raise TakenBack(result)
     return Done() if result is None else result

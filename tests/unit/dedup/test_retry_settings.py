@@ -82,7 +82,6 @@ def test_a_consumer_reads_its_retry_topics() -> None:
     ("more", "says"),
     [
         ({"policy": "first_match"}, r"first_match never holds a key: it needs retries\.tiers"),
-        ({"handler_batch": 2, "inbox": {"dsn": "dbname=x"}}, "handler_batch must be 1"),
         ({"inbox": {"dsn": "dbname=x", "retention": "1s"}}, "must be at least 1m"),
     ],
 )
