@@ -17,12 +17,11 @@ from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 
+from outbox.durations import duration
 from outbox.errors import BadSettings
 
 M = TypeVar("M", bound=BaseModel)
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 # Every property that librdkafka or libpq keeps out of its own logs.
 _SECRET = re.compile(
     r"(password|secret|passphrase|key\.pem|jaas\.config|oauthbearer\.config"
@@ -62,21 +61,6 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
 
 class _Impossible(Exception):
     """A setting that cannot be brought before the model; the message begins with its path."""
-
-
-def duration(value: object) -> object:
-    """Return the `timedelta` that "250ms", "60s", "3m" or "2h" stands for."""
-    if isinstance(value, timedelta):
-        return value
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        msg = f'{value!r} is not a duration; write "250ms", "60s", "3m" or "2h"'
-        raise ValueError(msg)
-    try:
-        return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
-    except OverflowError:
-        msg = f"{value!r} is too long a duration"
-        raise ValueError(msg) from None
 
 
 def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:

@@ -9,7 +9,8 @@ from pydantic import Field, TypeAdapter, field_validator, model_validator
 from dedup.backoff import Backoff
 from dedup.retry_settings import RetrySettings, TopicName
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
-from outbox.settings import Duration, KafkaProperties, Settings, duration
+from outbox.durations import duration
+from outbox.settings import Duration, KafkaProperties, Settings
 from spark_jobs.kafka_options import leave_guarantees_alone
 from spark_jobs.outgoing import Topics
 

@@ -12,12 +12,12 @@ from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, model_validator
 
 from outbox import BadSettings
+from outbox.durations import duration
 from outbox.settings import (
     Dsn,
     Duration,
     KafkaProperties,
     Settings,
-    duration,
     load,
     without_secrets,
 )
