@@ -28,7 +28,8 @@ GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many, {schema}.draine
 """,
     "relay": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
-GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading TO {role};
+GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading,
+    {schema}.relays TO {role};
 GRANT INSERT ON {schema}.claims TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
     {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};

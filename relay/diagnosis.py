@@ -81,6 +81,8 @@ class Server:
     active: str | None
     claimed: bool
     """A relay of this name has published from this database."""
+    gone: tuple[str, ...]
+    """Names besides this outbox's that published from here, and under which no relay is active."""
     parked: int
     """Events that cannot be published, and those that wait behind them."""
     lag: Lag
@@ -113,6 +115,14 @@ def of_server(server: Server, wanted: Wanted) -> Iterator[Finding]:
             "warn",
             f"events parked: {server.parked}, refused by the broker or behind one that is",
             "see `dovecote parked list`",
+        )
+    if server.gone:
+        yield Finding(
+            "warn",
+            f"what is published is kept for {', '.join(server.gone)}, which no relay publishes, "
+            "and keys of `outbox.Producer` wait for it in the outbox",
+            "start that relay; or, if there is none of that name any more, delete its line: see "
+            "docs/relay.md#storage",
         )
     if server.active is None:
         yield Finding("warn", "no relay is active", "run `dovecote relay`")

@@ -38,7 +38,7 @@ from relay.progress import Cursor, Origin, Progress
 from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings
 from relay.shard_count import require_noted
-from relay.sharding import Shard
+from relay.sharding import Shard, divided
 from relay.timeline import shared
 
 _client_log = kafka_logger("dovecote.relay.kafka")
@@ -155,9 +155,24 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             leaving_behind=len(running(conn)) + len(prepared(conn)),
             active=active(conn, lock_key(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
+            gone=_gone(conn, settings, shard),
             parked=Desk(conn, schema, settings.name).count(),
             lag=_log_lag(progress, found.end) or _table_lag(conn, schema, shard, progress),
         )
+
+
+def _gone(
+    conn: psycopg.Connection[Any], settings: RelaySettings, shard: Shard | None
+) -> tuple[str, ...]:
+    """Return the names with a line in `relays` that nobody publishes, and that are not ours."""
+    schema = settings.schema_name
+    (may_see,) = _one(conn, "SELECT has_table_privilege(%s, 'SELECT')", f'"{schema}".relays')
+    if not may_see:
+        return ()  # a role from before it was of use to relays
+    ours = {each.name for each in divided(shard.outbox, shard.of)} if shard else {settings.name}
+    query = sql.SQL("SELECT name FROM {}.relays ORDER BY name").format(sql.Identifier(schema))
+    names = [row[0] for row in conn.execute(query).fetchall() if row[0] not in ours]
+    return tuple(name for name in names if active(conn, lock_key(schema, name)) is None)
 
 
 def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) -> int | None:

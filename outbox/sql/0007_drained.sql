@@ -92,8 +92,10 @@ BEGIN
                 $grant$GRANT EXECUTE ON FUNCTION {schema}.drained, {schema}.parked_lanes TO %s$grant$,
                 given.role);
         ELSE
-            EXECUTE format($grant$GRANT EXECUTE ON FUNCTION {schema}.confirm_drained TO %s$grant$,
-                           given.role);
+            EXECUTE format(
+                $grant$GRANT EXECUTE ON FUNCTION {schema}.confirm_drained TO %s$grant$,
+                given.role);
+            EXECUTE format($grant$GRANT SELECT ON {schema}.relays TO %s$grant$, given.role);
         END IF;
     END LOOP;
 END

@@ -121,7 +121,7 @@ def test_effects_happen_once_and_in_order_and_poison_goes_aside(
     letters = consume(kafka, dead)
     assert {(letter.key() or b"").decode() for letter in letters} == {"unreadable", "b"}
     reasons = [dict(letter.headers() or ())[ERROR] for letter in letters]
-    assert any(b"never this one" in reason for reason in reasons)
+    assert any("never this one" in str(reason) for reason in reasons)
     done = effects(inbox)
     for key in KEYS:
         wanted = [each.id for each in events if each.key == key and each.id != "b-5"]

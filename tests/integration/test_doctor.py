@@ -65,6 +65,10 @@ def test_an_outbox_is_followed_from_nothing_to_one_that_works(
     findings = [json.loads(line) for line in done.stdout.splitlines()]
     assert {finding["level"] for finding in findings} == {"ok"}
     assert any("the active relay is at 127.0.0.1" in finding["what"] for finding in findings)
+    with psycopg.connect(fleet.dsn) as conn:
+        conn.execute("SELECT outbox.confirm('old', '1:1:', NULL, 0)")
+    (gone,) = told(fleet, "warn")
+    assert "kept for old, which no relay publishes" in gone
     # It was not fenced, nor anything else.
     commit(fleet.dsn, event(name, 2))
     published(fleet, name, 2)

@@ -135,7 +135,11 @@ def test_an_upgrade_lets_writers_ask_what_is_published_and_relays_say_so(bare: C
         assert schema.install(conn)[0].version == 7
     asks = {("drained", "EXECUTE"), ("parked_lanes", "EXECUTE")}
     assert rights(bare, "writer") == {("append", "EXECUTE"), *asks}
-    assert rights(bare, "relay") == {("confirm", "EXECUTE"), ("confirm_drained", "EXECUTE")}
+    assert rights(bare, "relay") == {
+        ("confirm", "EXECUTE"),
+        ("confirm_drained", "EXECUTE"),
+        ("relays", "SELECT"),
+    }
 
 
 def test_a_service_and_a_relay_do_their_work_under_their_roles(

@@ -49,6 +49,7 @@ TABLE = Server(
     leaving_behind=0,
     active="10.0.0.7 (session 42)",
     claimed=True,
+    gone=(),
     parked=0,
     lag=Lag(),
 )
@@ -177,6 +178,13 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "warn",
             "after a failover it is missing",
             "--accept-gap",
+        ),
+        (
+            replace(TABLE, gone=("old", "older")),
+            Cursor(),
+            "warn",
+            "kept for old, older, which no relay publishes",
+            "delete its line",
         ),
         (
             replace(LOG, state="leaving", leaving_behind=2),
