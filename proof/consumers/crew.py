@@ -1,10 +1,14 @@
 """The consumers under proof: processes of one group, with a file of deliveries each."""
 
 import json
+import threading
+import time
 from pathlib import Path
 
 from demo.children import Child, module
 from proof.consumers.count import Delivery
+
+_START_SECONDS = 60.0
 
 
 class Members:
@@ -15,6 +19,7 @@ class Members:
         self._number = 0
         self._gone: list[Child] = []
         self.running: list[Child] = []
+        self._rest = threading.Event()  # is never set: it only waits
 
     def add(self) -> None:
         """Start one more; from the main thread, for it dies with the one that starts it."""
@@ -25,7 +30,7 @@ class Members:
             "member": self._number,
             "dsn": self._dsn,
             "work": 0.005,
-            "deliveries": str(self._directory / f"{name}.deliveries"),
+            "deliveries": str(self._deliveries(name)),
             "settings": self._settings,
         }
         config.write_text(json.dumps(told), encoding="utf-8")
@@ -45,7 +50,14 @@ class Members:
         """
         self.running.remove(victim)
         self._gone.append(victim)
+        # One that is still starting would end by the signal, as any process does.
+        deliveries, deadline = self._deliveries(victim.name), time.monotonic() + _START_SECONDS
+        while not deliveries.exists() and time.monotonic() < deadline:
+            self._rest.wait(0.05)
         victim.stop(within=40)
+
+    def _deliveries(self, name: str) -> Path:
+        return self._directory / f"{name}.deliveries"
 
     def fallen(self) -> Child | None:
         """Return a member that has ended by itself, which none ever should."""

@@ -26,7 +26,6 @@ def main() -> None:
     """Consume until SIGTERM, as the file that is the only argument says."""
     told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     chance = random.Random(told["member"])  # noqa: S311  # to be repeated, no secret
-    notes = os.open(told["deliveries"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     def effect(event: Event, tx: psycopg.Connection) -> Result:
         tx.execute(
@@ -49,6 +48,8 @@ def main() -> None:
         ConsumerSettings.model_validate(told["settings"]), handle, takes_records=True
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
+    # From here on it can be asked to leave; whoever asks looks for this file.
+    notes = os.open(told["deliveries"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     consumer.run()
 
 
