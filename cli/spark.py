@@ -17,10 +17,10 @@ from outbox.errors import BadSettings
 from outbox.settings import load
 from spark_jobs.settings import PREFIX, DedupSettings
 
-app = typer.Typer(help="Run a Spark job.", no_args_is_help=True, rich_markup_mode=None)
+spark = typer.Typer(help="Run a Spark job.", no_args_is_help=True, rich_markup_mode=None)
 
 
-@app.callback()
+@spark.callback()
 def _spark() -> None:
     """Run a Spark job."""
 
@@ -39,7 +39,7 @@ Json = Annotated[bool, typer.Option("--json", help="a JSON line per batch on std
 Format = Annotated[LogFormat, typer.Option(help="text or json")]
 
 
-@app.command()
+@spark.command()
 def dedup(
     *,
     config: Annotated[
@@ -85,7 +85,7 @@ def dedup(
     )
 
 
-@app.command()
+@spark.command()
 def pairing(
     *,
     config: Config = None,
@@ -105,7 +105,7 @@ def pairing(
     _stateful("pairing", config, master, check=check, adopt=adopt, json=json, log=log_format)
 
 
-@app.command()
+@spark.command()
 def sessions(
     *,
     config: Config = None,
@@ -125,7 +125,7 @@ def sessions(
     _stateful("sessions", config, master, check=check, adopt=adopt, json=json, log=log_format)
 
 
-@app.command()
+@spark.command()
 def delay(
     *,
     config: Config = None,

@@ -86,8 +86,10 @@ def make_targets() -> set[str]:
 
 def require_command(words: list[str]) -> None:
     command: Any = typer.main.get_command(app)
-    while words and words[0] in (subcommands := getattr(command, "commands", {})):
-        command, words = subcommands[words[0]], words[1:]
+    while words and hasattr(command, "commands"):
+        if (found := command.get_command(None, words[0])) is None:
+            break
+        command, words = found, words[1:]
     assert not (hasattr(command, "commands") and words and words[0].isalpha()), words
     known = {option for parameter in command.params for option in parameter.opts} | {"--help"}
     for word in words:
