@@ -6,8 +6,9 @@ instead of many small ones, and no value is turned into an object of Pandas or o
 way. An empty packet says that the source is behind.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -93,27 +94,38 @@ def unpack(packets: Iterable[bytes], *, by_offset: bool, with_headers: bool) -> 
     is_behind = any(not packet for packet in packed)
     if not tables:
         return Rows(is_behind=is_behind)
-    table = pa.concat_tables(tables)
-    topics = table.column("topic").to_pylist()
+    table = pa.concat_tables(tables).combine_chunks()
+    of_topics = table.column("topic").combine_chunks().dictionary_encode()
+    names, codes = of_topics.dictionary.to_pylist(), of_topics.indices.to_numpy()
     partitions, offsets = (table.column(name).to_numpy() for name in ("partition", "offset"))
     timestamps = _milliseconds(table.column("timestamp"))
-    names = {name: n for n, name in enumerate(sorted(set(topics)))}
-    keys = [offsets, partitions, np.asarray([names[topic] for topic in topics])]
+    ranks = np.argsort(np.argsort(np.asarray(names)))
+    keys = [offsets, partitions, ranks[codes]]
     order = np.lexsort(keys if by_offset else [*keys, np.asarray(timestamps)]).tolist()
     columns = [
-        topics,
+        [names[code] for code in codes.tolist()],
         partitions.tolist(),
         offsets.tolist(),
         timestamps,
         table.column("key").to_pylist(),
         table.column("value").to_pylist(),
+        _headers(table) if with_headers else [()] * table.num_rows,
     ]
-    records = list(map(Record._make, zip(*columns, [()] * len(topics), strict=True)))
-    rows = Rows([records[place] for place in order], order, table, is_behind)
-    if not with_headers:
-        return rows
-    complete = [rows.whole(row) for row in range(len(order))]
-    return Rows(complete, order, table, is_behind)
+    records = list(map(_record, zip(*columns, strict=True)))
+    return Rows([records[place] for place in order], order, table, is_behind)
+
+
+def _headers(table: pa.Table) -> list[list[Pair]]:
+    """Return the headers of each row; row by row, Arrow takes ten times as long."""
+    column = table.column("headers").combine_chunks()
+    pairs = column.flatten()
+    found = list(zip(*(pairs.field(name).to_pylist() for name in ("key", "value")), strict=True))
+    ends = np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy()).tolist()
+    return [found[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+
+
+# The tuple's own way to make one; that of the named tuple takes three times as long.
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
 
 
 def _listed(headers: object) -> list[dict[str, Any]]:

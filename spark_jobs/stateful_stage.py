@@ -75,8 +75,8 @@ class Task:
         if not outgoing:
             return Settled(counts, replayed=False)
         digest = blake2b(digest_size=16)
-        for record in outgoing:
-            digest.update(repr(record[:5]).encode())
+        for each in outcomes:
+            digest.update(each.told)
         return sink.settle(
             Turn(
                 query=batch.query,

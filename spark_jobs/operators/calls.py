@@ -54,9 +54,39 @@ class Call:
         return min(event.arrived for event in self.events())
 
 
+@dataclass(slots=True)
+class Held:
+    """What is known of one key."""
+
+    clock: int
+    """Its own stream time; of no matter where keys share one."""
+    arrived: int
+    """Wall clock of its last record."""
+    events: list[Event] = field(default_factory=list)
+    """With `on_close`, as they came: what belongs together is decided at the end."""
+    open: list[Call] = field(default_factory=list)
+    """With `on_pair`."""
+    closed: list[Call] = field(default_factory=list)
+    """Remembered, so that nothing becomes a second result of theirs."""
+
+
 def begin(event: Event) -> Call:
     """Return the call that begins with `event`."""
     return Call(event.time, event.time, ([event], []) if event.side == 0 else ([], [event]))
+
+
+def copied(held: Held, event: Event) -> Event | None:
+    """Return the event that `event` is a redelivery of."""
+    time = event.time
+    for known in held.events:
+        if time == known.time and event.is_copy(known):
+            return known
+    for known_calls in (held.open, held.closed):
+        for call in known_calls:
+            for known in call.events():
+                if time == known.time and event.is_copy(known):
+                    return known
+    return None
 
 
 def remembered(call: Call) -> Call:
@@ -104,6 +134,8 @@ def join(call: Call, event: Event, on_duplicate: OnDuplicate) -> None:
 
 def assemble(events: Sequence[Event], within: int, on_duplicate: OnDuplicate) -> list[Call]:
     """Return the calls that `events` make, as if they had come in the order of their times."""
+    if len(events) == 1:
+        return [begin(events[0])]
     if len(events) == 2 and events[0].side != events[1].side:  # noqa: PLR2004  # what is usual
         one, other = events
         if abs(one.time - other.time) > within:

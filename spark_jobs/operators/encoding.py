@@ -14,7 +14,7 @@ from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators import delay, pairing, sessions
 from spark_jobs.operators.alarms import Ident
-from spark_jobs.operators.calls import Call, Event, begin, remembered
+from spark_jobs.operators.calls import Call, Event, Held, begin, remembered
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import Pairing
 from spark_jobs.operators.sessions import Sessions
@@ -108,7 +108,7 @@ def _pairing(state: pairing.State) -> list[Any]:
             ident,
             held.clock,
             held.arrived,
-            [_call(call) for call in held.open],
+            [_event(event) for event in held.events] or [_call(call) for call in held.open],
             [_call(remembered(call)) for call in held.closed],
         )
         for ident, held in state.keys.items()
@@ -148,11 +148,11 @@ def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.State:
     behind_at, clocks, keys = body
     topics = operator.topics
     held = {
-        _ident(ident): pairing.Held(
+        _ident(ident): Held(
             clock,
             arrived,
-            [_restored_call(call, topics) for call in open_],
-            [_restored_call(call, topics) for call in closed],
+            open=[_restored_call(call, topics) for call in open_],
+            closed=[_restored_call(call, topics) for call in closed],
         )
         for ident, clock, arrived, open_, closed in keys
     }

@@ -49,10 +49,15 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
 
 def result(paired: Paired, settings: OperatorSettings) -> dict[str, Any]:
     """Return the output object of a call: its key, its time, and what each side says."""
-    key = _key(paired.key, settings)
     names = getattr(settings, "key", "record")
-    fields = {"key": key} if names == "record" else dict(zip(names, key or (), strict=True))
-    return fields | {"ts": paired.time} | paired.fields
+    fields: dict[str, Any] = (
+        {"key": _key(paired.key, settings)}
+        if names == "record"
+        else dict(zip(names, from_json(paired.key), strict=True))
+    )
+    fields["ts"] = paired.time
+    fields.update(paired.fields)
+    return fields
 
 
 def _key(key: bytes | None, settings: OperatorSettings) -> str | list[Any] | None:

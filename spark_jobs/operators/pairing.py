@@ -6,14 +6,14 @@ when `close_after` has passed on the wall clock since it came. What was closed i
 everything that could belong to it would be late by itself.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
 
 from spark_jobs.operators import calls
 from spark_jobs.operators.alarms import Alarms, Ident
-from spark_jobs.operators.calls import Call, Event
+from spark_jobs.operators.calls import Call, Event, Held
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
 from spark_jobs.operators.step import (
     NEVER,
@@ -27,20 +27,6 @@ from spark_jobs.operators.step import (
 )
 
 _DIGEST_BYTES = 8
-
-
-@dataclass(slots=True)
-class Held:
-    """What is known of one key."""
-
-    clock: int
-    """Its own stream time; of no matter where keys share one."""
-    arrived: int
-    """Wall clock of its last record."""
-    open: list[Call] = field(default_factory=list)
-    """With `on_close`, one for each event: what belongs together is decided at the end."""
-    closed: list[Call] = field(default_factory=list)
-    """Remembered, so that nothing becomes a second result of theirs."""
 
 
 @dataclass(slots=True)
@@ -85,67 +71,87 @@ class Pairing:
             state.behind_at = now
         else:
             self._wall(state, now, outputs)
+        sides, take = self._sides, self._record
         for record in records:
-            side = self._sides.get(record.topic)
+            side = sides.get(record.topic)
             if record.key is None:
                 outputs.append(skipped(record, "no key"))
             elif side is None:
                 outputs.append(skipped(record, "no side of a call"))
             else:
-                self._record(state, record, _event(record, side, now), outputs)
+                take(state, record, _event(record, side, now), outputs)
         if not behind and not self._close_after:
             self._wall(state, now, outputs)
         return Step(state, outputs, self._deadline(state))
 
     def restore(self, keys: dict[Ident, Held], clocks: dict[int, int], behind_at: int) -> State:
-        """Return the state of which only these parts were kept."""
+        """Return the state of which only these parts were kept, whatever `emit` was then."""
         state = State(keys, clocks, behind_at)
         for ident, held in keys.items():
+            if not self._at_once:
+                held.events = [event for call in held.open for event in call.events()]
+                held.events.sort(key=_arrived)
+                held.open = []
             self._set_alarms(state, ident, held)
         return state
 
     def _record(self, state: State, record: Input, event: Event, outputs: list[Output]) -> None:
+        if not self._per_key:
+            self._record_shared(state, record, event, outputs)
+            return
+        ident, time, keys = record.key, event.time, state.keys
+        held = keys.get(ident)
+        if held is None:
+            held = keys[ident] = Held(time, event.arrived)
+        first = held.events[0] if held.events else None
+        held.arrived = event.arrived
+        if time >= held.clock:
+            held.clock = time
+            self._pass(ident, held, time - self._open_for, outputs)
+        self._take(held, record, event, outputs, close_time=held.clock - self._open_for)
+        # An alarm may be early: that of the first event holds until it is gone.
+        if first is None or not held.events or held.events[0] is not first:
+            self._set_alarms(state, ident, held)
+
+    def _record_shared(
+        self, state: State, record: Input, event: Event, outputs: list[Output]
+    ) -> None:
+        """Take a record of a key that shares its clock with others."""
         scope = record.partition if self._per_partition else 0
-        ident: Ident = record.key
-        if self._per_partition:
-            ident = (scope, ident)
+        ident: Ident = (scope, record.key) if self._per_partition else record.key
         time = event.time
         held = state.keys.get(ident)
         if held is None:
-            held = state.keys[ident] = Held(clock=time, arrived=event.arrived)
-        if self._per_key:
-            clock = held.clock = max(held.clock, time)
-        else:
-            clock = state.clocks[scope] = max(state.clocks.get(scope, -1), time)
+            held = state.keys[ident] = Held(time, event.arrived)
+        clock = state.clocks[scope] = max(state.clocks.get(scope, -1), time)
         held.arrived = event.arrived
         if clock == time:
-            if self._per_key:
-                self._pass(ident, held, clock - self._open_for, outputs)
-            else:
-                self._pass_all(state, scope, clock - self._open_for, outputs)
-                state.keys[ident] = held
-        outputs.extend(self._take(held, record, event, clock - self._open_for))
+            self._pass_all(state, scope, clock - self._open_for, outputs)
+            state.keys[ident] = held
+        self._take(held, record, event, outputs, close_time=clock - self._open_for)
         self._set_alarms(state, ident, held)
-        if not self._per_key:
-            self._drop_if_empty(state, ident, held)
+        self._drop_if_empty(state, ident, held)
 
-    def _take(self, held: Held, record: Input, event: Event, close_time: int) -> Iterator[Output]:
+    def _take(
+        self, held: Held, record: Input, event: Event, outputs: list[Output], *, close_time: int
+    ) -> None:
         if event.time < close_time:
-            yield Late(record, "too late")
+            outputs.append(Late(record, "too late"))
             return
-        if (copy := _copied(held, event)) is not None:
-            yield skipped(record, f"duplicate of {copy.offset}")
+        if (copy := calls.copied(held, event)) is not None:
+            outputs.append(skipped(record, f"duplicate of {copy.offset}"))
             return
-        near = None
-        if held.closed or self._at_once:
-            near = calls.nearest(self._assembled(held), event, self._within)
+        if not held.closed and not self._at_once:  # what is usual
+            held.events.append(event)
+            return
+        near = calls.nearest(self._assembled(held), event, self._within)
         if held.closed and self._is_of_closed(held, event, near):
-            yield Late(record, "its call is closed")
+            outputs.append(Late(record, "its call is closed"))
         elif not self._at_once:
-            held.open.append(calls.begin(event))
+            held.events.append(event)
         elif near is not None:
             calls.join(near[0], event, self._on_duplicate)
-            yield from self._emit(held, near[0], record.key or b"")
+            self._emit(held, near[0], record.key or b"", outputs)
         elif (call := calls.doubled(held.open, event, self._within)) is not None:
             calls.join(call, event, self._on_duplicate)
         else:
@@ -160,35 +166,38 @@ class Pairing:
 
     def _assembled(self, held: Held) -> list[Call]:
         """Return the open calls, as far as one can tell."""
-        if self._at_once or len(held.open) < 2:  # noqa: PLR2004  # one is a call by itself
+        if self._at_once:
             return held.open
-        events = [event for call in held.open for event in call.used()]
-        return calls.assemble(events, self._within, self._on_duplicate)
+        return calls.assemble(held.events, self._within, self._on_duplicate)
 
-    def _emit(self, held: Held, call: Call, key: bytes) -> Iterator[Output]:
+    def _emit(self, held: Held, call: Call, key: bytes, outputs: list[Output]) -> None:
         """Say what came of `call`, and remember it."""
-        events = call.events()
         if self._at_once:
             held.open.remove(call)
-        elif len(events) == len(held.open):
-            held.open = []
+        elif sum(map(len, (*call.sides, call.dropped))) == len(held.events):
+            held.events = []
         else:
-            places = {id(event) for event in events}
-            held.open = [each for each in held.open if id(each.used()[0]) not in places]
+            gone = {id(event) for event in call.events()}
+            held.events = [event for event in held.events if id(event) not in gone]
         held.closed.append(call)
-        for e in call.dropped:
-            yield Skipped(key, e.topic, e.partition, e.offset, "duplicate side")
+        if call.dropped:
+            outputs += [
+                Skipped(key, e.topic, e.partition, e.offset, "duplicate side")
+                for e in call.dropped
+            ]
         fields: dict[str, Any] = {}
         sides: dict[str, int | list[int]] = {}
         for (name, topic), found in zip(self._names, call.sides, strict=True):
-            values = [event.field for event in found]
-            offsets = [event.offset for event in found]
-            if found:
-                fields[name] = values if self._on_duplicate == "list" else values[0]
-                sides[topic] = offsets if len(offsets) > 1 else offsets[0]
-            else:
+            if not found:
                 fields[name] = None
-        yield Paired(key, min(event.time for event in call.used()), fields, sides)
+            elif self._on_duplicate != "list":
+                fields[name], sides[topic] = found[0].field, found[0].offset
+            else:
+                fields[name] = [event.field for event in found]
+                offsets = [event.offset for event in found]
+                sides[topic] = offsets if len(offsets) > 1 else offsets[0]
+        time = call.low if not call.dropped else min(event.time for event in call.used())
+        outputs.append(tuple.__new__(Paired, (key, time, fields, sides)))
 
     def _pass_all(self, state: State, scope: int, close_time: int, outputs: list[Output]) -> None:
         """Close and forget what the clock of several keys has passed, by their times."""
@@ -203,12 +212,14 @@ class Pairing:
 
     def _pass(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
         """Close what begins before `close_time`, and forget what nothing can touch any more."""
-        for first in held.open:
-            if first.low < close_time:
-                done = [call for call in self._assembled(held) if call.low < close_time]
-                for call in sorted(done, key=_low) if len(done) > 1 else done:
-                    outputs += self._emit(held, call, self._key(ident))
-                break
+        if held.events:
+            is_due = any(event.time < close_time for event in held.events)
+        else:
+            is_due = any(call.low < close_time for call in held.open)
+        if is_due:
+            done = [call for call in self._assembled(held) if call.low < close_time]
+            for call in sorted(done, key=_low) if len(done) > 1 else done:
+                self._emit(held, call, self._key(ident), outputs)
         if held.closed:
             limit = close_time - self._within
             held.closed = [call for call in held.closed if call.low >= limit]
@@ -222,37 +233,39 @@ class Pairing:
             moment = self._moment(state, held)
             if moment > bound:
                 state.waits.set(ident, moment)
-            elif not held.open:
+            elif not held.events and not held.open:
                 del state.keys[ident]
             else:
                 done = [each for each in self._assembled(held) if self._due(state, each) <= bound]
                 for call in sorted(done, key=_low):
-                    outputs += self._emit(held, call, self._key(ident))
+                    self._emit(held, call, self._key(ident), outputs)
                 self._set_alarms(state, ident, held)
 
     def _due(self, state: State, call: Call) -> int:
         return max(call.arrived(), state.behind_at) + self._close_after
 
     def _moment(self, state: State, held: Held) -> int:
-        if held.open:  # in the order in which they came
+        if held.events:  # in the order in which they came
+            return min(NEVER, max(held.events[0].arrived, state.behind_at) + self._close_after)
+        if held.open:  # likewise
             return min(NEVER, self._due(state, held.open[0]))
         return min(NEVER, max(held.arrived, state.behind_at) + self._forget_after)
 
     def _end(self, held: Held) -> int:
         """Return the event time after whose passing, and some, something is to be done."""
-        low = min((call.low for call in held.open), default=NEVER)
-        return min([low, *(call.low + self._within for call in held.closed)])
+        lows = [*(event.time for event in held.events), *(call.low for call in held.open)]
+        return min([NEVER, *lows, *(call.low + self._within for call in held.closed)])
 
     def _set_alarms(self, state: State, ident: Ident, held: Held) -> None:
         moment = self._moment(state, held)
         if moment < NEVER:
             state.waits.set(ident, moment)
-        if not self._per_key and (held.open or held.closed):
+        if not self._per_key and (held.events or held.open or held.closed):
             scope = ident[0] if self._per_partition else 0
             _ends(state, scope).set(ident, self._end(held))
 
     def _drop_if_empty(self, state: State, ident: Ident, held: Held) -> None:
-        if not held.open and not held.closed:
+        if not held.events and not held.open and not held.closed:
             del state.keys[ident]  # on a shared clock nothing tells it from a key never seen
 
     def _deadline(self, state: State) -> int | None:
@@ -266,19 +279,14 @@ class Pairing:
 
 
 def _event(record: Input, side: int, now: int) -> Event:
-    digest = blake2b(record.raw or b"", digest_size=_DIGEST_BYTES).digest()
-    place = record.topic, record.partition, record.offset
-    return Event(record.time, *place, side, now, digest, record.value)
+    _, time, value, topic, partition, offset, raw, _ = record
+    digest = blake2b(raw or b"", digest_size=_DIGEST_BYTES).digest()
+    # The tuple's own way to make one; that of the named tuple takes three times as long.
+    return tuple.__new__(Event, (time, topic, partition, offset, side, now, digest, value))
 
 
-def _copied(held: Held, event: Event) -> Event | None:
-    """Return the event that `event` is a redelivery of."""
-    for known_calls in (held.open, held.closed):
-        for call in known_calls:
-            for known in call.events():
-                if event.time == known.time and event.is_copy(known):
-                    return known
-    return None
+def _arrived(event: Event) -> int:
+    return event.arrived
 
 
 def _low(call: Call) -> int:
@@ -286,7 +294,4 @@ def _low(call: Call) -> int:
 
 
 def _ends(state: State, scope: int) -> Alarms:
-    found = state.ends.get(scope)
-    if found is None:
-        found = state.ends[scope] = Alarms()
-    return found
+    return state.ends.setdefault(scope, Alarms())

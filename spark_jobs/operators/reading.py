@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from pydantic_core import from_json
+from pydantic_core import to_json as text_to_json
 
 from dedup.trace import to_json
 from outbox import envelope
@@ -65,22 +66,24 @@ class _Windowed:
         self._parses = bool(parses or self._key or self._event_time)
 
     def __call__(self, record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
-        key, time, value = record.key, record.timestamp, None
-        topic, raw = record.topic, record.value
+        topic, partition, offset, time, key, raw, _ = record
+        value = None
         try:
             if self._parses and raw is not None:
                 value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
             if self._key is not None:
                 key = _key(value, self._key)
-            if self._event_time is not None and key is not None:
-                time = _time(value, self._event_time, time)
-            field = self._fields.get(topic, self._field)
-            if field is not None and key is not None and self._parses:
-                value = _field(value, field)
+            if key is not None:
+                if self._event_time is not None:
+                    time = _time(value, self._event_time, time)
+                field = self._fields.get(topic, self._field)
+                if field is not None and self._parses:
+                    value = _field(value, field)
         except (ValueError, DovecoteError) as error:
-            unread = Input(key, time, None, topic, record.partition, record.offset, raw, row)
+            unread = Input(key, time, None, topic, partition, offset, raw, row)
             return Failed(unread, str(error))
-        return Input(key, time, value, topic, record.partition, record.offset, raw, row)
+        # The tuple's own way to make one; that of the named tuple takes three times as long.
+        return tuple.__new__(Input, (key, time, value, topic, partition, offset, raw, row))
 
 
 def _delayed(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
@@ -95,23 +98,29 @@ def _delayed(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the
 
 
 def _field(value: Any, name: str) -> Any:  # noqa: ANN401  # JSON
-    if not isinstance(value, dict) or name not in value:
+    try:
+        return value[name]
+    except (KeyError, TypeError, IndexError):
         msg = f'the value has no field "{name}"'
-        raise Unreadable(msg)
-    return value[name]
+        raise Unreadable(msg) from None
 
 
 def _key(value: Any, names: tuple[str, ...]) -> bytes | None:  # noqa: ANN401  # JSON
     """Return the fields of `value` that stand in the key's place; None if one of them is null."""
     fields = [_field(value, name) for name in names]
-    return None if None in fields else to_json(fields)
+    for field in fields:
+        if field is None:
+            return None
+        if field.__class__ is not str:
+            return to_json(fields)
+    return text_to_json(fields)  # the same bytes for text, in a tenth of the time
 
 
 def _time(value: Any, name: str, otherwise: int) -> int:  # noqa: ANN401  # JSON
     found = value.get(name) if isinstance(value, dict) else None
+    if found.__class__ is int:
+        return found
     if found is None:
         return otherwise
-    if isinstance(found, bool) or not isinstance(found, int):
-        msg = f'the field "{name}" is not a number of milliseconds'
-        raise Unreadable(msg)
-    return found
+    msg = f'the field "{name}" is not a number of milliseconds'
+    raise Unreadable(msg)

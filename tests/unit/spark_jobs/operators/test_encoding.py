@@ -1,5 +1,6 @@
 """What was kept is found again, by this version and by the next."""
 
+from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -23,9 +24,9 @@ def sessions(**more: Any) -> Sessions:
     return Sessions(SessionsSettings(**table))
 
 
-def pairing() -> Pairing:
+def pairing(**more: Any) -> Pairing:
     sides = {"a": {"topic": "a"}, "m": {"topic": "m"}}
-    return Pairing(PairingSettings.model_validate({"within": 60 * MS, "sides": sides}))
+    return Pairing(PairingSettings.model_validate({"within": 60 * MS, "sides": sides, **more}))
 
 
 # Written by format 1: what each knew of one key, or of one record.
@@ -84,6 +85,20 @@ def test_a_state_of_another_format_or_operator_is_refused() -> None:
         decode(operator, msgpack.packb([FORMAT + 1, "sessions", []]))
     with pytest.raises(BadState, match="not a state"):
         decode(operator, b"\xc1")
+
+
+@pytest.mark.parametrize("emits", [("on_close", "on_pair"), ("on_pair", "on_close")])
+def test_calls_go_on_if_they_are_to_be_said_at_another_moment(emits: tuple[str, str]) -> None:
+    before, after = (pairing(emit=emit, close_after="off") for emit in emits)
+    state, said, _ = before.step(before.start(), golden("k:0:a0:a k:5:a1:a j:9:m9:m"), 0)
+    assert said == []
+    state = decode(after, encode(before, state))
+    found = after.step(state, golden("k:10:m0:m k:900:x:a j:900:x:a"), 1).outputs
+    assert Counter(brief(each)[:2] for each in found) == {
+        ("skip", 0): 1,
+        ("result", "k"): 1,
+        ("result", "j"): 1,
+    }
 
 
 def test_any_json_can_be_kept() -> None:

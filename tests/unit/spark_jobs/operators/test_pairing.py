@@ -1,5 +1,6 @@
 """One result per call; the defects D1 to D7 of a join with a session window are absent."""
 
+import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dedup.trace import to_json
 from outbox.envelope import Record
 from spark_jobs.operators.lines import result
 from spark_jobs.operators.pairing import Pairing
@@ -219,6 +221,15 @@ def test_keys_are_tuples_and_direction_matters() -> None:
         assert isinstance(found, Input)
         inputs.append(found)
     assert len(run(Pairing(given_), [(0, inputs), (10**6, [])])) == 3
+
+
+@given(st.text(), st.text())
+def test_a_key_of_fields_is_the_same_bytes_whatever_encodes_it(one: str, two: str) -> None:
+    fields = [each.encode(errors="replace").decode() for each in (one, two)]
+    value = json.dumps({"a": fields[0], "b": fields[1]}).encode()
+    read = reader(configured(key=("a", "b")))(Record("a", 0, 0, 0, None, value), None)
+    assert isinstance(read, Input)
+    assert read.key == to_json(fields)
 
 
 def test_a_record_without_key_or_side_is_skipped_and_one_that_cannot_be_read_failed() -> None:
