@@ -1,6 +1,5 @@
 """What was kept is found again, by this version and by the next."""
 
-from collections import Counter
 from datetime import timedelta
 from typing import Any
 
@@ -87,18 +86,13 @@ def test_a_state_of_another_format_or_operator_is_refused() -> None:
         decode(operator, b"\xc1")
 
 
-@pytest.mark.parametrize("emits", [("on_close", "on_pair"), ("on_pair", "on_close")])
-def test_calls_go_on_if_they_are_to_be_said_at_another_moment(emits: tuple[str, str]) -> None:
-    before, after = (pairing(emit=emit, close_after="off") for emit in emits)
+def test_calls_go_on_if_they_are_to_be_said_at_another_moment() -> None:
+    before, after = pairing(emit="on_pair", close_after="off"), pairing(close_after="off")
     state, said, _ = before.step(before.start(), golden("k:0:a0:a k:5:a1:a j:9:m9:m"), 0)
     assert said == []
     state = decode(after, encode(before, state))
     found = after.step(state, golden("k:10:m0:m k:900:x:a j:900:x:a"), 1).outputs
-    assert Counter(brief(each)[:2] for each in found) == {
-        ("skip", 0): 1,
-        ("result", "k"): 1,
-        ("result", "j"): 1,
-    }
+    assert [brief(each)[:2] for each in found] == [("skip", 1), ("result", "k"), ("result", "j")]
 
 
 def test_any_json_can_be_kept() -> None:
