@@ -19,6 +19,7 @@ _COMMANDS = (
     "relay",
     "replay",
     "reshard",
+    "schema",
     "status",
     "spark",
     "dead",

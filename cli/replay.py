@@ -13,12 +13,18 @@ def replay(
     operator: Annotated[
         str,
         typer.Argument(
-            help="What to run: first_match, exact, latest, delay, pairing or sessions.",
+            help=(
+                "What to run: first_match, exact, latest, aggregation, delay, pairing or sessions."
+            ),
             show_default=False,
         ),
     ],
     config: Annotated[
-        Path, typer.Option(help="TOML file with an [operator] table.", show_default=False)
+        Path,
+        typer.Option(
+            help="TOML file with an [operator] table; of an aggregation: its step.",
+            show_default=False,
+        ),
     ],
     check: Annotated[
         bool, typer.Option("--check", help="Check the settings, and read no trace.")

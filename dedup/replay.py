@@ -41,6 +41,8 @@ class Kind(Generic[S]):
 
     settings: type[S]
     start: Callable[[S], Operator]
+    load: Callable[[Path], S] | None = None
+    """Reads a file of a form of its own; left out: TOML with an `[operator]` table."""
 
 
 OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
@@ -79,6 +81,8 @@ def start(
     if kind is None:
         msg = f"unknown operator {name!r}; there are {', '.join(operators)}"
         raise BadSettings(msg)
+    if kind.load is not None:
+        return kind.start(kind.load(file))
     model = _JobFile[kind.settings]  # type: ignore[name-defined]  # made while running
     return kind.start(load(model, file, prefix="DOVECOTE_REPLAY", environ=environ).operator)
 

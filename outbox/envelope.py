@@ -38,6 +38,15 @@ WITHOUT_VALUE = "dovecote_without_value"
 HOPS = "dovecote_hops"
 """How often events were made of events up to this one; see `dedup.storm`."""
 
+FIRED = "dovecote_fired"
+"""Of a record made of a window: why it fired."""
+WINDOW_START = "dovecote_window_start"
+WINDOW_END = "dovecote_window_end"
+WINDOW_EVENTS = "dovecote_window_events"
+REVISION = "dovecote_revision"
+"""How often the window has fired."""
+WINDOW = frozenset({FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION})
+
 FOREIGN_TYPE = "kafka.record"
 """The type given to a record that carries no CloudEvents headers."""
 

@@ -20,6 +20,7 @@ from spark_jobs.operators.step import (
     Failed,
     Input,
     Late,
+    Made,
     Output,
     Paired,
     Released,
@@ -106,10 +107,8 @@ class Teller:
         outgoing = outcome.outgoing
         for output in outputs:
             match output:
-                case Paired():
-                    outgoing.append(self._paired(output))
-                case Session():
-                    outgoing.append(self._session(output))
+                case Paired() | Session() | Made():
+                    outgoing.append(self._said(output))
                 case Released(record):
                     place = (record.topic, record.partition, record.offset)
                     content = (record.key, record.value, record.headers)
@@ -129,6 +128,34 @@ class Teller:
         if self._topics.late is not None:
             outcome.handled -= skipped["late"]
         outcome.skipped = dict(sorted(skipped.items()))
+
+    def _said(self, output: Paired | Session | Made) -> tuple[Any, ...]:
+        match output:
+            case Paired():
+                return self._paired(output)
+            case Session():
+                return self._session(output)
+            case Made():
+                return self._made(output)
+
+    def _made(self, made: Made) -> tuple[Any, ...]:
+        """Return a record with why it is there; one that goes on as it is keeps what it says."""
+        bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{made.number}"
+        identity = _digest(made.window, f"{bounds}/{made.origin}")
+        own = {name for name, _ in made.headers}
+        ours = [(envelope.ID, f"{self._source}/{identity}".encode()), *self._headers]
+        told = (
+            (envelope.FIRED, made.reason),
+            (envelope.WINDOW_START, made.start),
+            (envelope.WINDOW_END, made.end),
+            (envelope.WINDOW_EVENTS, made.events),
+            (envelope.REVISION, made.revision),
+        )
+        headers = [pair for pair in ours if pair[0] not in own] + [
+            pair for pair in made.headers if pair[0] not in envelope.WINDOW
+        ]
+        headers += [(name, str(value).encode()) for name, value in told]
+        return made.topic, made.key, made.value, headers, max(made.time, 0), made.origin
 
     def _paired(self, output: Paired) -> tuple[Any, ...]:
         key, time, _, sides = output
@@ -161,7 +188,7 @@ class Teller:
 
     def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
         """Return what follows the topic of a record that is set aside."""
-        whole = rows.whole(record.row)
+        whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
         copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
         return *copy, 0, (record.topic, record.partition, record.offset)
 

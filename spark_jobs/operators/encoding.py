@@ -12,7 +12,11 @@ import msgpack
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from spark_jobs.aggregation.guard import Guarded
+from spark_jobs.aggregation.helper import Held as Elsewhere
 from spark_jobs.operators import delay, pairing, sessions
+from spark_jobs.operators.aggregation import Aggregation
+from spark_jobs.operators.aggregation_state import BadAggregationState, decoded, encoded
 from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.calls import Call, Event, Held, begin, remembered
 from spark_jobs.operators.delay import Delay
@@ -33,6 +37,10 @@ class BadState(DovecoteError):
 
 def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the operator's own
     """Return `state` as bytes."""
+    if isinstance(state, Elsewhere):
+        return state.data
+    if isinstance(operator, Aggregation):
+        return encoded(state)
     kind = type(operator)
     document = [FORMAT, _NAMES[kind], _BODIES[kind](state)]
     try:
@@ -48,6 +56,13 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
     Raises:
         BadState: it is none of this operator.
     """
+    if isinstance(operator, Guarded):
+        return Elsewhere(data)
+    if isinstance(operator, Aggregation):
+        try:
+            return decoded(operator, data)
+        except BadAggregationState as error:
+            raise BadState(str(error)) from error
     try:
         number, name, body = msgpack.unpackb(data, ext_hook=_extended)
     except (ValueError, TypeError) as error:

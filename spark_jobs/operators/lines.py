@@ -8,11 +8,12 @@ from dedup import decode
 from dedup.trace import Traced
 from outbox.envelope import Record
 from spark_jobs.operators.reading import OperatorSettings, key_of
-from spark_jobs.operators.settings import DelaySettings
+from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.operators.step import (
     Failed,
     Input,
     Late,
+    Made,
     Output,
     Paired,
     Released,
@@ -30,8 +31,8 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
         case Paired(key, _, _, sides):
             head = {"kind": "result", "key": _key(key, settings), "at": now}
             return head | {"value": result(output, settings), "sides": sides}
-        case Released(Record() as record):
-            return _released(record, now)
+        case Made() | Released(Record()):
+            return _made(output, now) if isinstance(output, Made) else _released(output.value, now)
         case Late(record, reason, close_time):
             head = _about(record, "late", now, settings)
             head |= {"timestamp": record.time, "value": _value(record), "reason": reason}
@@ -63,7 +64,7 @@ def result(paired: Paired, settings: OperatorSettings) -> dict[str, Any]:
 def _key(key: bytes | None, settings: OperatorSettings) -> str | list[Any] | None:
     if key is None:
         return None
-    if isinstance(settings, DelaySettings):
+    if not isinstance(settings, WindowedSettings):
         return key.decode(errors="replace")
     return key_of(key, settings)
 
@@ -81,6 +82,26 @@ def _about(record: Input, kind: str, now: int, settings: OperatorSettings) -> di
 
 def _value(record: Input) -> Any:  # noqa: ANN401  # JSON
     return record.row.value if isinstance(record.row, Traced) else record.value
+
+
+def _made(made: Made, now: int) -> dict[str, Any]:
+    return {
+        "kind": "result",
+        "key": made.window.decode(errors="replace"),
+        "at": now,
+        "fired": made.reason,
+        "start": made.start,
+        "end": made.end,
+        "events": made.events,
+        "revision": made.revision,
+        "topic": made.topic,
+        "target_key": None if made.key is None else made.key.decode(errors="replace"),
+        "headers": {
+            name: None if text is None else text.decode(errors="replace")
+            for name, text in made.headers
+        },
+        "value": made.shown,
+    }
 
 
 def _released(record: Record, now: int) -> dict[str, Any]:

@@ -10,19 +10,23 @@ from dedup.trace import to_json
 from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.operators import aggregates
 from spark_jobs.operators.settings import (
     DelaySettings,
     PairingSettings,
     SessionsSettings,
     WindowedSettings,
+    milliseconds,
 )
 from spark_jobs.operators.step import Failed, Input
 
 Read: TypeAlias = Callable[[Record, Any], Input | Failed]
 """Makes an operator's input of a record; the second argument is what is to come back with it."""
 
-OperatorSettings: TypeAlias = DelaySettings | PairingSettings | SessionsSettings
+OperatorSettings: TypeAlias = (
+    AggregationSettings | DelaySettings | PairingSettings | SessionsSettings
+)
 
 
 class Unreadable(DovecoteError):
@@ -31,6 +35,8 @@ class Unreadable(DovecoteError):
 
 def reader(settings: OperatorSettings) -> Read:
     """Return the function that reads records for the operator of `settings`."""
+    if isinstance(settings, AggregationSettings):
+        return _whole
     if isinstance(settings, DelaySettings):
         return _delayed
     if isinstance(settings, PairingSettings):
@@ -39,6 +45,15 @@ def reader(settings: OperatorSettings) -> Read:
     return _Windowed(
         settings, {}, parses=aggregates.load(settings.aggregate).reads_value, field=settings.field
     )
+
+
+def max_lag(settings: OperatorSettings) -> int | None:
+    """Return how old a record may be that tells of no source that is behind; None: any."""
+    if isinstance(settings, AggregationSettings):
+        return settings.step.max_lag
+    if isinstance(settings, WindowedSettings) and settings.max_lag is not None:
+        return milliseconds(settings.max_lag)
+    return None
 
 
 def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
@@ -84,6 +99,11 @@ class _Windowed:
             return Failed(unread, str(error))
         # The tuple's own way to make one; that of the named tuple takes three times as long.
         return tuple.__new__(Input, (key, time, value, topic, partition, offset, raw, row))
+
+
+def _whole(record: Record, row: Any) -> Input:  # noqa: ANN401  # the caller's
+    place = (record.topic, record.partition, record.offset)
+    return Input(record.key, record.timestamp, record, *place, record.value, row)
 
 
 def _delayed(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's

@@ -7,10 +7,12 @@ from typing import Any
 from dedup.replay import OPERATORS as POLICIES
 from dedup.replay import Kind, Line
 from dedup.trace import Traced
+from spark_jobs.aggregation.guard import Guarded
+from spark_jobs.aggregation.settings import AggregationSettings, load_step
+from spark_jobs.operators.aggregation import Aggregation
 from spark_jobs.operators.lines import line
-from spark_jobs.operators.reading import OperatorSettings, reader
-from spark_jobs.operators.settings import WindowedSettings, wait
-from spark_jobs.operators.step import Failed
+from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
+from spark_jobs.operators.step import NEVER, Failed
 from spark_jobs.operators.table import TABLE, operator
 
 
@@ -23,7 +25,8 @@ class TracedOperator:
         self._read = reader(settings)
         self._state = self._operator.start()
         self._now = 0
-        self._max_lag = wait(settings.max_lag if isinstance(settings, WindowedSettings) else None)
+        lag = max_lag(settings)
+        self._max_lag = NEVER if lag is None else lag
 
     def record(self, record: Traced, now: int) -> Iterator[Line]:
         """
@@ -45,9 +48,14 @@ class TracedOperator:
         """Do what is due; nothing was read, so the source is not behind."""
         yield from self._step([], now)
 
-    def end(self, now: int) -> Iterator[Line]:  # noqa: ARG002  # others need it
-        """Do nothing: what is not due stays open."""
-        yield from ()
+    def end(self, now: int) -> Iterator[Line]:
+        """Leave what is not due open, but for an aggregation: a trace is a source that ends."""
+        if not isinstance(self._operator, Aggregation | Guarded):
+            return
+        step = self._operator.finish(self._state, max(self._now, now))
+        self._state = step.state
+        for output in step.outputs:
+            yield line(output, max(self._now, now), self._settings)
 
     def _step(self, records: list[Any], now: int, *, behind: bool = False) -> Iterator[Line]:
         self._now = max(self._now, now)
@@ -61,6 +69,7 @@ OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
     {
         **POLICIES,
         **{name: Kind(entry.settings, TracedOperator) for name, entry in TABLE.items()},
+        "aggregation": Kind(AggregationSettings, TracedOperator, load_step),
     }
 )
 """Every operator that there is, by name."""

@@ -69,6 +69,32 @@ class Released(NamedTuple):
     value: Any
 
 
+class Made(NamedTuple):
+    """A record that an aggregation makes of the events of a window, or lets through."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes | None]]
+    time: int
+    reason: str
+    """Why its window fired: count, gap, first_timeout, script, time or end_of_input."""
+    start: int
+    end: int
+    """Event times of the first and the last event of the window."""
+    events: int
+    revision: int
+    """How often the window has fired."""
+    number: int
+    """Of those made together."""
+    origin: tuple[str, int, int]
+    """The last event of the window: topic, partition and offset."""
+    window: bytes
+    """The key of the window."""
+    shown: Any
+    """What people see of the value."""
+
+
 class Late(NamedTuple):
     """A record that came after what it belongs to was closed."""
 
@@ -95,7 +121,7 @@ class Failed(NamedTuple):
     reason: str
 
 
-Output: TypeAlias = Session | Paired | Released | Late | Skipped | Failed
+Output: TypeAlias = Session | Paired | Released | Made | Late | Skipped | Failed
 
 
 class Step(NamedTuple, Generic[S]):

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from spark_jobs.aggregation import guard
+from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import Pairing
 from spark_jobs.operators.reading import OperatorSettings
@@ -23,6 +25,7 @@ class Entry:
 
 TABLE: Mapping[str, Entry] = MappingProxyType(
     {
+        "aggregation": Entry(AggregationSettings, guard.make),
         "delay": Entry(DelaySettings, Delay),
         "pairing": Entry(PairingSettings, Pairing),
         "sessions": Entry(SessionsSettings, Sessions),

@@ -127,3 +127,25 @@ def test_check_reads_the_settings_and_no_trace(place: Path) -> None:
 def test_help_shows_an_example(place: Path) -> None:
     shown = " ".join(dovecote(place, "--help").stdout.decode().split())
     assert "dovecote replay first_match --config orders.toml < records.jsonl" in shown
+
+
+def test_an_aggregation_is_replayed_from_the_file_of_its_step(tmp_path: Path) -> None:
+    connection = 'config: { type: "kafka", name: "x" }'
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts" / "sum.star").write_text(
+        "def aggregate(IN, Env):\n    return struct(OUT={'n': len(IN)})\n"
+    )
+    (tmp_path / "step.conf").write_text(
+        'name: "a", type: "aggregation", trigger { type: "count", count: 2, timeout: 100 }\n'
+        'dsl { path: "sum.star" }\n'
+        f'destination {{ name: "o", type: "destination", topic: "out", {connection} }}\n'
+        f'error {{ name: "e", type: "destination", topic: "dead", {connection} }}\n'
+    )
+    records = b"".join(line(n, n, "k") for n in range(3))
+    done = dovecote(tmp_path, "aggregation", "--config", "step.conf", trace=records)
+    assert done.returncode == 0, done.stderr
+    said = [json.loads(each) for each in done.stdout.splitlines()]
+    assert [(each["fired"], each["value"]) for each in said] == [
+        ("count", {"n": 2}),
+        ("end_of_input", {"n": 1}),
+    ]

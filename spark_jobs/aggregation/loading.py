@@ -1,0 +1,132 @@
+"""From a file in HOCON, YAML or JSON to checked models, with errors that name the path."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pyhocon import ConfigFactory
+from pyhocon.exceptions import ConfigException
+from pyparsing import ParseBaseException
+
+from outbox.errors import BadSettings
+
+M = TypeVar("M", bound=BaseModel)
+
+SUFFIXES = (".conf", ".hocon", ".json", ".yaml", ".yml")
+
+_ABSENT = object()
+_PLAINLY = {
+    "extra_forbidden": "unknown field",
+    "missing": "is missing",
+    "bool_type": "must be true or false",
+    "int_type": "must be a whole number",
+    "string_type": "must be text",
+    "tuple_type": 'must be a list, such as ["a", "b"]',
+    "dict_type": "must be an object",
+    "model_type": "must be an object",
+    "model_attributes_type": "must be an object",
+    "too_short": "must not be empty",
+    "string_too_short": "must not be empty",
+}
+
+
+def read(file: Path) -> dict[str, Any]:
+    """
+    Return what `file` says; its suffix tells the language.
+
+    Raises:
+        BadSettings: it cannot be read, or is not of its language.
+    """
+    try:
+        text = file.read_text(encoding="utf-8")
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise BadSettings(msg) from error
+    except UnicodeDecodeError:
+        msg = f"{file} is not UTF-8 text"
+        raise BadSettings(msg) from None
+    return parse(text, file)
+
+
+def parse(text: str, file: Path) -> dict[str, Any]:
+    """As `read`, of the text that `file` holds."""
+    if file.suffix not in SUFFIXES:
+        msg = f"{file}: a configuration ends in one of {', '.join(SUFFIXES)}"
+        raise BadSettings(msg)
+    try:
+        found = _parsed(text, file.suffix)
+    except (yaml.YAMLError, json.JSONDecodeError, ConfigException, ParseBaseException) as error:
+        language = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(file.suffix, "HOCON")
+        msg = f"{file} is not {language}: {_one_line(error)}"
+        raise BadSettings(msg) from error
+    except RecursionError:
+        msg = f"{file} nests too deeply"
+        raise BadSettings(msg) from None
+    if not isinstance(found, dict):
+        msg = f"{file} must hold an object"
+        raise BadSettings(msg)
+    return found
+
+
+def checked(model: type[M], found: Mapping[str, Any], origin: Path | str) -> M:
+    """
+    Return `found` as `model`.
+
+    Raises:
+        BadSettings: a field is missing, unknown or impossible; the message names its path.
+    """
+    try:
+        return model.model_validate(found)
+    except ValidationError as error:
+        lines = "\n  ".join(_explained(found, error))
+        msg = f"bad configuration ({origin}):\n  {lines}"
+        raise BadSettings(msg) from None
+
+
+def _parsed(text: str, suffix: str) -> object:
+    if suffix == ".json":
+        return json.loads(text)
+    if suffix in {".yaml", ".yml"}:
+        return yaml.safe_load(text)
+    found = ConfigFactory.parse_string(text)
+    return found.as_plain_ordered_dict() if hasattr(found, "as_plain_ordered_dict") else found
+
+
+def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str]:
+    for each in error.errors(include_url=False, include_input=False):
+        where = ".".join(_path(found, each["loc"], each["type"]))
+        if each["type"] == "union_tag_invalid":
+            expected = each["ctx"]["expected_tags"]
+            what = f'type "{each["ctx"]["tag"]}" is none of {expected}'
+        elif each["type"] == "union_tag_not_found":
+            what = "type is missing"
+        else:
+            what = _PLAINLY.get(each["type"], each["msg"].removeprefix("Value error, "))
+        yield f"{where}: {what}" if where else what
+
+
+def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str]:
+    """Leave out the tags of unions, which are not in the file."""
+    for depth, part in enumerate(loc, 1):
+        inner = _inner(found, part)
+        is_last = depth == len(loc)
+        if inner is _ABSENT or not (is_last or isinstance(inner, Mapping | list)):
+            if not is_last or kind not in {"missing", "extra_forbidden"}:
+                continue
+        else:
+            found = inner
+        yield str(part)
+
+
+def _inner(found: object, part: str | int) -> object:
+    if isinstance(found, Mapping):
+        return found.get(part, _ABSENT)
+    is_there = isinstance(found, list) and isinstance(part, int) and part < len(found)
+    return found[part] if is_there else _ABSENT  # type: ignore[index]  # a list, as was just asked
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

@@ -1,0 +1,220 @@
+"""
+The scripts of a step: compiled once, called with JSON, answered in JSON.
+
+Copying objects into Starlark one by one costs more than most scripts do, so they travel as one
+text that Starlark reads itself.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+import starlark
+
+from outbox.envelope import Record
+from outbox.errors import BadSettings, DovecoteError
+from spark_jobs.aggregation.settings import AggregationSettings, Text
+
+# Starlark asks whether to stop about once in a thousand of its instructions. Counted, not timed:
+# the same call must end the same way when its batch is run again.
+_CHECKS = 2_000
+_CALL_DEPTH = 100
+_LONGEST = 200
+
+# What Starlark offers beyond itself. No load, no print, no clock, no chance.
+_GLOBALS = starlark.Globals.extended_by(
+    [starlark.LibraryExtension.StructType, starlark.LibraryExtension.Json]
+)
+
+# The last lines of every script: from JSON to the arguments, and back.
+_ONE = """
+def dovecote_call(given):
+    p = json.decode(given)
+    env = struct(
+        SourceTopic=p["t"], SourceKey=p["k"], kafka=struct(headers=p["h"]), cache=p["c"],
+        TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
+    )
+    found = {name}(p["in"], env)
+    return json.encode([type(found), found, p["c"]])
+"""
+_MANY = """
+def dovecote_call(given):
+    p = json.decode(given)
+    env = struct(
+        sources=[
+            struct(SourceTopic=s[0], SourceKey=s[1], kafka=struct(headers=s[2]))
+            for s in p["sources"]
+        ],
+        cache=p["c"], loadedVariables=dovecote_variables, AggregationKey=p["k"],
+        AggregationWindowTimeMs=p["age"], AggregationEventCount=len(p["in"]),
+    )
+    found = {name}(p["in"], env)
+    return json.encode([type(found), found, p["c"]])
+"""
+
+Caller: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Makes one call; may put limits around it."""
+
+
+class ScriptError(DovecoteError):
+    """A script failed, took too much, or answered what nobody understands."""
+
+
+class Answer(NamedTuple):
+    """What a script returned: a status, or a struct."""
+
+    status: Any = None
+    fields: Mapping[str, Any] = {}
+    cache: Any = None
+
+
+class Scripts:
+    """
+    The scripts of a step, ready to be called.
+
+    Raises:
+        BadSettings: one of them cannot be compiled, or lacks its function.
+    """
+
+    def __init__(self, settings: AggregationSettings, call: Caller = lambda work: work()) -> None:
+        self._call = call
+        timed = settings.step.trigger.type == "timeFromEvent"
+        found = settings.key, settings.trigger, settings.aggregate
+        names = "key", "time" if timed else "trigger", "aggregate"
+        self._modules = {
+            name: _compiled(text, name, settings.variables)
+            for name, text in zip(names, found, strict=True)
+            if text is not None
+        }
+        self._with_headers = any("headers" in text.text for text in found if text is not None)
+
+    def has(self, name: str) -> bool:
+        return name in self._modules
+
+    def key(self, event: Any, record: Record) -> bytes:  # noqa: ANN401  # JSON
+        """Return the key that the script finds in an event."""
+        found = self._one("key", event, record, 0, {})
+        is_key = isinstance(found.status, str | int) and not isinstance(found.status, bool)
+        if found.fields or not is_key or found.status == "":
+            msg = f"key must return text, not {_short(found.status)}"
+            raise ScriptError(msg)
+        return str(found.status).encode()
+
+    def trigger(self, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401
+        """Return what the trigger says of an event."""
+        return self._one("trigger", event, record, now, cache)
+
+    def time(self, event: Any, record: Record, now: int, cache: Any) -> tuple[str, Any]:  # noqa: ANN401
+        """Return the time of day that the script finds in an event, and the cache."""
+        found = self._one("time", event, record, now, cache)
+        if not isinstance(found.status, str):
+            msg = f"time must return text, not {_short(found.status)}"
+            raise ScriptError(msg)
+        return found.status, found.cache
+
+    def aggregate(
+        self,
+        events: Sequence[Any],
+        records: Sequence[Record],
+        *,
+        key: bytes,
+        age: int,
+        cache: Any,  # noqa: ANN401  # JSON
+    ) -> Answer:
+        """Return what the script makes of the events of a window."""
+        sources = [(each.topic, _text(each.key), self._headers(each)) for each in records]
+        given = {"in": events, "sources": sources, "c": cache, "k": _text(key), "age": age}
+        return self._asked("aggregate", given)
+
+    def _one(self, name: str, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401, PLR0917
+        given = {
+            "in": event,
+            "t": record.topic,
+            "k": _text(record.key),
+            "h": self._headers(record),
+            "now": now,
+            "c": cache,
+        }
+        return self._asked(name, given)
+
+    def _headers(self, record: Record) -> dict[str, str | None]:
+        return headers(record) if self._with_headers else {}
+
+    def _asked(self, name: str, given: Mapping[str, Any]) -> Answer:
+        module = self._modules[name]
+        try:
+            text = orjson.dumps(given).decode()
+            stop = chain(repeat(False, _CHECKS), repeat(True))  # noqa: FBT003  # answers
+            options = starlark.EvalOptions(
+                check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
+            )
+            kind, found, cache = orjson.loads(
+                self._call(lambda: module.call_with(options, "dovecote_call", text).value)
+            )
+        except ScriptError:
+            raise
+        except BaseException as error:
+            # A panic inside Starlark is not an Exception, yet no more than this call's failure.
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                msg = f"{name}: {reason(error)}"
+                raise ScriptError(msg) from error
+            raise
+        return _answer(kind, found, cache)
+
+
+def headers(record: Record) -> dict[str, str | None]:
+    """Return the headers of a record as text; of several with one name, the last."""
+    return {
+        name: None if value is None else value.decode(errors="replace")
+        for name, value in record.headers
+    }
+
+
+def reason(error: BaseException) -> str:
+    """Return the one line of Starlark's report that says what is wrong, and where."""
+    text = str(error)
+    found = re.search(r"^error: (.*?)(?:, expected one of .*)?$", text, re.MULTILINE)
+    place = re.search(r"^\s*--> (\S+)$", text, re.MULTILINE)
+    what = found[1] if found else text.partition("\n")[0] or type(error).__name__
+    if what == "Evaluation cancelled":
+        what = f"ended after {_CHECKS},000 instructions: is there a loop without an end?"
+    return f"{what} ({place[1]})" if place else what
+
+
+def _answer(kind: str, found: Any, cache: Any) -> Answer:  # noqa: ANN401  # JSON
+    if kind != "struct":
+        return Answer(found, {}, cache)
+    if unknown := {*found} - {"OUT", "HEADERS", "status", "cache"}:
+        msg = f"a struct has OUT, HEADERS, status and cache, not {', '.join(sorted(unknown))}"
+        raise ScriptError(msg)
+    return Answer(found.get("status"), found, found.get("cache", cache))
+
+
+def _compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
+    # Behind the script, so that its lines keep their numbers.
+    call = (_MANY if name == "aggregate" else _ONE).replace("{name}", name)
+    try:
+        module = starlark.Module()
+        module["dovecote_text"] = variables
+        own = starlark.parse(text.path, text.text, starlark.Dialect.extended())
+        starlark.eval(module, own, _GLOBALS)
+        rest = f"dovecote_variables = json.decode(dovecote_text)\n{call}"
+        starlark.eval(module, starlark.parse(text.path, rest), _GLOBALS)
+        return module.freeze()
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            hint = f"; it must have `def {name}(IN, Env)`" if f"`{name}`" in str(error) else ""
+            msg = f"script {text.path}: {reason(error)}{hint}"
+            raise BadSettings(msg) from error
+        raise
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="replace")
+
+
+def _short(value: object) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

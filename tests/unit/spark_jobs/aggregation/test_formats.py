@@ -1,0 +1,96 @@
+"""What comes in and goes out, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox.errors import BadSettings
+from spark_jobs.aggregation.avro import AvroCodec
+from spark_jobs.aggregation.config import Csv
+from spark_jobs.aggregation.formats import codec
+from spark_jobs.aggregation.settings import Text
+from spark_jobs.aggregation.xml import from_xml, to_xml
+
+LAUGHS = b"""<?xml version="1.0"?>
+<!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>
+<lolz>&c;</lolz>"""
+FETCHES = b"""<!DOCTYPE r [<!ENTITY x SYSTEM "file:///etc/hostname">]><r>&x;</r>"""
+
+
+@pytest.mark.parametrize("data", [LAUGHS, FETCHES, b"<!DOCTYPE r><r/>"])
+def test_xml_with_a_document_type_is_refused(data: bytes) -> None:
+    for each in (data, data.decode().replace("?xml version", "?xml  version").encode("utf-16")):
+        with pytest.raises(ValueError, match="document type"):
+            from_xml(each)
+
+
+@pytest.mark.parametrize("data", [b"", b"<a>", b"<a></b>", b"<a>&x;</a>", b"\0", b"<a/><b/>"])
+def test_what_is_no_xml_is_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        from_xml(data)
+
+
+def test_xml_that_nests_too_deeply_is_refused() -> None:
+    with pytest.raises(ValueError, match="depth"):
+        from_xml(b"<a>" * 10_000 + b"</a>" * 10_000)
+
+
+def test_xml_becomes_json_and_comes_back() -> None:
+    data = b'<o id="7"><!-- no --><line>a</line><line x="1">b</line><e/>tail</o>'
+    event = {"o": {"@id": "7", "line": ["a", {"@x": "1", "#text": "b"}], "e": "", "#text": "tail"}}
+    assert from_xml(data) == event
+    assert from_xml(to_xml(event)) == event
+    assert to_xml({"a": {"b": [True, None, 1.5]}}).endswith(b"<a><b>true</b><b></b><b>1.5</b></a>")
+
+
+@pytest.mark.parametrize("event", [[], {}, {"a": 1, "b": 2}, {"a": [1]}, {"a b": 1}, {"a": "\0"}])
+def test_what_xml_cannot_hold_is_refused(event: Any) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        to_xml(event)
+
+
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=20)
+
+
+@given(st.dictionaries(st.sampled_from("abc"), _TEXT))
+def test_csv_comes_back_as_it_went(event: dict[str, str]) -> None:
+    lines = codec(Csv.model_validate({"type": "csv", "fieldNames": ["a", "b", "c"]}), [])
+    data = lines.encode(event, None)
+    if data.strip():
+        assert lines.decode(data, None) == {name: event.get(name, "") for name in "abc"}
+
+
+@pytest.mark.parametrize("data", [b"1,2", b"1,2,3,4", b"1,2,3\n4,5,6", b'"1,2,3', b"", b"\xff,,"])
+def test_csv_that_is_not_one_line_of_its_columns_is_refused(data: bytes) -> None:
+    lines = codec(Csv.model_validate({"type": "csv", "fieldNames": ["a", "b", "c"]}), [])
+    with pytest.raises(Exception, match=r"\w"):
+        lines.decode(data, None)
+
+
+def test_logical_types_are_read_as_what_they_are_made_of() -> None:
+    schema = {
+        "type": "record",
+        "name": "T",
+        "fields": [
+            {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+            {"name": "raw", "type": ["null", "bytes"]},
+        ],
+    }
+    avro = AvroCodec([("t.avsc", json.dumps(schema), False)])
+    assert avro.decode(b"\x04\x02\x04\xe9a", None) == {"at": 2, "raw": "éa"}
+    with pytest.raises(ValueError, match="can be read, but not written"):
+        avro.require_writable()
+
+
+@pytest.mark.parametrize("text", ["{", '{"type": "recrd"}', '{"type": "array"}', "5"])
+def test_what_is_no_schema_is_refused(text: str) -> None:
+    from pydantic import TypeAdapter
+
+    from spark_jobs.aggregation.config import Format
+
+    avro: Any = TypeAdapter(Format).validate_python({"type": "avro", "schema": [{"path": "a"}]})
+    with pytest.raises(BadSettings, match=r"a\.avsc is not an Avro schema"):
+        codec(avro, [Text(path="a.avsc", text=text)])
