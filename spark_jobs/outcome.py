@@ -143,7 +143,7 @@ class Teller:
         bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{made.number}"
         identity = _digest(made.window, f"{bounds}/{made.origin}")
         own = {name for name, _ in made.headers}
-        ours = [(envelope.ID, f"{self._source}/{identity}".encode()), *self._headers]
+        ours = [(envelope.ID, self._source + identity), *self._headers]
         told = (
             (envelope.FIRED, made.reason),
             (envelope.WINDOW_START, made.start),
