@@ -16,6 +16,8 @@ _log = logging.getLogger("dovecote.consumer.commit")
 # A callback that never comes must not be the last one: its request has timed out by then.
 _LONGEST_SECONDS = 15.0
 
+_HURRY_SECONDS = 0.05
+
 # What was asked of one generation of the group and answered in the next. Partitions that are
 # given up are committed before, in theirs.
 _OVERTAKEN = {
@@ -25,6 +27,9 @@ _OVERTAKEN = {
 }
 
 Outcome: TypeAlias = Literal["ok", "failed", "overtaken"]
+Committed: TypeAlias = Callable[[str, int, int], None]
+"""Is told of each offset that is committed: topic, partition, offset."""
+
 Asked: TypeAlias = dict[tuple[str, int], tuple[Assigned, Commit]]
 
 
@@ -32,18 +37,29 @@ class Commits:
     """What was asked of the broker, and what it confirmed; the poll thread's alone."""
 
     def __init__(
-        self, client: Consumer, *, every: float, counted: Callable[[Outcome], None]
+        self,
+        client: Consumer,
+        *,
+        every: float,
+        counted: Callable[[Outcome], None],
+        told: Committed | None = None,
     ) -> None:
-        self._client, self._every, self._counted = client, every, counted
+        self._client, self._every, self._counted, self._told = client, every, counted, told
+        self._hurry = 0.0
         self._asked: Asked = {}
         self._next = self._deadline = 0.0
         self._limit = LIMIT
         """How much metadata the broker takes, as far as is known."""
 
+    def hurry(self) -> None:
+        """Commit what is concluded within the next moment; may be called from any thread."""
+        # For a moment, as it is concluded only when the poll thread has been told of it.
+        self._hurry = time.monotonic() + _HURRY_SECONDS
+
     def tick(self, partitions: Iterable[Assigned]) -> None:
         """Ask for a commit, if it is time for one and the last was answered."""
         now = time.monotonic()
-        if now < self._next or (self._asked and now < self._deadline):
+        if (now < self._next and now > self._hurry) or (self._asked and now < self._deadline):
             return
         self._next = now + self._every
         asked = _asked(partitions, self._limit)
@@ -70,11 +86,16 @@ class Commits:
             if each.error is not None:
                 failure, assigned.changed = each.error, True
             elif commit.offset == each.offset:
-                assigned.confirmed = commit
+                self._confirm(assigned, commit)
         if failure is not None:
             self._failed(failure)
         else:
             self._counted("ok")
+
+    def _confirm(self, assigned: Assigned, commit: Commit) -> None:
+        assigned.confirmed = commit
+        if self._told is not None:
+            self._told(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
 
     def finally_(self, partitions: Iterable[Assigned]) -> None:
         """Commit what is concluded, and wait for it: the partitions are given up."""

@@ -13,12 +13,13 @@ from confluent_kafka import KafkaError, TopicPartition
 from dedup.aside import Aside
 from dedup.assembly import Assembled, assembled
 from dedup.assignment import Assignment
-from dedup.committing import Commits
+from dedup.committing import Commits, Committed
 from dedup.consumer_health import Health
 from dedup.consumer_metrics import Metrics
 from dedup.consumer_properties import check_properties
 from dedup.consumer_settings import ConsumerSettings
 from dedup.decoders import decoder
+from dedup.explicit import explicit
 from dedup.expressions import compile_filter
 from dedup.handover import Handover
 from dedup.lanes import Lanes
@@ -27,6 +28,7 @@ from dedup.pressure import Limits
 from dedup.record import read_with
 from dedup.signatures import require_takes
 from dedup.storm import Amplification
+from dedup.tasks import Loop
 from dedup.workers import workers_for
 from outbox.kafka_log import kafka_logger
 
@@ -60,23 +62,31 @@ class Consumer:
         takes_records: bool = False,
         metrics: Metrics | None = None,
         health: Health | None = None,
+        loop: Loop | None = None,
+        committed: Committed | None = None,
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
         settings.retries.plan()  # what is wrong with it is said now, and not when it is needed
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
-        self._set_aside = aside
+        self._set_aside, self._loop, self._told = aside, loop, committed
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
         self.metrics = metrics or Metrics(settings.group)
         self.health = health or Health(stall_after=settings.stall_after.total_seconds())
         self._stop = threading.Event()
         self._failure: BaseException | None = None
+        self._commits: Commits | None = None
 
     def stop(self) -> None:
         """Have `run` end; may be called from any thread and from signal handlers."""
         self._stop.set()
+
+    def commit_soon(self) -> None:
+        """Have what is concluded committed at once; may be called from any thread."""
+        if self._commits is not None:
+            self._commits.hurry()
 
     def run(self) -> None:
         """
@@ -97,7 +107,7 @@ class Consumer:
             raise self._failure
 
     def _consume(self, parts: Assembled) -> None:
-        handover = Handover(Lanes(self._settings.null_key))
+        handover = Handover(Lanes(self._settings.lane_of_no_key()))
         self._aside = parts.aside
         with ThreadPoolExecutor(_ASIDE_THREADS, "aside") as threads:
             workers = workers_for(
@@ -108,6 +118,7 @@ class Consumer:
                 passes=self._passes,
                 threads=threads,
                 failed=self._failed,
+                loop=self._loop,
             )
             try:
                 self._poll(handover, workers, threads)
@@ -121,6 +132,7 @@ class Consumer:
             client,
             every=settings.commit_every.total_seconds(),
             counted=self.metrics.committed,
+            told=self._told,
         )
         self._commits = commits
         assignment = Assignment(
@@ -131,8 +143,8 @@ class Consumer:
             threads=threads,
             max_skew=settings.max_skew,
             drain=settings.drain.total_seconds(),
-            incremental=settings.protocol == "consumer"
-            or settings.assignor == "cooperative-sticky",
+            incremental=settings.partitions is None
+            and (settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"),
             apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which comes below
             reclaim=lambda: workers.reclaim(everything=True),
         )
@@ -148,14 +160,19 @@ class Consumer:
             metrics=self.metrics,
             health=self.health,
             amplification=Amplification(settings.retries.amplification_limit),
+            by_key=settings.order == "key",
+            prompt=self._told is not None,
         )
         try:
-            client.subscribe(
-                settings.topics_read(),
-                on_assign=assignment.assign,
-                on_revoke=assignment.revoke,
-                on_lost=assignment.lose,
-            )
+            if settings.partitions is not None:
+                assignment.assign(client, explicit(client, settings))
+            else:
+                client.subscribe(
+                    settings.topics_read(),
+                    on_assign=assignment.assign,
+                    on_revoke=assignment.revoke,
+                    on_lost=assignment.lose,
+                )
             polling.run(self._stop)
         finally:
             assignment.close()
@@ -178,7 +195,8 @@ class Consumer:
         return KafkaConsumer(properties, logger=_client_log)
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
-        self._commits.answered(error, partitions)
+        if self._commits is not None:
+            self._commits.answered(error, partitions)
 
     def _error(self, error: KafkaError) -> None:
         # The client's log has it as well; a server that is away says it many times a second.
@@ -198,7 +216,7 @@ class Consumer:
             self.health.failing("the group's coordinator does not answer")
         else:
             self.health.failing("")
-            if group.get("join_state") == "steady":
+            if self._settings.partitions is not None or group.get("join_state") == "steady":
                 self.health.joined()
 
 

@@ -61,6 +61,7 @@ class Metrics:
             "lag_seconds", "Age of the oldest record in memory.", "topic", "partition"
         )
         self._ages: dict[tuple[str, int], float] = {}
+        self._rows: dict[tuple[str, int], int] = {}
         self._amplification = self._gauge(
             "amplification",
             "Records for each event and round of a topic: 1 where nothing comes twice.",
@@ -111,12 +112,17 @@ class Metrics:
     def lag(self, topic: str, partition: int, rows: int, seconds: float) -> None:
         self._lag.labels(self._group, topic, str(partition)).set(rows)
         self._lag_seconds.labels(self._group, topic, str(partition)).set(seconds)
-        self._ages[topic, partition] = seconds
+        self._ages[topic, partition], self._rows[topic, partition] = seconds, rows
 
     @property
     def longest_lag(self) -> float:
         """The largest of the lags in seconds."""
         return max(list(self._ages.values()), default=0.0)
+
+    @property
+    def rows_behind(self) -> int:
+        """The sum of the lags in rows."""
+        return sum(list(self._rows.values()))
 
     def amplified(self, told: Mapping[str, float]) -> None:
         """Tell how many records there are for each event of a topic."""
@@ -130,5 +136,6 @@ class Metrics:
         """Forget partitions that are another consumer's."""
         for topic, partition in partitions:
             self._ages.pop((topic, partition), None)
+            self._rows.pop((topic, partition), None)
             for gauge in (self._lag, self._lag_seconds):
                 gauge.remove(self._group, topic, str(partition))

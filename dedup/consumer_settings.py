@@ -30,6 +30,10 @@ class ConsumerSettings(Settings):
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
     """What is read; a name that begins with `^` is a regular expression."""
 
+    partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
+    """Of each topic, the numbers of the partitions to read; of one that is not here, all. They are
+    shared with no other member. Absent: the group shares the partitions."""
+
     group: str
     """Consumer group: its members share the partitions, and it is what offsets are kept for."""
 
@@ -61,6 +65,9 @@ class ConsumerSettings(Settings):
 
     handler_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
     """Above 1 the handler takes a list of so many events at most, and answers for each."""
+
+    order: Literal["key", "partition", "none"] = "key"
+    """What is handled one after the other: records of a `key`, of a `partition`, or nothing."""
 
     null_key: NullKey = "apart"
     """Records without a key: `apart`, in no order, or `partition`, one after the other."""
@@ -145,6 +152,25 @@ class ConsumerSettings(Settings):
             msg = "first_match never holds a key: it needs retries.tiers"
             raise ValueError(msg)
         return self
+
+    @model_validator(mode="after")
+    def _assignable(self) -> Self:
+        if self.order != "key" and self.policy in {"latest", "first_match"}:
+            msg = f"{self.policy} chooses among the records of a key: order must be key"
+            raise ValueError(msg)
+        if self.partitions is None:
+            return self
+        if unread := sorted(self.partitions.keys() - set(self.topics_read())):
+            msg = f"partitions names {unread[0]}, which is not among the topics"
+            raise ValueError(msg)
+        if any(name.startswith("^") for name in self.topics):
+            msg = "partitions and a pattern of topics exclude each other"
+            raise ValueError(msg)
+        return self
+
+    def lane_of_no_key(self) -> NullKey:
+        """Return where records go that are in line without a key."""
+        return {"key": self.null_key, "partition": "partition", "none": "apart"}[self.order]
 
     def topics_read(self) -> list[str]:
         """Return the topics to read: its own and the retry topics."""

@@ -26,6 +26,7 @@ _rarely = Rarely(_log, most=2)
 
 _IDLE_SECONDS = 0.1
 _BUSY_SECONDS = 0.02
+_PROMPT_SECONDS = 0.002
 _ROOM_SECONDS = 0.1
 _OBSERVE_SECONDS = 1.0
 
@@ -62,12 +63,15 @@ class Polling:
         metrics: Metrics,
         health: Health,
         amplification: Amplification,
+        by_key: bool = True,
+        prompt: bool = False,
     ) -> None:
         self._client, self._handover, self._workers = client, handover, workers
         self._assignment, self._commits = assignment, commits
         self._record, self._batch_size, self._limits = record, batch_size, limits
         self._metrics, self._health = metrics, health
         self._amplification = amplification
+        self._by_key, self._busy = by_key, _PROMPT_SECONDS if prompt else _BUSY_SECONDS
         self._pressure = Pressure(limits)
         self._closed = False
         self._observed = 0.0
@@ -137,7 +141,7 @@ class Polling:
             if messages:
                 return messages
         _, due = self._handover.release()
-        wait = _BUSY_SECONDS if self._in_memory()[0] else _IDLE_SECONDS
+        wait = self._busy if self._in_memory()[0] else _IDLE_SECONDS
         if due is not None:
             wait = min(wait, max(0.0, due - time.monotonic()))
         # `consume` waits for as many as are asked for; `poll` for the first.
@@ -150,6 +154,7 @@ class Polling:
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
         partitions, new, make = self._assignment.partitions, self._record, tuple.__new__
+        by_key = self._by_key
         topic, partition, found = "", -1, None
         for message in messages:
             error = message.error()
@@ -177,9 +182,10 @@ class Polling:
             if not found.batch:
                 touched.append(found)
                 found.times.append((offset, time_))
-            group = found.batch.get(key)
+            lane = key if by_key else None
+            group = found.batch.get(lane)
             if group is None:
-                found.batch[key] = [record]
+                found.batch[lane] = [record]
             else:
                 group.append(record)
             found.records += 1

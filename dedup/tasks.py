@@ -4,7 +4,8 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from dedup.awaited_serving import Desk
@@ -25,6 +26,16 @@ class ServesAwaited(Protocol):
     async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None: ...
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """The event loop of handlers that are awaited."""
+
+    make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+
+    end: Callable[[], Awaitable[None]] | None = None
+    """Awaited on it when no handler is at work any more: to close what handlers opened there."""
+
+
 class Tasks:
     """Serve lanes in tasks, each its own at a time; most of what is here runs on the loop."""
 
@@ -36,6 +47,7 @@ class Tasks:
         most: int,
         together: int = 1,
         failed: Callable[[BaseException], None],
+        loop: Loop | None = None,
     ) -> None:
         self.report = Report()
         self._handover, self._serving, self._most = handover, serving, most
@@ -47,7 +59,8 @@ class Tasks:
         self._handing_in = False
         self._breathed = time.monotonic()
         self._began: dict[int, float] = {}
-        self._loop = asyncio.new_event_loop()
+        self._of = loop or Loop()
+        self._loop = self._of.make()
         self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
         self._thread.start()
 
@@ -91,7 +104,11 @@ class Tasks:
             task.cancel()
         if tasks:
             await asyncio.wait(tasks, timeout=_END_SECONDS)
-        self._loop.stop()
+        try:
+            if self._of.end is not None:
+                await asyncio.wait_for(self._of.end(), _END_SECONDS)
+        finally:
+            self._loop.stop()
 
     def _start(self) -> None:
         self._called = False

@@ -18,7 +18,7 @@ from dedup.polling import Workers
 from dedup.record import Record
 from dedup.run_progress import Unchosen
 from dedup.serving import Serving
-from dedup.tasks import Tasks
+from dedup.tasks import Loop, Tasks
 from dedup.threads import Threads
 
 _POLICIES = MappingProxyType({**policies.POLICIES, "every": policies.every})
@@ -36,6 +36,7 @@ def workers_for(
     passes: Filter | None,
     threads: Executor,
     failed: Callable[[BaseException], None],
+    loop: Loop | None = None,
 ) -> Workers:
     """Return who hands records to `handler`, which takes a record or several of them."""
 
@@ -62,7 +63,12 @@ def workers_for(
             handle_batch=handler,
         )
         return Tasks(
-            handover, awaited, most=settings.concurrency, together=together, failed=failed
+            handover,
+            awaited,
+            most=settings.concurrency,
+            together=together,
+            failed=failed,
+            loop=loop,
         )
     one = handler if batching is None else alone(handler)
     serving = Serving(

@@ -124,7 +124,7 @@ class Subscription(Model):
 
     def topics_read(self) -> list[str]:
         """Return what its consumer subscribes to, as Kafka's client takes it: `^…$` a pattern."""
-        source = [f"^{self.pattern}$"] if self.pattern is not None else list(self.topic_names())
+        source = [f"^({self.pattern})$"] if self.pattern is not None else list(self.topic_names())
         return [*source, self.requeued]
 
     @property

@@ -132,9 +132,11 @@ def produce(bootstrap: str, *events: Event, partition: int | None = None) -> Non
     assert producer.flush(30) == 0
 
 
-def committed(bootstrap: str, topic: str, partition: int = 0) -> tuple[int, str | None]:
-    """Return the offset and metadata that the group of that name has committed."""
-    client = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": topic})
+def committed(
+    bootstrap: str, topic: str, partition: int = 0, *, group: str | None = None
+) -> tuple[int, str | None]:
+    """Return the offset and metadata that a group has committed, by default that of that name."""
+    client = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": group or topic})
     try:
         (found,) = client.committed([TopicPartition(topic, partition)], timeout=20)
     except KafkaException as error:

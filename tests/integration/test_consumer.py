@@ -4,23 +4,21 @@ import random
 import threading
 from collections.abc import Collection
 from datetime import timedelta
-from itertools import count, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from dedup.aside import Held, HoldInPlace, Outage, Partition, Placed, Unfinished
 from dedup.consumer import Consumer
 from dedup.record import Record
 from dedup.results import Again, Result, Retry
 from devstack import Stack
-from devstack.kafka import Kafka
 from outbox import Event
 from outbox.envelope import encode
+from tests.compacting import compacted
 from tests.consuming import committed, consuming, end_of, event, produce, settings
 from tests.fix_stack import MakeTopic, Servers, new_topics
 from tests.waiting import consume, until
@@ -357,26 +355,7 @@ def test_while_kafka_is_away_it_says_so_and_then_goes_on(own_stack: Stack) -> No
 
 
 def test_what_compaction_removed_is_stepped_over(tmp_path: Path) -> None:
-    often = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "100"}
-    with Kafka(tmp_path, settings=often, temporary=True) as server:
-        kafka, name = server.bootstrap, "compacted"
-        config = {
-            "cleanup.policy": "compact",
-            "segment.ms": "100",
-            "min.cleanable.dirty.ratio": "0.001",
-            "max.compaction.lag.ms": "100",
-        }
-        admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(20)
-        numbers = count()
-
-        def is_compacted() -> bool:
-            # Only what lies before the newest segment is compacted.
-            produce(kafka, *(event(name, f"k{n}", next(numbers)) for n in (*range(10), 0, 0)))
-            offsets = [message.offset() or 0 for message in consume(kafka, name)]
-            return len(offsets) < offsets[-1] - offsets[0]
-
-        until(is_compacted, within=40, what="gaps")
+    with compacted(tmp_path) as (kafka, name):
         with consuming(kafka, name, policy="every") as run:
             until(
                 lambda: committed(kafka, name)[0] == end_of(kafka, name),

@@ -19,6 +19,7 @@ CONSUME = ROOT / "docs/consume.md"
 BY_OTHERS = {
     "http.port": "not served",
     "filter": "all pass",
+    "partitions": "none",
     "message": "none",
     "registry": "none",
     "instance": "none",

@@ -1,0 +1,137 @@
+"""What the benchmarks of `push` share: a target, a `push` process, records with numbers."""
+
+import json
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from confluent_kafka import Producer
+
+from outbox.envelope import encode
+from outbox.event import Event
+
+VALUE_BYTES = 110
+SECRET = "whsec_" + "c2VjcmV0" * 4  # of nothing but this benchmark
+
+
+class Target:
+    """The endpoint, in a process of its own."""
+
+    def __init__(self, port: int) -> None:
+        self._at = f"http://127.0.0.1:{port}"
+
+    def url(self, kind: str) -> str:
+        return f"{self._at}/{kind}"
+
+    def told(self, first: int = 0, count: int = 0) -> dict[str, Any]:
+        """Return what came, and when each of `count` records came first."""
+        return self._get(f"/told?{first}-{count}")  # type: ignore[no-any-return]  # JSON
+
+    def begin_anew(self) -> None:
+        self._get("/anew")
+
+    def _get(self, path: str) -> Any:  # noqa: ANN401  # JSON
+        with urllib.request.urlopen(self._at + path, timeout=30) as answer:  # noqa: S310  # ours
+            return json.loads(answer.read() or b"null")
+
+
+@contextmanager
+def target() -> Iterator[Target]:
+    with _child("push_target") as process:
+        yield Target(int(_line(process)))
+
+
+class Pusher:
+    """A `push` process."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def told(self) -> dict[str, float]:
+        """Return the processor time it has used, and how many it delivered by subscription."""
+        if self._process.stdin is not None:
+            self._process.stdin.write("cpu\n")
+            self._process.stdin.flush()
+        return json.loads(_line(self._process))  # type: ignore[no-any-return]  # JSON
+
+
+@contextmanager
+def pusher(bootstrap: str, subscriptions: Sequence[dict[str, Any]]) -> Iterator[Pusher]:
+    wanted = json.dumps({"bootstrap": bootstrap, "subscriptions": subscriptions})
+    with _child("pushing", wanted) as process:
+        yield Pusher(process)
+
+
+def subscription(id_: str, topic: str, url: str, in_flight: int) -> dict[str, Any]:
+    """Return a subscription as most will be: signed CloudEvents, in order per key."""
+    return {
+        "id": id_,
+        "topics": [topic],
+        "endpoint": {"url": url},
+        "format": "cloudevents_binary",
+        "signing": {"secrets": [SECRET]},
+        "limits": {"max_in_flight": in_flight},
+    }
+
+
+class Records:
+    """Produces records with numbers, which the target finds in their values."""
+
+    def __init__(self, bootstrap: str, *, linger: int) -> None:
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "linger.ms": linger,
+                "partitioner": "murmur2_random",
+                "queue.buffering.max.messages": 1_000_000,
+            }
+        )
+        event = Event(topic="bench", type="Benched", source="/bench", value=b"x")
+        self._headers = [pair for pair in encode(event)[2] if pair[0] != "ce_id"]
+
+    def produce(self, topic: str, number: int, keys: int) -> None:
+        value = b"%010d" % number + b"x" * (VALUE_BYTES - 10)
+        headers = [("ce_id", b"%032d" % number), *self._headers]
+        self._producer.produce(topic, value, b"key-%d" % (number % keys), headers=headers)  # type: ignore[arg-type]  # invariant list, only read
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        if self._producer.flush(60):
+            sys.exit("the records could not be produced within a minute")
+
+
+def until_came(to: Target, records: int, *, within: float) -> dict[str, Any]:
+    """Wait until so many records came; return what the target says, whatever came by then."""
+    deadline = time.monotonic() + within
+    while True:
+        told = to.told()
+        if told["fast"] >= records or time.monotonic() > deadline:
+            return told
+        time.sleep(0.2)
+
+
+@contextmanager
+def _child(module: str, *args: str) -> Iterator["subprocess.Popen[str]"]:
+    command = [sys.executable, "-c", f"from benchmarks.{module} import main; main()", *args]
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    )
+    try:
+        yield process
+    finally:
+        if process.stdin is not None:
+            process.stdin.close()
+        process.wait(40)
+        if process.stdout is not None:
+            process.stdout.close()
+
+
+def _line(process: "subprocess.Popen[str]") -> str:
+    line = process.stdout.readline() if process.stdout is not None else ""
+    if not line:
+        sys.exit("a process of the benchmark has ended")
+    return line

@@ -1,0 +1,47 @@
+"""`push` as a process of its own, with subscriptions of a benchmark, until its input ends."""
+
+import json
+import logging
+import resource
+import sys
+import threading
+from typing import Any
+
+from dedup.collector import relax
+from push.addresses import networks
+from push.engine import Engine, Surroundings
+from push.engine_api import Attempt, Work
+from push.subscription import subscription
+
+
+class Unread:
+    """A book that nobody reads."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Forget it."""
+
+    def disable(self, id_: str, reason: str) -> None:
+        logging.getLogger("bench").error("%s is disabled: %s", id_, reason)
+
+
+def main() -> None:
+    wanted: dict[str, Any] = json.loads(sys.argv[1])
+    logging.basicConfig(level=logging.ERROR)
+    surroundings = Surroundings(
+        brokers={"default": {"bootstrap.servers": wanted["bootstrap"]}},
+        allow_addresses=networks(["127.0.0.0/8"]),
+    )
+    engine = Engine(surroundings, Unread())
+    relax()
+    engine.start()
+    engine.reconcile([Work(subscription(each), 1) for each in wanted["subscriptions"]])
+    ends = threading.Event()
+    for line in sys.stdin:
+        if line.strip() == "cpu":
+            used = resource.getrusage(resource.RUSAGE_SELF)
+            told = {id_: each.delivered for id_, each in engine.snapshot().items()}
+            print(json.dumps({"cpu": used.ru_utime + used.ru_stime, **told}), flush=True)
+        else:
+            break
+    ends.set()
+    engine.stop()

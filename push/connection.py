@@ -1,0 +1,167 @@
+"""One connection to an endpoint: HTTP/1.1, one request at a time, kept over errors."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import cast
+
+import httptools
+
+from outbox.errors import DovecoteError
+
+_KEPT_BYTES = 1024
+_HEADER_BYTES = 64_000
+_EARLY = 200
+_SWITCHING = 101
+
+
+class SendFailed(DovecoteError):
+    """There is no answer to the request; the message says why."""
+
+
+class Stale(SendFailed):
+    """A kept connection was closed by the other side before it answered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an endpoint answered."""
+
+    status: int
+    headers: dict[str, str] = field(default_factory=dict)
+    """By name in small letters; of a repeated one the first."""
+    excerpt: bytes = b""
+    """How the body begins."""
+    cut: bool = False
+    """It was longer than what is read of one."""
+
+
+class Connection(asyncio.Protocol):
+    """Its `released` is called when it can take another request, and `lost` when it is gone."""
+
+    def __init__(
+        self,
+        *,
+        most: int,
+        released: Callable[["Connection"], None],
+        lost: Callable[["Connection"], None],
+    ) -> None:
+        self._most, self._released, self._lost = most, released, lost
+        self._parser = httptools.HttpResponseParser(self)
+        self._answer: asyncio.Future[Answer] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._used = self._began = self._headed = self._bodyless = False
+        self._headers: dict[str, str] = {}
+        self._body = bytearray()
+        self._size = 0
+        self.made = time.monotonic()
+        self.idle_since = self.made
+
+    # What the pool calls.
+
+    def ask(self, data: bytes, *, bodyless: bool) -> "asyncio.Future[Answer]":
+        """Send a request, and return where its answer will be; `bodyless`: to HEAD."""
+        self._answer = answer = asyncio.get_running_loop().create_future()
+        if self._transport is None or self._transport.is_closing():
+            self._fail("it was closed")
+            return answer
+        self._bodyless, self._began, self._headed = bodyless, False, False
+        self._transport.write(data)
+        return answer
+
+    def expire(self, why: str) -> None:
+        """Give up the request at work, and the connection with it."""
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            if not answer.done():
+                answer.set_exception(SendFailed(why))
+            self.close()
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    # What the transport calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._answer is None:
+            self.close()  # nothing was asked
+            return
+        self._began = True
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if self._answer is not None:
+                self._fail(f"what came is not HTTP/1.1: {error}")
+            self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._lost(self)
+        if self._answer is None:
+            return
+        if self._headed and error is None and not self._parser.should_keep_alive():
+            self._complete(keep=False)  # its end is that of the body
+        else:
+            self._fail(f"the connection was closed before the answer ended ({error or 'EOF'})")
+
+    # What the parser calls.
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._size += len(name) + len(value)
+        if self._size > _HEADER_BYTES and not self._headed:
+            self._fail(f"the headers of its answer are longer than {_HEADER_BYTES} bytes")
+            self.close()
+            return
+        self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+
+    def on_headers_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status == _SWITCHING:
+            self._fail("it answered 101, and nobody asked for another protocol")
+            self.close()
+        elif status >= _EARLY:
+            self._headed, self._size = True, 0
+            if self._bodyless:
+                # What would have been the length of a body makes the parser wait for one.
+                keep, parser = self._parser.should_keep_alive(), self._parser
+                self._parser = httptools.HttpResponseParser(self)
+                self._complete(keep=keep, status=parser.get_status_code())
+
+    def on_body(self, data: bytes) -> None:
+        if self._answer is None:
+            return
+        self._size += len(data)
+        if len(self._body) < _KEPT_BYTES:
+            self._body += data[: _KEPT_BYTES - len(self._body)]
+        if self._size > self._most:
+            self._complete(keep=False, cut=True)
+            self.close()
+
+    def on_message_complete(self) -> None:
+        if self._parser.get_status_code() < _EARLY:
+            self._headers = {}  # 100 Continue and the like: the answer is still to come
+        elif self._answer is not None:
+            self._complete(keep=self._parser.should_keep_alive())
+
+    def _complete(self, *, keep: bool, cut: bool = False, status: int | None = None) -> None:
+        future, self._answer = self._answer, None
+        code = self._parser.get_status_code() if status is None else status
+        answer = Answer(code, self._headers, bytes(self._body), cut)
+        self._headers, self._size, self._used = {}, 0, True
+        self._body.clear()
+        if future is not None and not future.done():
+            future.set_result(answer)
+        if keep:
+            self._released(self)
+        else:
+            self.close()
+
+    def _fail(self, why: str) -> None:
+        future, self._answer = self._answer, None
+        if future is not None and not future.done():
+            stale = self._used and not self._began
+            future.set_exception(Stale(why) if stale else SendFailed(why))

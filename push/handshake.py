@@ -1,0 +1,46 @@
+"""The CloudEvents webhook handshake: may requests be sent there, and how many a minute."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+_NUMBER = re.compile(r"[1-9]\d{0,8}")
+
+
+@dataclass(frozen=True, slots=True)
+class Agreed:
+    """Requests may be sent."""
+
+    per_second: float | None
+    """At most so many; None: as many as one likes."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotAgreed:
+    """They may not; `reason` says why."""
+
+    reason: str
+
+
+def asking(origin: str, per_second: float | None) -> tuple[tuple[str, str], ...]:
+    """Return the headers of the request that asks."""
+    headers = [("WebHook-Request-Origin", origin)]
+    if per_second is not None:
+        headers.append(("WebHook-Request-Rate", str(max(1, round(per_second * 60)))))
+    return tuple(headers)
+
+
+def agreement(status: int, headers: Mapping[str, str], origin: str) -> Agreed | NotAgreed:
+    """Return what an endpoint's answer comes to; names of headers are in small letters."""
+    if not 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
+        return NotAgreed(f"OPTIONS was answered {status}")
+    allowed = headers.get("webhook-allowed-origin", "").strip()
+    if allowed not in {"*", origin}:
+        told = f"allows {allowed!r}" if allowed else "has no WebHook-Allowed-Origin"
+        return NotAgreed(f"its answer to OPTIONS {told}, and we are {origin!r}")
+    rate = headers.get("webhook-allowed-rate", "*").strip()
+    if rate == "*":
+        return Agreed(None)
+    if not _NUMBER.fullmatch(rate):
+        return NotAgreed(f"WebHook-Allowed-Rate {rate!r} is no number of requests a minute")
+    return Agreed(int(rate) / 60)

@@ -1,0 +1,78 @@
+"""Name the numbers that `push` exposes."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+
+class Metrics:
+    """A registry of its own, so that two engines in one process (tests) keep apart."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._attempts = Counter(
+            "dovecote_push_attempts_total",
+            "Requests, by what became of the record: delivered, retry, dead, disabled.",
+            ["subscription", "outcome"],
+            registry=self.registry,
+        )
+        self._seconds = Histogram(
+            "dovecote_push_request_seconds",
+            "From a request to the end of its answer, or to its failure.",
+            ["subscription"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._added = Histogram(
+            "dovecote_push_added_seconds",
+            "From when a record was written to Kafka to its first request.",
+            ["subscription"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._in_flight = Gauge(
+            "dovecote_push_in_flight",
+            "Requests that wait for their answer.",
+            ["subscription"],
+            registry=self.registry,
+        )
+        self._open = Gauge(
+            "dovecote_push_circuit_open",
+            "1 while the endpoint gets nothing but probes, else 0.",
+            ["subscription"],
+            registry=self.registry,
+        )
+        self._lag = Gauge(
+            "dovecote_push_lag_rows",
+            "Records that are not delivered yet, in the partitions of this process.",
+            ["subscription"],
+            registry=self.registry,
+        )
+
+    def of(self, subscription: str) -> "Numbers":
+        """Return the numbers of one subscription."""
+        return Numbers(self, subscription)
+
+    def forget(self, subscription: str) -> None:
+        """Expose a subscription no more that there is no more."""
+        for gauge in (self._in_flight, self._open, self._lag):
+            gauge.remove(subscription)
+
+
+class Numbers:
+    """Those of one subscription, found once: there are thousands of requests a second."""
+
+    def __init__(self, metrics: Metrics, subscription: str) -> None:
+        self._attempts = {
+            outcome: metrics._attempts.labels(subscription, outcome)  # noqa: SLF001  # its own
+            for outcome in ("delivered", "retry", "dead", "disabled")
+        }
+        self.seconds = metrics._seconds.labels(subscription)  # noqa: SLF001  # its own
+        self.added = metrics._added.labels(subscription)  # noqa: SLF001  # its own
+        self.in_flight = metrics._in_flight.labels(subscription)  # noqa: SLF001  # its own
+        self.open = metrics._open.labels(subscription)  # noqa: SLF001  # its own
+        self.lag = metrics._lag.labels(subscription)  # noqa: SLF001  # its own
+
+    def attempted(self, outcome: str, seconds: float) -> None:
+        self._attempts[outcome].inc()
+        self.seconds.observe(seconds)

@@ -1,0 +1,51 @@
+"""Standard Webhooks signatures: `v1` (HMAC-SHA256) and `v1a` (ed25519), one for each secret."""
+
+import hmac
+from base64 import b64encode
+from collections.abc import Callable, Iterable
+from typing import Literal, TypeAlias
+
+Key: TypeAlias = tuple[Literal["v1", "v1a"], bytes]
+"""Which signature, and the secret's bytes: for `v1a` the seed of the private key."""
+
+_Sign: TypeAlias = Callable[[bytes], bytes]
+
+
+class Signer:
+    """
+    Signs requests with every key it has: while a secret is replaced, with the old one and the new.
+    """
+
+    def __init__(self, keys: Iterable[Key]) -> None:
+        self._signs = [(kind, _signing(kind, secret)) for kind, secret in keys]
+
+    def headers(self, id_: str, timestamp: int, body: bytes) -> list[tuple[str, str]]:
+        """Return the headers of one attempt at `timestamp`, in seconds since 1970."""
+        told = [("webhook-id", id_), ("webhook-timestamp", str(timestamp))]
+        if self._signs:
+            told.append(("webhook-signature", self.signature(id_, timestamp, body)))
+        return told
+
+    def signature(self, id_: str, timestamp: int, body: bytes) -> str:
+        """Return the signatures of `{id}.{timestamp}.{body}`, with blanks between them."""
+        content = b"%b.%d.%b" % (id_.encode(), timestamp, body)
+        return " ".join(
+            f"{kind},{b64encode(sign(content)).decode('ascii')}" for kind, sign in self._signs
+        )
+
+
+def _signing(kind: Literal["v1", "v1a"], secret: bytes) -> _Sign:
+    if kind == "v1":
+        return lambda content: hmac.digest(secret, content, "sha256")
+    # Who signs with `v1` alone needs no such library.
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    return Ed25519PrivateKey.from_private_bytes(secret).sign
+
+
+def public_key(seed: bytes) -> str:
+    """Return what those need who verify `v1a`: `whpk_…`."""
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()
+    return f"whpk_{b64encode(public).decode('ascii')}"

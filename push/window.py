@@ -1,0 +1,34 @@
+"""Which records of a partition may be at work: the first few that are not committed."""
+
+from collections import deque
+
+
+class Window:
+    """
+    Of one partition, in the order of its offsets, which may have gaps.
+
+    So many records at most are begun and not committed: no more can be in flight, and no more
+    come again after a crash.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._offsets: deque[int] = deque()
+        self._finished: set[int] = set()
+
+    def begins(self, offset: int) -> bool:
+        """Take an offset, as often as need be; tell whether its record may be begun."""
+        offsets = self._offsets
+        if not offsets or offset > offsets[-1]:
+            offsets.append(offset)
+        return len(offsets) <= self._size or offset <= offsets[self._size - 1]
+
+    def finished(self, offset: int) -> bool:
+        """Take a record as finished; tell whether all are that may be begun before a commit."""
+        self._finished.add(offset)
+        return len(self._finished) >= self._size
+
+    def committed(self, position: int) -> None:
+        """Take what was committed: all records before `position`."""
+        while self._offsets and self._offsets[0] < position:
+            self._finished.discard(self._offsets.popleft())

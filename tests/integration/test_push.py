@@ -1,0 +1,487 @@
+"""Records come to an endpoint: in order per key, signed, again where it failed, none lost."""
+
+import json
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Producer
+from standardwebhooks.webhooks import Webhook
+
+from dedup import inbox_schema
+from outbox.envelope import encode
+from push.engine import HeldIn
+from tests.compacting import compacted
+from tests.consuming import committed, end_of, event, produce
+from tests.delivering import Endpoint, Reply, Request, pushing, subscribed
+from tests.fix_stack import MakeTopic, Servers
+from tests.waiting import consume, until
+
+SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # of the public test vectors
+QUICK = {"type": "backoff", "base": "20ms", "ceiling": "100ms", "max_attempts": 5}
+
+
+def group(name: str) -> str:
+    return f"dovecote.push.{name}"
+
+
+def is_committed(kafka: str, topic: str, partition: int, id_: str) -> bool:
+    found, _ = committed(kafka, topic, partition, group=group(id_))
+    return found == end_of(kafka, topic, partition)
+
+
+def all_committed(kafka: str, topic: str, partition: int = 0, *, id_: str | None = None) -> None:
+    until(
+        partial(is_committed, kafka, topic, partition, id_ or topic),
+        within=20,
+        what="all records are committed",
+    )
+
+
+def first_attempts(endpoint: Endpoint) -> dict[str, list[int]]:
+    """Return, by key, the numbers of the records in the order in which they first succeeded."""
+    found: dict[str, list[int]] = {}
+    for request in endpoint.requests:
+        key, _, number = request.headers["webhook-id"].rpartition("-")
+        found.setdefault(key, []).append(int(number))
+    return found
+
+
+def test_records_come_signed_as_cloudevents_in_order_per_key_and_are_committed(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(2), stack.kafka.bootstrap
+    produce(kafka, *(event(name, f"k{k}", n) for n in range(20) for k in range(10)))
+    with Endpoint() as endpoint:
+        work = subscribed(
+            name, endpoint.url, format="cloudevents_binary", signing={"secrets": [SECRET]}
+        )
+        with pushing(kafka, work) as push:
+            endpoint.has_got(200)
+            for partition in (0, 1):
+                all_committed(kafka, name, partition)
+            assert push.snapshot(name).delivered == 200
+        assert first_attempts(endpoint) == {f"k{k}": list(range(20)) for k in range(10)}
+        for request in endpoint.requests:
+            body = Webhook(SECRET).verify(request.body, request.headers)
+            assert body == json.loads(request.body)
+            assert request.headers["ce-id"] == request.headers["webhook-id"]
+            assert request.headers["content-type"] == "application/json"
+    assert endpoint.connections <= 64
+
+
+def test_a_failing_key_waits_in_order_while_others_go_on_and_each_event_has_one_id(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    times: Counter[str] = Counter()
+
+    def answer(request: Request) -> Reply:
+        id_ = request.headers["webhook-id"]
+        times[id_] += 1
+        return Reply(503 if id_.startswith("bad-") and times[id_] <= 2 else 200)
+
+    produce(kafka, *(event(name, key, n) for n in range(4) for key in ("bad", "good")))
+    with Endpoint(answer) as endpoint:
+        signing = {"secrets": [SECRET]}
+        with pushing(kafka, subscribed(name, endpoint.url, retry=QUICK, signing=signing)) as push:
+            endpoint.has_got(4 + 4 * 3)
+            all_committed(kafka, name)
+            numbers = [a.number for a in push.book.attempts if a.event_id == "bad-1"]
+        ids = [r.headers["webhook-id"] for r in endpoint.requests]
+        assert [id_ for id_ in ids if id_.startswith("bad-")] == [
+            f"bad-{n}" for n in range(4) for _ in range(3)
+        ]
+        assert numbers == [1, 2, 3]
+        of_bad = [r for r in endpoint.requests if r.headers["webhook-id"] == "bad-0"]
+        # The good key's first records did not wait for the bad one's last attempt.
+        assert ids.index("good-3") < len(ids) - 4
+        for request in of_bad:
+            Webhook(SECRET).verify(request.body, request.headers)
+
+
+def test_records_are_found_behind_gaps_of_transactions_and_aborts_in_bundles(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    # Defect 1: offsets were taken for numbers, and a gap locked the partition for ever.
+    name, kafka = topic(), stack.kafka.bootstrap
+    producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
+    producer.init_transactions(20)
+    for n in range(12):
+        producer.begin_transaction()
+        for key in ("a", "b"):
+            encoded, value, headers = encode(event(name, key, n))
+            producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
+        if n % 3 == 2:
+            producer.flush(20)
+            producer.abort_transaction(20)
+            producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
+            producer.init_transactions(20)
+        else:
+            producer.commit_transaction(20)
+    kept = [n for n in range(12) if n % 3 != 2]
+    order = {"type": "per_partition", "concurrency_factor": 3}
+    with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url, order=order)):
+        endpoint.has_got(16)
+        all_committed(kafka, name)
+        found = first_attempts(endpoint)
+        assert {key: sorted(numbers) for key, numbers in found.items()} == {"a": kept, "b": kept}
+
+
+def test_what_compaction_removed_does_not_stop_a_bundle(tmp_path: Path) -> None:
+    # Defect 1 again: offsets that are gone for good.
+    order = {"type": "per_partition", "concurrency_factor": 3}
+    with compacted(tmp_path) as (kafka, name), Endpoint() as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, order=order)):
+            all_committed(kafka, name)
+        assert len(endpoint.requests) < end_of(kafka, name)
+
+
+def test_an_endpoint_that_never_answers_holds_up_no_other(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    silent, well, kafka = topic(), topic(), stack.kafka.bootstrap
+    for name in (silent, well):
+        produce(kafka, *(event(name, f"k{k}", n) for n in range(10) for k in range(50)))
+    with Endpoint() as black_hole, Endpoint() as endpoint:
+        black_hole.gate.clear()
+        with pushing(
+            kafka,
+            subscribed(silent, black_hole.url, endpoint={"timeout": "5s"}),
+            subscribed(well, endpoint.url),
+        ) as push:
+            black_hole.has_got(1)
+            endpoint.has_got(500)
+            assert push.snapshot(well).delivered == 500
+            assert push.snapshot(silent).delivered == 0
+            black_hole.gate.set()
+        assert black_hole.most_in_flight <= 64
+
+
+def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    failed: set[str] = set()
+
+    def answer(request: Request) -> Reply:
+        id_ = request.headers["webhook-id"]
+        if id_ in {"a-1", "b-3"} and id_ not in failed:
+            failed.add(id_)
+            return Reply(500)
+        return Reply()
+
+    produce(kafka, *(event(name, key, n) for n in range(5) for key in ("a", "b")))
+    order = {"type": "per_partition", "concurrency_factor": 1}
+    retry = {"type": "fixed", "delay": "30ms"}
+    with Endpoint(answer) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, order=order, retry=retry)):
+            endpoint.has_got(12)
+            all_committed(kafka, name)
+        ids = list(dict.fromkeys(r.headers["webhook-id"] for r in endpoint.requests))
+        assert ids == [f"{key}-{n}" for n in range(5) for key in ("a", "b")]
+        assert endpoint.most_in_flight == 1
+
+
+def test_keys_may_be_any_bytes(stack: Servers, topic: MakeTopic) -> None:
+    # Defect 2: a key that was no 8-byte number took the whole consumer down.
+    name, kafka = topic(), stack.kafka.bootstrap
+    keys = [b"text", b"\xff\xfe\x00\r\nX: y", b"", None, b"12345678", "ü.€".encode()]
+    producer = Producer({"bootstrap.servers": kafka})
+    for key in keys:
+        producer.produce(name, b"v", key)
+    assert producer.flush(20) == 0
+    with Endpoint() as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, metadata_headers=True)):
+            endpoint.has_got(len(keys))
+            all_committed(kafka, name)
+        told = {r.headers["qoh-message-number"]: r.headers for r in endpoint.requests}
+        assert [told[str(n)].get("qoh-message-key") for n in range(len(keys))] == [
+            "text",
+            "%EF%BF%BD%EF%BF%BD%00%0D%0AX: y",
+            "",
+            None,
+            "12345678",
+            "%C3%BC.%E2%82%AC",
+        ]
+        assert told["0"]["qoh-consumer"] == f"{name}_{group(name)}"
+        assert "x" not in told["1"]
+
+
+def test_explicit_partitions_are_delivered_and_others_are_not(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    # Defect 3: records of explicit partitions were dropped without a word.
+    name, kafka = topic(3), stack.kafka.bootstrap
+    for partition in range(3):
+        events = [event(name, f"p{partition}", n) for n in range(5)]
+        produce(kafka, *events, partition=partition)
+    partitions = [{"topic": name, "numbers": [0, 2]}]
+    with Endpoint() as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, partitions=partitions)):
+            endpoint.has_got(10)
+            all_committed(kafka, name, 0)
+            all_committed(kafka, name, 2)
+            produce(kafka, event(name, "p2", 5), partition=2)
+            endpoint.has_got(11)
+        assert first_attempts(endpoint) == {"p0": list(range(5)), "p2": list(range(6))}
+
+
+def test_explicit_partitions_are_one_processs_at_a_time(
+    stack: Servers, topic: MakeTopic, database: str
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    held = install_held(database)
+    with Endpoint() as endpoint:
+        work = subscribed(name, endpoint.url, partitions=[{"topic": name, "numbers": [0]}])
+        with pushing(kafka, work, held=held) as one:
+            produce(kafka, event(name, "k", 0))
+            endpoint.has_got(1)
+            with pushing(kafka, work, held=held) as two:
+                produce(kafka, *(event(name, "k", n) for n in range(1, 50)))
+                endpoint.has_got(50)
+                all_committed(kafka, name)
+                one.engine.stop()
+                produce(kafka, event(name, "k", 50))
+                endpoint.has_got(51)
+                assert two.snapshot(name).delivered == 1
+        assert first_attempts(endpoint) == {"k": list(range(51))}
+        with pushing(kafka, work, held=held):
+            end_sessions(database)
+            produce(kafka, event(name, "k", 51))
+            endpoint.has_got(52)
+
+
+@pytest.mark.parametrize("status", [None, 302, 404, 500])
+def test_n_resends_are_n_after_the_first_whatever_went_wrong_and_then_a_dead_letter(
+    stack: Servers, topic: MakeTopic, status: int | None
+) -> None:
+    # Defects 4 and 5: without an answer it was sent for ever, n was off by one, 3xx was success.
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, event(name, "k", 0), event(name, "k", 1))
+
+    def answer(request: Request) -> Reply | None:
+        if request.headers["webhook-id"] == "k-1":
+            return Reply()
+        return None if status is None else Reply(status, {"Location": "/elsewhere"})
+
+    retry = {"type": "fixed", "delay": "10ms", "resends": 3}
+    with Endpoint(answer) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, retry=retry)) as push:
+            endpoint.has_got(5)
+            all_committed(kafka, name)
+            until(lambda: push.snapshot(name).dead == 1, within=5, what="counted as dead")
+        ids = [r.headers["webhook-id"] for r in endpoint.requests]
+        assert ids == ["k-0"] * 4 + ["k-1"]
+        assert {r.target for r in endpoint.requests} == {"/hook"}
+    (letter,) = consume(kafka, f"dovecote.push.{name}.dead")
+    headers = dict(letter.headers() or [])
+    assert headers["ce_id"] == b"k-0"
+    assert headers["dovecote_attempt"] == b"4"
+    assert headers["dovecote_group"] == group(name).encode()
+    outcomes = [a.outcome for a in push.book.attempts if a.event_id == "k-0"]
+    assert outcomes == ["retry", "retry", "retry", "dead"]
+
+
+def test_as_many_requests_are_in_flight_as_the_factor_says(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    # Defect 6: whatever the factor, two requests were sent at a time.
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, None, n) for n in range(90)))
+    order = {"type": "per_partition", "concurrency_factor": 40}
+    with Endpoint() as endpoint:
+        endpoint.gate.clear()
+        with pushing(kafka, subscribed(name, endpoint.url, order=order)):
+            endpoint.has_got(40)
+            endpoint.gate.set()
+            endpoint.has_got(90)
+            all_committed(kafka, name)
+        assert endpoint.most_in_flight == 40
+        assert endpoint.connections == 40
+
+
+def test_the_finished_prefix_is_committed_and_no_more_than_a_bundle_is_begun_beyond_it(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, None, n) for n in range(30)))
+
+    def number(request: Request) -> int:
+        return int(request.headers["qoh-message-number"])
+
+    stuck = {5}
+
+    def answer(request: Request) -> Reply:
+        return Reply(500 if number(request) in stuck else 200)
+
+    order = {"type": "per_partition", "concurrency_factor": 10, "auto_commit_period": "50ms"}
+    retry = {"type": "fixed", "delay": "20ms"}
+    with Endpoint(answer) as endpoint:
+        work = subscribed(
+            name, endpoint.url, order=order, retry=retry, metadata_headers=True, group=name
+        )
+        with pushing(kafka, work):
+            until(lambda: committed(kafka, name)[0] == 5, within=20, what="the prefix")
+            endpoint.has_got(40)
+            assert {number(r) for r in endpoint.requests} == set(range(15))
+            stuck.clear()
+            until(lambda: committed(kafka, name)[0] == 30, within=20, what="all")
+        assert {number(r) for r in endpoint.requests} == set(range(30))
+
+
+def test_connections_are_kept_over_errors(stack: Servers, topic: MakeTopic) -> None:
+    # Defect 7, and H15: each error cost a connection, until there were no more ports.
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, "k", n) for n in range(30)))
+    body = b"x" * 10_000
+
+    def answer(request: Request) -> Reply:
+        return Reply(200 if request.headers["webhook-id"] in seen else 500, body=body)
+
+    seen: set[str] = set()
+
+    def once(request: Request) -> Reply:
+        reply = answer(request)
+        seen.add(request.headers["webhook-id"])
+        return reply
+
+    with Endpoint(once) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, retry=QUICK)):
+            endpoint.has_got(60)
+            all_committed(kafka, name)
+        assert endpoint.connections == 1
+
+
+def test_retry_after_is_obeyed(stack: Servers, topic: MakeTopic) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, event(name, "k", 0))
+    replies = iter([Reply(429, {"Retry-After": "1"}), Reply(503, {"Retry-After": "0"}), Reply()])
+    with Endpoint(lambda _: next(replies)) as endpoint:
+        retry = {"type": "backoff", "base": "20s", "ceiling": "20s"}
+        with pushing(kafka, subscribed(name, endpoint.url, retry=retry)):
+            endpoint.has_got(3)
+        first, second, third = (request.at for request in endpoint.requests)
+        assert second - first >= 1.0
+        assert third - second < 10.0
+
+
+def test_410_disables_the_subscription_and_loses_nothing(stack: Servers, topic: MakeTopic) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, event(name, "k", 0), event(name, "k", 1))
+    gone = Reply(410)
+    with Endpoint(lambda _: gone) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url)) as push:
+            until(lambda: name in push.book.disabled, within=20, what="disabled")
+            assert "410" in push.snapshot(name).trouble
+        assert len(endpoint.requests) == 1
+        gone = Reply()
+        with pushing(kafka, subscribed(name, endpoint.url)):
+            endpoint.has_got(3)
+            all_committed(kafka, name)
+        assert [r.headers["webhook-id"] for r in endpoint.requests] == ["k-0", "k-0", "k-1"]
+
+
+def test_attempts_are_remembered_by_whoever_goes_on(
+    stack: Servers, topic: MakeTopic, database: str
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    held = install_held(database)
+    produce(kafka, event(name, "k", 0))
+    retry = {"type": "fixed", "delay": "1s", "resends": 2}
+    with Endpoint(lambda _: Reply(500)) as endpoint:
+        work = subscribed(name, endpoint.url, retry=retry)
+        with pushing(kafka, work, held=held) as first:
+            endpoint.has_got(1)
+            until(lambda: kept(database) == 1, within=10, what="kept")
+        with pushing(kafka, work, held=held) as second:
+            endpoint.has_got(3)
+            all_committed(kafka, name)
+            until(lambda: kept(database) == 0, within=10, what="forgotten")
+        numbers = [a.number for a in (*first.book.attempts, *second.book.attempts)]
+        assert numbers == [1, 2, 3]
+        assert len(endpoint.requests) == 3
+
+
+def install_held(dsn: str) -> HeldIn:
+    with psycopg.connect(dsn) as conn:
+        inbox_schema.install(conn, "push_held")
+    return HeldIn(dsn=dsn, schema="push_held")
+
+
+def end_sessions(dsn: str) -> None:
+    """End all other sessions of a database."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+        )
+
+
+def kept(dsn: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("SELECT count(*) FROM push_held.held").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def test_an_endpoint_is_asked_first_where_that_is_wanted(stack: Servers, topic: MakeTopic) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    agreed: dict[str, str] = {}
+
+    def answer(request: Request) -> Reply:
+        return Reply(200, agreed if request.method == "OPTIONS" else {})
+
+    produce(kafka, *(event(name, f"k{n}", n) for n in range(5)))
+    with Endpoint(answer) as endpoint:
+        work = subscribed(name, endpoint.url, endpoint={"handshake": True})
+        with pushing(kafka, work) as push:
+            until(lambda: "Origin" in push.snapshot(name).trouble, within=20, what="said so")
+            agreed["WebHook-Allowed-Origin"] = "*"
+            endpoint.has_got(7)
+            all_committed(kafka, name)
+        methods = [request.method for request in endpoint.requests]
+        assert methods == ["OPTIONS", "OPTIONS"] + ["POST"] * 5
+        assert endpoint.requests[0].headers["webhook-request-origin"] == "dovecote"
+
+
+def test_topics_of_a_pattern_are_read_and_no_others(stack: Servers, topic: MakeTopic) -> None:
+    one, two, other, kafka = topic(), topic(), topic(), stack.kafka.bootstrap
+    for name in (one, two, other):
+        produce(kafka, event(name, name, 0))
+    with Endpoint() as endpoint:
+        work = subscribed(one, endpoint.url, pattern=f"{one}|{two}")
+        with pushing(kafka, work):
+            endpoint.has_got(2)
+            all_committed(kafka, one, id_=one)
+            all_committed(kafka, two, id_=one)
+        assert set(first_attempts(endpoint)) == {one, two}
+
+
+def test_two_engines_share_a_subscription_and_what_changes_begins_anew(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(4), stack.kafka.bootstrap
+    with Endpoint() as endpoint, Endpoint() as other:
+        work = subscribed(name, endpoint.url)
+        with pushing(kafka, work) as one:
+            produce(kafka, *(event(name, f"k{k}", n) for n in range(10) for k in range(20)))
+            endpoint.has_got(50)
+            with pushing(kafka, work) as two:
+                endpoint.has_got(200)
+                produce(
+                    kafka, *(event(name, f"k{k}", n) for n in range(10, 20) for k in range(20))
+                )
+                endpoint.has_got(400)
+                for partition in range(4):
+                    all_committed(kafka, name, partition)
+                delivered = one.snapshot(name).delivered + two.snapshot(name).delivered
+                # What is given up is drained and committed: nothing comes twice.
+                assert delivered == 400
+            one.engine.reconcile([subscribed(name, other.url, version=2)])
+            produce(kafka, event(name, "k0", 20))
+            other.has_got(1)
+        assert first_attempts(endpoint) == {f"k{k}": list(range(20)) for k in range(20)}
+        assert len(endpoint.requests) == 400

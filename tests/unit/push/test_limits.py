@@ -1,0 +1,220 @@
+"""The circuit, the concurrency, the rate, the waits and the windows: decisions without a clock."""
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup.backoff import Failure
+from push.breaker import Breaker
+from push.limits import Concurrency, Rate
+from push.patience import Fixed, FullJitter
+from push.window import Window
+
+
+def failed(breaker: Breaker, times: int, now: float = 0.0) -> bool:
+    return [breaker.failed(now, probe=False) for _ in range(times)][-1]
+
+
+def test_a_circuit_opens_after_failures_in_a_row_and_not_before() -> None:
+    breaker = Breaker(threshold=3)
+    assert not failed(breaker, 2)
+    breaker.succeeded()
+    assert not failed(breaker, 2)
+    assert failed(breaker, 1)
+    assert breaker.wait(0.0) == 1.0
+
+
+def test_an_open_circuit_lets_one_probe_pass_at_a_time() -> None:
+    breaker = Breaker(threshold=1)
+    assert failed(breaker, 1)
+    assert breaker.wait(0.5) == 0.5
+    assert breaker.wait(1.0) == 0.0
+    assert breaker.wait(1.0) is None
+    assert breaker.failed(1.5, probe=True)
+    assert breaker.wait(1.5) == 2.0
+    assert breaker.wait(3.5) == 0.0
+    breaker.succeeded()
+    assert [breaker.wait(3.5), breaker.wait(3.5)] == [0.0, 0.0]
+
+
+def test_what_was_sent_before_it_opened_does_not_keep_it_open_for_longer() -> None:
+    breaker = Breaker(threshold=1)
+    failed(breaker, 1)
+    assert not failed(breaker, 50, now=0.9)
+    assert breaker.until == 1.0
+
+
+def test_a_probe_that_came_to_nothing_makes_room_for_the_next() -> None:
+    breaker = Breaker(threshold=1)
+    failed(breaker, 1)
+    assert breaker.wait(1.0) == 0.0
+    breaker.abandoned()
+    assert breaker.wait(1.0) == 0.0
+
+
+def test_the_pauses_of_a_circuit_have_a_ceiling_and_none_is_for_ever() -> None:
+    breaker, now = Breaker(threshold=1, ceiling=60.0), 0.0
+    failed(breaker, 1)
+    for _ in range(200):
+        now = breaker.until
+        assert breaker.wait(now) == 0.0
+        breaker.failed(now, probe=True)
+        assert breaker.until - now <= 60.0
+
+
+def test_a_circuit_of_threshold_zero_never_opens() -> None:
+    assert not failed(Breaker(threshold=0), 1000)
+
+
+def test_an_overload_halves_the_requests_at_a_time_once_a_round() -> None:
+    limit = Concurrency(64)
+    limit.overloaded(10.0)
+    limit.overloaded(10.5)
+    assert limit.limit == 32
+    limit.overloaded(11.0)
+    assert limit.limit == 16
+
+
+def test_successes_bring_one_more_a_round_and_never_more_than_allowed() -> None:
+    limit = Concurrency(64)
+    limit.overloaded(0.0)
+    for _ in range(33):
+        limit.succeeded(limit.limit)
+    assert limit.limit == 33
+    for _ in range(10_000):
+        limit.succeeded(limit.limit)
+    assert limit.limit == 64
+
+
+def test_who_does_not_use_the_limit_does_not_raise_it() -> None:
+    limit = Concurrency(64)
+    limit.overloaded(0.0)
+    for _ in range(1000):
+        limit.succeeded(3)
+    assert limit.limit == 32
+
+
+def test_after_an_outage_it_begins_with_one_and_doubles_each_round() -> None:
+    limit = Concurrency(64)
+    limit.begin_anew()
+    seen = [limit.limit]
+    for _ in range(6):
+        for _ in range(limit.limit):
+            limit.succeeded(limit.limit)
+        seen.append(limit.limit)
+    assert seen == [1, 2, 4, 8, 16, 32, 64]
+
+
+@given(st.lists(st.sampled_from(["ok", "over", "anew"]), max_size=200), st.integers(1, 100))
+def test_the_limit_stays_between_one_and_what_is_allowed(steps: list[str], most: int) -> None:
+    limit = Concurrency(most)
+    for now, step in enumerate(steps):
+        match step:
+            case "ok":
+                limit.succeeded(limit.limit)
+            case "over":
+                limit.overloaded(float(now))
+            case _:
+                limit.begin_anew()
+        assert 1 <= limit.limit <= most
+
+
+@given(st.lists(st.floats(0, 0.3), min_size=2, max_size=60), st.floats(1, 200))
+def test_a_rate_is_kept_over_any_stretch_of_time(gaps: list[float], per_second: float) -> None:
+    rate, now, sent = Rate(per_second), 0.0, []
+    for gap in gaps:
+        now += gap
+        sent.append(now + rate.reserve(now, most=1e9))
+    for first in range(len(sent)):
+        for last in range(first, len(sent)):
+            allowed = (sent[last] - sent[first] + 0.1) * per_second + 1 + 1e-6
+            assert last - first <= allowed
+
+
+def test_a_wait_that_is_too_long_reserves_nothing() -> None:
+    rate = Rate(1.0)
+    assert rate.reserve(100.0, most=2.0) == 0.0
+    assert [rate.reserve(100.0, most=2.0) for _ in range(4)] == pytest.approx([0.9, 1.9, 2.9, 2.9])
+
+
+def failure(attempt: int, id_: str = "e1") -> Failure:
+    return Failure(identity=(id_, 0), attempt=attempt, seconds=0.0, error="x")
+
+
+@given(st.integers(1, 2000), st.text(max_size=10))
+def test_jitter_is_full_and_bounded_by_a_wait_that_doubles(attempt: int, id_: str) -> None:
+    waits = FullJitter(max_attempts=3000)
+    wait = waits.after(failure(attempt, id_))
+    assert wait is not None
+    assert timedelta(0) < wait <= min(timedelta(seconds=2 ** min(attempt - 1, 20)), waits.ceiling)
+    assert wait == waits.after(failure(attempt, id_))
+
+
+def test_jitter_spreads_what_failed_together_over_the_whole_wait() -> None:
+    waits = [FullJitter().after(failure(5, f"e{n}")) for n in range(400)]
+    seconds = sorted(wait.total_seconds() for wait in waits if wait is not None)
+    assert seconds[0] < 1.0
+    assert seconds[-1] > 15.0
+    assert 7.0 < seconds[200] < 9.0
+
+
+def test_attempts_are_counted_as_they_are_named() -> None:
+    assert FullJitter(max_attempts=3).after(failure(2)) is not None
+    assert FullJitter(max_attempts=3).after(failure(3)) is None
+
+
+@pytest.mark.parametrize("resends", [1, 2, 5])
+def test_n_resends_are_n_after_the_first_send(resends: int) -> None:
+    fixed = Fixed(delay=timedelta(seconds=1), resends=resends)
+    waits = [fixed.after(failure(sends)) for sends in range(1, resends + 2)]
+    assert waits == [timedelta(seconds=1.001)] * resends + [None]
+
+
+def test_no_number_of_resends_means_without_end() -> None:
+    assert Fixed(delay=timedelta(0)).after(failure(10**9)) == timedelta(milliseconds=1)
+
+
+def test_a_window_lets_the_first_few_begin_whatever_gaps_there_are() -> None:
+    window = Window(3)
+    assert [window.begins(offset) for offset in (5, 9, 1000, 1001, 2000)] == [
+        True,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert [window.finished(offset) for offset in (9, 1000, 5)] == [False, False, True]
+    window.committed(1001)
+    assert window.begins(1001)
+    assert window.begins(2000)
+
+
+def test_a_window_of_one_lets_one_begin_after_the_other_is_committed() -> None:
+    window = Window(1)
+    assert window.begins(3)
+    assert not window.begins(8)
+    assert window.begins(3)  # to be tried again
+    assert window.finished(3)
+    assert not window.begins(8)
+    window.committed(4)
+    assert window.begins(8)
+
+
+@given(st.integers(1, 10), st.lists(st.integers(1, 5), min_size=1, max_size=50), st.data())
+def test_no_more_than_its_size_is_ever_begun_and_uncommitted(
+    size: int, gaps: list[int], data: st.DataObject
+) -> None:
+    window, offsets, at = Window(size), [], 0
+    for gap in gaps:
+        at += gap
+        offsets.append(at)
+    position = 0
+    while position <= offsets[-1]:
+        begun = [offset for offset in offsets if offset >= position and window.begins(offset)]
+        assert begun == [offset for offset in offsets if offset >= position][:size]
+        for offset in data.draw(st.permutations(begun)):
+            window.finished(offset)
+        position = data.draw(st.sampled_from(begun)) + 1
+        window.committed(position)

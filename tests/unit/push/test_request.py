@@ -1,0 +1,200 @@
+"""What an endpoint is sent for a record."""
+
+import base64
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from outbox import Event
+from outbox.envelope import Pair, Record, encode
+from push.request import Composer, Form, Metadata, Unsendable, encoded, webhook_id
+
+URL = "https://shop.example/hook?token=1"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+def record(value: bytes | None = b'{"n": 1}', *headers: Pair, key: bytes | None = b"k") -> Record:
+    return Record("orders", 3, 42, 1_700_000_000_000, key, value, headers)
+
+
+def of(event: Event) -> Record:
+    key, value, headers = encode(event)
+    return Record("orders", 3, 42, 1_700_000_000_000, key, value, headers)
+
+
+EVENT = Event(
+    topic="orders",
+    key="k",
+    type="shop.Placed",
+    source="/shop",
+    id="e1",
+    value={"n": 1},
+    traceparent=TRACE,
+)
+
+
+def test_the_value_is_the_body_as_it_is() -> None:
+    request = Composer(Form(url=URL)).request(record(b"\x00\xff"), "e1")
+    assert request.body == b"\x00\xff"
+    assert request.target == "/hook?token=1"
+    assert dict(request.headers)["Content-Type"] == "text/plain; charset=UTF-8"
+
+
+def test_what_the_record_says_of_its_type_is_said_unless_the_subscription_says_another() -> None:
+    typed = record(b"{}", ("content-type", b"application/json"))
+    assert dict(Composer(Form(url=URL)).request(typed, "e").headers)["Content-Type"] == (
+        "application/json"
+    )
+    own = Form(url=URL, headers={"content-type": "application/x-own"})
+    assert "Content-Type" not in dict(Composer(own).request(typed, "e").headers)
+    assert ("content-type", "application/x-own") in own.standing()
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])
+def test_a_method_without_body_has_the_value_as_a_parameter(method: str) -> None:
+    form = Form(url=URL, method=method, query_param_key="mes sage")
+    request = Composer(form).request(record('{"a": "ä&="}'.encode()), "e1")
+    assert request.body == b""
+    assert parse_qs(urlsplit(request.target).query) == {
+        "token": ["1"],
+        "mes sage": ['{"a": "ä&="}'],
+    }
+    assert "Content-Type" not in dict(request.headers)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_other_methods_have_a_body(method: str) -> None:
+    assert Composer(Form(url=URL, method=method)).request(record(b"x"), "e").body == b"x"
+
+
+def test_the_metadata_of_the_original_is_told_when_asked_for() -> None:
+    form = Form(url=URL, metadata=Metadata("main", "id_group"))
+    told = {**dict(form.standing()), **dict(Composer(form).request(record(), "e").headers)}
+    assert (
+        told
+        | {
+            "QOH-Broker": "main",
+            "QOH-Consumer": "id_group",
+            "QOH-Topic": "orders",
+            "QOH-Partition": "3",
+            "QOH-Message-Key": "k",
+            "QOH-Message-Number": "42",
+            "User-Agent": "Queue-Over-Http",
+        }
+        == told
+    )
+    without = Composer(form).request(record(key=None), "e")
+    assert "QOH-Message-Key" not in dict(without.headers)
+
+
+def test_binary_cloudevents_have_attributes_as_headers_and_no_datacontenttype() -> None:
+    request = Composer(Form(url=URL, format="cloudevents_binary")).request(of(EVENT), "e1")
+    told = dict(request.headers)
+    assert told["ce-id"] == "e1"
+    assert told["ce-type"] == "shop.Placed"
+    assert told["ce-source"] == "/shop"
+    assert told["ce-specversion"] == "1.0"
+    assert told["ce-time"].endswith("Z")
+    assert told["Content-Type"] == "application/json"
+    assert told["traceparent"] == TRACE
+    assert not any(name.startswith("ce-datacontenttype") for name in told)
+    assert json.loads(request.body) == {"n": 1}
+
+
+def test_structured_cloudevents_are_one_document() -> None:
+    request = Composer(Form(url=URL, format="cloudevents_structured")).request(of(EVENT), "e1")
+    document = json.loads(request.body)
+    assert dict(request.headers)["Content-Type"].startswith("application/cloudevents+json")
+    assert document["data"] == {"n": 1}
+    assert (document["id"], document["datacontenttype"]) == ("e1", "application/json")
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "member", "data"),
+    [
+        (b"\xff\x00", None, "data_base64", base64.b64encode(b"\xff\x00").decode()),
+        (b"not json", b"application/json", "data_base64", base64.b64encode(b"not json").decode()),
+        (b"NaN", b"application/json", "data_base64", base64.b64encode(b"NaN").decode()),
+        (b'a "text"', b"text/plain", "data", 'a "text"'),
+        (b"[1]", b"application/vnd.x+json; charset=utf-8", "data", [1]),
+    ],
+)
+def test_data_that_is_no_json_is_text_or_base64(
+    value: bytes, kind: bytes | None, member: str, data: object
+) -> None:
+    headers = [] if kind is None else [("content-type", kind)]
+    composer = Composer(Form(url=URL, format="cloudevents_structured"))
+    document = json.loads(composer.request(record(value, *headers), "e").body)
+    assert document[member] == data
+    assert ("data" in document) != ("data_base64" in document)
+
+
+def test_a_tombstone_has_no_data_and_an_empty_body() -> None:
+    composer = Composer(Form(url=URL, format="cloudevents_structured"))
+    document = json.loads(composer.request(record(None), "e").body)
+    assert "data" not in document
+    assert "data_base64" not in document
+    assert Composer(Form(url=URL)).request(record(None), "e").body == b""
+
+
+def test_a_foreign_record_is_an_event_all_the_same() -> None:
+    composer = Composer(Form(url=URL, format="cloudevents_binary"))
+    told = dict(composer.request(record(b"x"), "orders/3/42").headers)
+    assert (told["ce-id"], told["ce-type"]) == ("orders/3/42", "kafka.record")
+    assert told["ce-time"] == "2023-11-14T22:13:20.000000Z"
+
+
+def test_text_goes_out_in_the_charset_that_is_asked_for_or_not_at_all() -> None:
+    composer = Composer(Form(url=URL, charset="iso-8859-1"))
+    assert composer.request(record("ä".encode()), "e").body == b"\xe4"
+    with pytest.raises(Unsendable, match="iso-8859-1"):
+        composer.request(record("€".encode()), "e")
+
+
+@given(st.text(max_size=30), st.text(max_size=30), st.binary(max_size=20))
+def test_nothing_in_a_record_can_begin_another_header(id_: str, type_: str, key: bytes) -> None:
+    try:
+        header = ("ce_type", type_.encode())
+    except UnicodeEncodeError:
+        return
+    form = Form(
+        url=URL, format="cloudevents_binary", metadata=Metadata("b", "c"), query_param_key=id_
+    )
+    try:
+        request = Composer(form).request(record(b"x", header, key=key), id_)
+    except UnicodeEncodeError:
+        return  # an id with half a character is no text
+    for name, value in [*request.headers, ("webhook-id", request.id)]:
+        assert (name + value).isascii()
+        assert (name + value).isprintable()
+    assert "." not in request.id
+
+
+def test_header_values_are_encoded_as_cloudevents_says() -> None:
+    assert encoded("Euro € 😀 %") == "Euro%20%E2%82%AC%20%F0%9F%98%80%20%25"
+    assert encoded('a"b') == "a%22b"
+    assert encoded("/shop?x=1&y=~") == "/shop?x=1&y=~"
+    assert webhook_id("orders.v1/0/7") == "orders%2Ev1/0/7"
+
+
+@pytest.mark.parametrize(
+    ("url", "origin", "host"),
+    [
+        ("https://a.example/x", (True, "a.example", 443), "a.example"),
+        ("http://a.example:8080", (False, "a.example", 8080), "a.example:8080"),
+        ("http://[::1]:81/", (False, "::1", 81), "[::1]:81"),
+        ("https://bücher.example", (True, "xn--bcher-kva.example", 443), "xn--bcher-kva.example"),
+    ],
+)
+def test_the_origin_is_that_of_the_url(url: str, origin: tuple[bool, str, int], host: str) -> None:
+    found = Form(url=url).origin()
+    assert (found.tls, found.host, found.port) == origin
+    assert found.host_header == host
+
+
+def test_other_urls_are_refused() -> None:
+    with pytest.raises(ValueError, match="http"):
+        Form(url="ftp://a.example/x").origin()

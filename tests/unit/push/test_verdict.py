@@ -1,0 +1,95 @@
+"""What becomes of a record, for each answer there is."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup.results import Dead, Done, Retry
+from push.parts import Backoff, Fixed
+from push.verdict import Answered, Disable, NotAnswered, Rules, judge, retry_after, weighs
+
+NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
+BACKOFF = Rules(is_dead=Backoff().is_dead)
+FIXED = Rules(is_dead=Fixed(type="fixed").is_dead, obeys=False)
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_success_is_2xx(status: int) -> None:
+    assert judge(Answered(status), BACKOFF, now=NOW) == Done()
+    assert judge(Answered(status), FIXED, now=NOW) == Done()
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
+def test_a_redirect_is_a_failure(status: int) -> None:
+    verdict = judge(Answered(status), BACKOFF, now=NOW)
+    assert isinstance(verdict, Retry)
+    assert "not followed" in verdict.error
+
+
+@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 507, 599])
+def test_these_are_tried_again(status: int) -> None:
+    assert isinstance(judge(Answered(status), BACKOFF, now=NOW), Retry)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415, 422, 451])
+def test_other_4xx_are_dead_letters_unless_the_subscription_says_otherwise(status: int) -> None:
+    assert isinstance(judge(Answered(status), BACKOFF, now=NOW), Dead)
+    kinder = Rules(is_dead=Backoff(dead_statuses=(418,)).is_dead)
+    assert isinstance(judge(Answered(status), kinder, now=NOW), Retry)
+    assert isinstance(judge(Answered(418), kinder, now=NOW), Dead)
+
+
+def test_410_disables() -> None:
+    assert isinstance(judge(Answered(410), BACKOFF, now=NOW), Disable)
+
+
+@pytest.mark.parametrize("status", [301, 400, 404, 410, 429, 500])
+def test_with_a_fixed_delay_all_are_tried_again_and_nothing_else_is_obeyed(status: int) -> None:
+    verdict = judge(Answered(status, "3600"), FIXED, now=NOW)
+    assert isinstance(verdict, Retry)
+    assert verdict.after is None
+
+
+def test_no_answer_is_tried_again() -> None:
+    assert judge(NotAnswered("no connection"), BACKOFF, now=NOW) == Retry("no connection")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("120", 120),
+        (" 0 ", 0),
+        ("Thu, 01 Jan 2026 12:00:30 GMT", 30),
+        ("Thursday, 01-Jan-26 12:00:30 GMT", 30),
+        ("Thu, 01 Jan 2026 11:00:00 GMT", 0),
+        ("soon", None),
+        ("-5", None),
+        ("1.5", None),
+        ("", None),
+    ],
+)
+def test_retry_after_is_read_in_both_its_forms(text: str, seconds: float | None) -> None:
+    expected = None if seconds is None else timedelta(seconds=seconds)
+    assert retry_after(text, now=NOW) == expected
+
+
+@given(st.text(max_size=40))
+def test_whatever_retry_after_says_it_raises_nothing(text: str) -> None:
+    found = retry_after(text, now=NOW)
+    assert found is None or found >= timedelta(0)
+
+
+def test_retry_after_is_obeyed_up_to_a_day() -> None:
+    verdict = judge(Answered(503, "7"), BACKOFF, now=NOW)
+    assert isinstance(verdict, Retry)
+    assert verdict.after == timedelta(seconds=7)
+    longest = judge(Answered(429, "9999999999"), BACKOFF, now=NOW)
+    assert isinstance(longest, Retry)
+    assert longest.after == timedelta(hours=24)
+
+
+def test_only_trouble_of_the_endpoint_weighs_on_its_circuit() -> None:
+    assert [s for s in range(200, 600) if weighs(Answered(s))] == [408, 429, *range(500, 600)]
+    assert weighs(NotAnswered("x"))
