@@ -10,7 +10,7 @@ WORKERS ?= --numprocesses 2 --dist loadfile
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo test proof check bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test proof check bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -27,6 +27,9 @@ demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
 
 test: jars  ## all tests, against a real Postgres and a real Kafka
 	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
+
+webhook: jars  ## flights over HTTP to a receiver that verifies their signatures
+	@$(BIN)/python -m examples.webhook
 
 proof: jars  ## kill and disturb the relay for ten minutes (ARGS='--seconds 60'), then count
 	@$(BIN)/python -m proof $(ARGS)

@@ -1,9 +1,10 @@
-"""`dovecote init`: install or upgrade the outbox or inbox, or print the SQL that does."""
+"""`dovecote init`: install or upgrade the outbox, inbox or push, or print the SQL that does."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -14,6 +15,28 @@ from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings, DovecoteError
 from outbox.settings import without_secrets
+from push import schema as push_schema
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What can be installed."""
+
+    name: str
+    thing: str
+    module: Any
+    argument: str
+    """What its `install` calls the roles that may use it."""
+
+
+_PARTS = {
+    part.name: part
+    for part in (
+        _Part("outbox", "outbox is", outbox_schema, "roles"),
+        _Part("inbox", "inbox is", inbox_schema, "consumers"),
+        _Part("push", "tables of push are", push_schema, "roles"),
+    )
+}
 
 
 class CaptureMode(StrEnum):
@@ -33,10 +56,13 @@ def init(
     ] = "",
     schema: Annotated[
         str | None,
-        typer.Option(help="Postgres schema [default: outbox; with --inbox: inbox]"),
+        typer.Option(help="Postgres schema [default: outbox, inbox or push]"),
     ] = None,
     inbox: Annotated[
         bool, typer.Option("--inbox", help="install what consumers need instead: the inbox")
+    ] = False,
+    push: Annotated[
+        bool, typer.Option("--push", help="install what `dovecote push` needs instead")
     ] = False,
     print_sql: Annotated[
         bool, typer.Option("--print-sql", help="print the SQL instead of running it")
@@ -55,6 +81,10 @@ def init(
     consumer_role: Annotated[
         list[str] | None,
         typer.Option(help="with --inbox: let this role consume, and no more (can be repeated)"),
+    ] = None,
+    push_role: Annotated[
+        list[str] | None,
+        typer.Option(help="with --push: let this role push, and no more (can be repeated)"),
     ] = None,
     capture: Annotated[
         CaptureMode | None,
@@ -81,37 +111,38 @@ def init(
 
     For consumers: dovecote init --inbox --consumer-role billing
 
+    For `dovecote push`: dovecote init --push --push-role pusher
+
     Without a table: dovecote init --capture wal
 
     For another migration tool: dovecote init --print-sql > 0042_outbox.sql
     """
     _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap, shard=shard)
     roles = outbox_schema.Roles(writer_role or [], relay_role or [])
-    consumers = consumer_role or []
-    _require_one(roles, consumers, inbox=inbox, capture=capture)
-    place = schema or (inbox_schema if inbox else outbox_schema).DEFAULT_SCHEMA
+    consumers, pushers = consumer_role or [], push_role or []
+    part = _part(inbox=inbox, push=push)
+    _require_one(part, roles, consumers, pushers, capture=capture)
+    place = schema or part.module.DEFAULT_SCHEMA
+    given: dict[str, Any] = {"outbox": roles, "inbox": consumers, "push": pushers}
+    users = {part.argument: given[part.name]}
     if print_sql:
-        text = (
-            inbox_schema.script(place, since=since, consumers=consumers)
-            if inbox
-            else outbox_schema.script(place, since=since, roles=roles)
-        )
-        typer.echo(text, nl=False)
+        typer.echo(part.module.script(place, since=since, **users), nl=False)
         return
     with _connected(dsn) as conn:
-        applied = (
-            inbox_schema.install(conn, place, consumers=consumers)
-            if inbox
-            else outbox_schema.install(conn, place, roles=roles)
-        )
+        applied = part.module.install(conn, place, **users)
         where = f"schema {place!r} of {without_secrets(conn.info.dsn)}"
     for step in applied:
         typer.echo(f"applied {step.version:04d} {step.name}")
-    granted = [("writer", roles.writers), ("relay", roles.relays), ("consumer", consumers)]
+    granted = [
+        ("writer", roles.writers),
+        ("relay", roles.relays),
+        ("consumer", consumers),
+        ("process that pushes", pushers),
+    ]
     for duty, names in granted:
         for name in names:
             typer.echo(f"granted {name} what a {duty} needs")
-    typer.echo(f"the {'inbox' if inbox else 'outbox'} is up to date in {where}")
+    typer.echo(f"the {part.thing} up to date in {where}")
     if capture is not None:
         _switch(dsn, place, capture, accept_gap=accept_gap, shard=shard)
 
@@ -138,19 +169,34 @@ def _connected(dsn: str) -> Iterator[psycopg.Connection]:
         raise DovecoteError(msg) from error
 
 
-def _require_one(
+def _part(*, inbox: bool, push: bool) -> _Part:
+    if inbox and push:
+        msg = "--inbox and --push are two installations: run it twice"
+        raise BadSettings(msg)
+    return _PARTS["inbox" if inbox else "push" if push else "outbox"]
+
+
+def _require_one(  # who may be named, of each part
+    part: _Part,
     roles: outbox_schema.Roles,
     consumers: list[str],
+    pushers: list[str],
     *,
-    inbox: bool,
     capture: CaptureMode | None,
 ) -> None:
-    """Refuse options of the outbox for the inbox, and the other way round."""
-    if inbox and (roles.writers or roles.relays or capture is not None):
+    """Refuse options of one part for another."""
+    of_outbox = bool(roles.writers or roles.relays or capture is not None)
+    if part.name == "inbox" and of_outbox:
         msg = "--inbox takes --consumer-role; writers, relays and --capture are the outbox's"
         raise BadSettings(msg)
-    if consumers and not inbox:
+    if part.name == "push" and of_outbox:
+        msg = "--push takes --push-role; writers, relays and --capture are the outbox's"
+        raise BadSettings(msg)
+    if consumers and part.name != "inbox":
         msg = "--consumer-role goes with --inbox"
+        raise BadSettings(msg)
+    if pushers and part.name != "push":
+        msg = "--push-role goes with --push"
         raise BadSettings(msg)
 
 

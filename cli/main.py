@@ -24,6 +24,7 @@ _COMMANDS = (
     "spark",
     "dead",
     "parked",
+    "push",
     "stack",
 )
 """Each is in the module of its name: a function, or an app with commands of its own."""

@@ -88,6 +88,11 @@ def _environ(info: ValidationInfo) -> Mapping[str, str]:
     return (info.context or {}).get("environ", {})  # type: ignore[no-any-return]  # a bare dict
 
 
+def pointed(value: object, info: ValidationInfo) -> object:
+    """Return what `{env = …}` or `{file = …}` points at; anything else as it is."""
+    return _resolve(value, _environ(info))[0]
+
+
 def _kafka(value: object, info: ValidationInfo) -> object:
     if not isinstance(value, Mapping):
         msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
@@ -140,8 +145,11 @@ def _dsn(value: object, info: ValidationInfo) -> str:
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
 
+KafkaTable: TypeAlias = Annotated[dict[str, str], BeforeValidator(_kafka)]
+"""`KafkaProperties` inside of something else, which keeps them out of its repr."""
+
 KafkaProperties: TypeAlias = Annotated[
-    dict[str, str], BeforeValidator(_kafka), Field(repr=False, json_schema_extra={"open": True})
+    KafkaTable, Field(repr=False, json_schema_extra={"open": True})
 ]
 """Any librdkafka property; its values never appear in a repr."""
 

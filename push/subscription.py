@@ -1,6 +1,7 @@
 """What a subscription says: which records of which broker go to which endpoint, and how."""
 
 import re
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -20,6 +21,8 @@ from push.parts import (
 from push.values import Model, Name, Names, Topic
 
 Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structured"]
+
+Location: TypeAlias = tuple[int | str, ...]
 
 _LONGEST_PATTERN = 500
 
@@ -179,15 +182,26 @@ _PLAINLY = {
 
 def problems(error: ValidationError) -> list[tuple[str, str]]:
     """Return what is wrong, as pairs of a field's path (`endpoint.url`) and words."""
-    found = error.errors(include_url=False, include_input=False, include_context=True)
-    return [(_path(each["loc"]), _words(each["type"], each["msg"])) for each in found]
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    return said([(each["loc"], each["type"], each["msg"]) for each in found])
+
+
+def said(errors: Sequence[tuple[Location, str, str]]) -> list[tuple[str, str]]:
+    """Return errors of pydantic (where, kind, message) as pairs of a path and words."""
+    return [
+        (_path(where), _words(kind, message))
+        for where, kind, message in errors
+        # A list all of whose items are wrong is not empty.
+        if kind != "too_short"
+        or not any(other[: len(where)] == where != other for other, _, _ in errors)
+    ]
 
 
 # Where pydantic puts the name of a choice into the path, behind the field.
 _CHOICES = frozenset({"order", "retry", "start"})
 
 
-def _path(location: tuple[int | str, ...]) -> str:
+def _path(location: Location) -> str:
     """Return the path as it is in the JSON."""
     if location and location[0] in _CHOICES:
         location = (*location[:1], *location[2:])

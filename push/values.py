@@ -23,14 +23,17 @@ from outbox.durations import duration
 MASK = "********"
 """What stands in an answer in the place of a secret."""
 
-_SEALED = "sealed:"
+SEALED = "sealed:"
+"""What a secret begins with in the database."""
 _REFERENCE = re.compile(r"(env|file):(.+)", re.DOTALL)
 
 
 class Model(BaseModel):
     """The base of all that describes a subscription: frozen, and strict about names and types."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, hide_input_in_errors=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, allow_inf_nan=False
+    )
 
 
 def _written(value: timedelta) -> str:
@@ -82,10 +85,14 @@ Names: TypeAlias = Annotated[tuple[Topic, ...], Field(strict=False, max_length=1
 
 
 def secret(value: object, info: ValidationInfo) -> object:
-    """Return the text of a secret that the store has sealed; anything else as it is."""
-    unseal: Callable[[str], str] | None = (info.context or {}).get("unseal")
-    if unseal is not None and isinstance(value, str) and value.startswith(_SEALED):
-        return unseal(value.removeprefix(_SEALED))
+    """Return what was sealed, or is referred to, where the context says how; else `value`."""
+    context = info.context or {}
+    unseal: Callable[[str], str] | None = context.get("unseal")
+    if unseal is not None and isinstance(value, str) and value.startswith(SEALED):
+        return unseal(value.removeprefix(SEALED))
+    resolve: Callable[[str], str] | None = context.get("resolve")
+    if resolve is not None and isinstance(value, str):
+        return resolve(value)
     if value == MASK:
         msg = f"{MASK} stands for a secret in an answer; give the secret itself"
         raise ValueError(msg)
@@ -98,7 +105,7 @@ def _told(value: SecretStr, info: SerializationInfo) -> str:
     text = value.get_secret_value()
     if reference(value) is not None:
         return text
-    return MASK if seal is None else _SEALED + seal(text)
+    return MASK if seal is None else SEALED + seal(text)
 
 
 Secret: TypeAlias = Annotated[
@@ -152,13 +159,12 @@ def _headers(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
 
 
 def _told_headers(value: dict[str, SecretStr], info: SerializationInfo) -> dict[str, str]:
-    sealed = "seal" in (info.context or {})
-    return {
-        name: text.get_secret_value()
-        if name.lower() in _PLAIN and not sealed
-        else _told(text, info)
-        for name, text in value.items()
-    }
+    return {name: _told_header(name, text, info) for name, text in value.items()}
+
+
+def _told_header(name: str, value: SecretStr, info: SerializationInfo) -> str:
+    text = value.get_secret_value()
+    return text if name.lower() in _PLAIN and not text.startswith(SEALED) else _told(value, info)
 
 
 def _read_headers(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  # whatever came

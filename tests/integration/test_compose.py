@@ -1,4 +1,4 @@
-"""`compose/`: containers of Postgres, Kafka, two relays and the demo's service, as documented."""
+"""`compose/`: containers of Postgres, Kafka, two relays, push and a service, as documented."""
 
 import os
 import shutil
@@ -9,6 +9,8 @@ from uuid import uuid4
 
 import pytest
 
+from devstack.places import free_port
+from tests.idle_push import Client
 from tests.waiting import until
 
 FILE = Path(__file__).parents[2] / "compose" / "compose.yaml"
@@ -68,6 +70,7 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
     if shutil.which("docker-compose") is None:
         pytest.skip("there is no docker-compose: install it")
     monkeypatch.setenv("DOVECOTE_FLIGHTS", str(FLIGHTS))
+    monkeypatch.setenv("DOVECOTE_PUSH_PORT", str(free_port()))
     monkeypatch.setenv("DOVECOTE_BUILD_NETWORK", os.environ.get("DOVECOTE_BUILD_NETWORK", "host"))
     project = Project()
     try:
@@ -81,12 +84,14 @@ def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
 def test_everything_gets_healthy_and_a_killed_relay_is_replaced_with_nothing_lost(
     project: Project,
 ) -> None:
-    for service in ("postgres", "kafka", "relay", "standby"):
+    for service in ("postgres", "kafka", "relay", "standby", "push"):
         until(
             lambda service=service: project.health(service) == "healthy",  # type: ignore[misc]  # bound early
             within=120,
             what=f"{service} healthy",
         )
+    push = Client(int(os.environ["DOVECOTE_PUSH_PORT"]), "dovecote")
+    assert push("GET", "/subscriptions").body == []
     said("docker", "kill", project.container("relay"))
     service = project.container("service")
     assert said("docker", "wait", service, within=120).strip() == "0"

@@ -1,0 +1,109 @@
+"""Ask the API of `dovecote push`."""
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any, Self
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+from outbox.errors import BadSettings, DovecoteError
+
+# A replay waits for the consumers of a group to end.
+_SECONDS = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Where it is, and what lets us in."""
+
+    url: str
+    token: str | None
+
+    @classmethod
+    def of(cls, url: str, token_file: str | None) -> Self:
+        """
+        Return it with the token in a file, or in DOVECOTE_API_TOKEN.
+
+        Raises:
+            BadSettings: the file cannot be read, or the URL is none.
+        """
+        if not url.startswith(("http://", "https://")):
+            msg = f"--api {url!r} is not a URL such as http://127.0.0.1:8080"
+            raise BadSettings(msg)
+        token = os.environ.get("DOVECOTE_API_TOKEN")
+        if token_file is not None:
+            try:
+                token = Path(token_file).read_text(encoding="utf-8").strip()
+            except OSError as error:
+                msg = f"cannot read {token_file}: {error.strerror}"
+                raise BadSettings(msg) from error
+        return cls(url.rstrip("/"), token)
+
+    def __call__(self, method: str, path: str, body: object = None) -> Any:  # noqa: ANN401  # JSON
+        """
+        Return what it answers.
+
+        Raises:
+            DovecoteError: it does not answer, or says no.
+        """
+        request = Request(self.url + path, method=method)  # noqa: S310  # http or https, see `of`
+        if body is not None:
+            request.data = json.dumps(body).encode()
+            request.add_header("Content-Type", "application/json")
+        if self.token is not None:
+            request.add_header("Authorization", f"Bearer {self.token}")
+        try:
+            with urlopen(request, timeout=_SECONDS) as answer:  # noqa: S310  # as above
+                return json.load(answer)
+        except HTTPError as error:
+            raise DovecoteError(_why(error)) from error
+        except (URLError, OSError, HTTPException) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            msg = f"{self.url} does not answer ({reason}); is `dovecote push` there? Or say --api"
+            raise DovecoteError(msg) from error
+        except ValueError as error:
+            msg = f"{self.url} answers, but not as the API of `dovecote push` does"
+            raise DovecoteError(msg) from error
+
+
+def position(start: str | None, offsets: list[str]) -> object:
+    """
+    Return what options say of where to go on, as the API takes it.
+
+    Raises:
+        BadSettings: they say nothing, both, or nothing that can be read.
+    """
+    if (start is None) == (not offsets):
+        msg = "say --start or --offset"
+        raise BadSettings(msg)
+    if start in {"earliest", "latest"}:
+        return start
+    if start is not None:
+        try:
+            time = datetime.fromisoformat(start)
+        except ValueError:
+            msg = f"--start {start!r} is not earliest, latest or a time such as 2026-02-01T09:30"
+            raise BadSettings(msg) from None
+        return {"time": (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()}
+    found: dict[str, dict[str, int]] = {}
+    for each in offsets:
+        topic, _, place = each.partition(":")
+        partition, _, number = place.partition(":")
+        if not (partition.isdecimal() and number.isdecimal()):
+            msg = f"--offset {each!r} is not TOPIC:PARTITION:OFFSET"
+            raise BadSettings(msg)
+        found.setdefault(topic, {})[partition] = int(number)
+    return {"offsets": found}
+
+
+def _why(error: HTTPError) -> str:
+    with error:
+        text = error.read(100_000)
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return f"the API answers {error.code}"

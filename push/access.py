@@ -1,0 +1,133 @@
+"""Who may use the API, and how much they may send; everything else comes after that."""
+
+import hashlib
+import hmac
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, TypeAlias
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+PUBLIC = frozenset(
+    {"/", "/page.css", "/page.js", "/openapi.json", "/metrics", "/healthz", "/readyz"}
+)
+"""What anybody may see who can connect: nothing of it says what subscriptions hold."""
+
+_LENGTH = re.compile(r"[0-9]{1,18}")
+_OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+Answer: TypeAlias = tuple[int, str, dict[str, str]]
+
+
+def hashed(token: str) -> str:
+    """Return what the settings say of a token: it is random, so it needs no salt."""
+    return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
+
+
+class Access:
+    """
+    Lets requests through that have a token, or come from this machine where there are none.
+
+    Without tokens a request must name this machine, or pages that a browser shows could ask by a
+    name of theirs that stands for it.
+    """
+
+    def __init__(self, app: ASGIApp, *, tokens: Mapping[str, str], max_body: int) -> None:
+        self._app, self._tokens, self._max_body = app, dict(tokens), max_body
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        refused = self._refused(scope["path"], headers) or self._too_large(headers)
+        if refused is not None:
+            await _answer(send, *refused)
+            return
+        limited = _Limited(receive, self._max_body)
+        await self._app(scope, limited, limited.watch(send))
+
+    def _refused(self, path: str, headers: Headers) -> Answer | None:
+        if path in PUBLIC:
+            return None
+        if not self._tokens:
+            return None if _is_local(headers) else (403, _FOREIGN, {})
+        scheme, _, token = headers.get("authorization", "").partition(" ")
+        given = hashed(token.strip()).encode()
+        # All of them, so that the time says nothing of which one it is.
+        known = [hmac.compare_digest(given, each.encode()) for each in self._tokens.values()]
+        if scheme.lower() == "bearer" and any(known):
+            return None
+        return 401, "no token that we know: send Authorization: Bearer …", _CHALLENGE
+
+    def _too_large(self, headers: Headers) -> Answer | None:
+        length = headers.get("content-length", "0")
+        if not _LENGTH.fullmatch(length) or int(length) > self._max_body:
+            return 413, f"the body is longer than {self._max_body} bytes", {"connection": "close"}
+        return None
+
+
+_CHALLENGE = {"www-authenticate": "Bearer"}
+_FOREIGN = (
+    "without api.tokens only requests to localhost are answered, and none that come from another "
+    "site's page"
+)
+
+
+def _is_local(headers: Headers) -> bool:
+    origin = headers.get("origin")
+    names = [f"//{headers.get('host', '')}", *([origin] if origin is not None else [])]
+    return all(_host(each) in _OWN_NAMES for each in names)
+
+
+def _host(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+class _Limited:
+    """Receives a body up to a length, and says so in the place of the answer beyond it."""
+
+    def __init__(self, receive: Receive, most: int) -> None:
+        self._receive, self._most = receive, most
+        self._left, self._over = most, False
+
+    async def __call__(self) -> Message:
+        message = await self._receive()
+        if message["type"] == "http.request":
+            self._left -= len(message.get("body", b""))
+            if self._left < 0:
+                self._over = True
+                return {"type": "http.request", "body": b"", "more_body": False}
+        return message
+
+    def watch(self, send: Send) -> Send:
+        said = False
+
+        async def watched(message: Message) -> None:
+            nonlocal said
+            if not self._over:
+                await send(message)
+            elif not said:
+                said = True
+                text = f"the body is longer than {self._most} bytes"
+                await _answer(send, 413, text, {"connection": "close"})
+
+        return watched
+
+
+async def _answer(send: Send, status: int, text: str, more: Mapping[str, str]) -> None:
+    body = json.dumps({"error": text, "problems": []}).encode()
+    headers: dict[str, Any] = {
+        "content-type": "application/json",
+        "content-length": str(len(body)),
+        **more,
+    }
+    encoded = [(name.encode(), value.encode()) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": status, "headers": encoded})
+    await send({"type": "http.response.body", "body": body})

@@ -1,0 +1,175 @@
+"""What operators can do with subscriptions; the API is made of it."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+from push.dead import Chosen, DeadLetters
+from push.engine_api import Snapshot
+from push.errors import Conflict, NoSuchSubscription, Refused
+from push.notes import Counts, Notes
+from push.original import OriginalSubscription, written
+from push.parts import At, Offsets, Position
+from push.positions import Positions
+from push.store import Store, Stored
+from push.subscription import Subscription
+
+_EMPTY_SECONDS = 30.0
+_REPLAY = "set to another position"
+
+
+class Control:
+    """All that the API does; every method may be called from any thread."""
+
+    def __init__(
+        self, store: Store, notes: Notes, brokers: Mapping[str, Mapping[str, str]]
+    ) -> None:
+        self._store, self._notes, self._brokers = store, notes, brokers
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return all subscriptions, with what came of them."""
+        counts, reports = self._notes.counts(), self._notes.reports()
+        return [
+            _told(each, counts.get(each.id), reports.get(each.id, []))
+            for each in self._store.all()
+        ]
+
+    def get(self, id_: str) -> dict[str, Any]:
+        found = self._store.get(id_)
+        counts, reports = self._notes.counts(), self._notes.reports()
+        return _told(found, counts.get(id_), reports.get(id_, []))
+
+    def create(self, wanted: Subscription) -> tuple[dict[str, Any], bool]:
+        """Keep a subscription, and return it, and whether it is new."""
+        kafka = self._kafka(wanted)
+        if isinstance(wanted.start, At | Offsets) and not self._is_known(wanted.id):
+            Positions(kafka).reset(wanted, wanted.start)
+        found, is_new = self._store.create(wanted)
+        return _told(found, None, []), is_new
+
+    def replace(self, wanted: Subscription) -> dict[str, Any]:
+        """Change what a subscription says; what it reads from is not changed."""
+        self._kafka(wanted)
+        return _told(self._store.replace(wanted), None, [])
+
+    def delete(self, id_: str) -> dict[str, Any]:
+        return self._store.delete(id_).told()
+
+    def pause(self, id_: str) -> dict[str, Any]:
+        return self._store.set_state(id_, "paused", "paused by an operator").told()
+
+    def resume(self, id_: str) -> dict[str, Any]:
+        return self._store.set_state(id_, "active").told()
+
+    def replay(self, id_: str, to: Position) -> dict[str, Any]:
+        """
+        Set a subscription to where it is to go on; return offsets by topic and partition.
+
+        All subscriptions of its group are paused for it: Kafka moves a group that nobody is in.
+        """
+        found = self._store.get(id_).readable()
+        positions = Positions(self._kafka(found))
+        with self._paused(found):
+            positions.wait_until_empty(found.group_id, seconds=_EMPTY_SECONDS)
+            return {"offsets": positions.reset(found, to)}
+
+    def attempts(self, id_: str) -> list[dict[str, Any]]:
+        """Return the last attempts of a subscription, newest first."""
+        self._store.get(id_)
+        return self._notes.attempts(id_)
+
+    def dead(self, id_: str, most: int) -> dict[str, Any]:
+        """Return dead letters of a subscription."""
+        return self._letters(id_).standing(most)
+
+    def dead_letter(self, id_: str, event: str) -> dict[str, Any]:
+        """Return all of a dead letter."""
+        return self._letters(id_).show(event)
+
+    def requeue(self, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
+        """Have dead letters delivered again."""
+        return self._letters(id_).resolve(chosen, "requeued")
+
+    def drop(self, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
+        """Have dead letters listed no more."""
+        return self._letters(id_).resolve(chosen, "dropped")
+
+    def all_originally(self) -> list[dict[str, Any]]:
+        """Return all subscriptions in the field names of Queue over HTTP."""
+        return [self._originally(each) for each in self._store.all()]
+
+    def create_originally(self, body: OriginalSubscription) -> dict[str, Any]:
+        """Keep a subscription that is given in these names, and return it in them."""
+        wanted = body.read()
+        self.create(wanted)
+        return written(wanted)
+
+    def delete_originally(self, body: OriginalSubscription) -> dict[str, Any]:
+        """Forget the subscription of this id and group, and return it in these names."""
+        return self._originally(self._store.delete(body.key))
+
+    def _letters(self, id_: str) -> DeadLetters:
+        found = self._store.get(id_).readable()
+        return DeadLetters(self._kafka(found), found)
+
+    def _originally(self, found: Stored) -> dict[str, Any]:
+        return written(found.readable())
+
+    def _is_known(self, id_: str) -> bool:
+        try:
+            self._store.get(id_)
+        except NoSuchSubscription:
+            return False
+        return True
+
+    def _kafka(self, subscription: Subscription) -> Mapping[str, str]:
+        try:
+            return self._brokers[subscription.broker]
+        except KeyError:
+            known = ", ".join(sorted(self._brokers))
+            msg = f"broker: there is no {subscription.broker!r} in the settings, but {known}"
+            raise Refused(msg) from None
+
+    @contextmanager
+    def _paused(self, subscription: Subscription) -> Iterator[None]:
+        """Pause the subscriptions of a group, and have those that were active go on."""
+        same = [
+            each.id
+            for each in self._store.all()
+            if each.status.state == "active"
+            and (other := each.readable()).group_id == subscription.group_id
+            and other.broker == subscription.broker
+        ]
+        if self._store.get(subscription.id).status.reason == _REPLAY:
+            msg = f"{subscription.id!r} is just being {_REPLAY}"
+            raise Conflict(msg)
+        for id_ in same:
+            self._store.set_state(id_, "paused", _REPLAY)
+        try:
+            yield
+        finally:
+            self._store.end_pause(same, _REPLAY)
+
+
+def _told(found: Stored, counts: Counts | None, reports: list[Snapshot]) -> dict[str, Any]:
+    return {
+        **found.told(),
+        "created_at": found.created_at.isoformat(),
+        "counts": asdict(counts or Counts()),
+        "delivery": together(reports),
+    }
+
+
+def together(reports: list[Snapshot]) -> dict[str, Any]:
+    """Return what several processes say of a subscription as if it were one that says it."""
+    lags = [each.lag for each in reports if each.lag is not None]
+    return {
+        "processes": sum(each.running for each in reports),
+        "trouble": next((each.trouble for each in reports if each.trouble), ""),
+        "in_flight": sum(each.in_flight for each in reports),
+        "lag": sum(lags) if lags else None,
+        "p50_ms": max((each.p50_ms for each in reports if each.p50_ms is not None), default=None),
+        "p99_ms": max((each.p99_ms for each in reports if each.p99_ms is not None), default=None),
+        "circuit": next((each.circuit for each in reports if each.circuit != "closed"), "closed"),
+    }

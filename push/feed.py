@@ -1,0 +1,144 @@
+"""Keep the engine at what the database says, and the database told of what the engine does."""
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+import psycopg
+from pydantic import ValidationError
+
+from outbox.errors import DovecoteError
+from push.claims import Claims
+from push.engine_api import Delivers, Snapshot, Work
+from push.notes import Notes
+from push.secrets import Keys, References
+from push.store import Store, Stored
+from push.subscription import problems
+from push.tables import Tables
+
+_log = logging.getLogger("dovecote.push")
+
+_CHANNEL = 'LISTEN "dovecote.push"'
+# Secrets in files and variables are looked up again so often.
+_LOOK_AGAIN_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Health:
+    """Whether this process knows what to deliver, and the engine does it."""
+
+    failure: str = "starting"
+    since: float = field(default_factory=time.monotonic)
+
+    def say(self, failure: str) -> None:
+        if failure != self.failure:
+            self.failure, self.since = failure, time.monotonic()
+
+
+class Feed:
+    """
+    A thread that hands the active subscriptions to the engine whenever they change.
+
+    It listens for changes and looks for them every `every` seconds as well. While Postgres is
+    away the engine goes on with what it has.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: Store,
+        notes: Notes,
+        engine: Delivers,
+        *,
+        keys: Keys,
+        references: References,
+        every: float = 2.0,
+    ) -> None:
+        self._tables, self._store, self._notes, self._engine = tables, store, notes, engine
+        self._keys, self._references, self._every = keys, references, every
+        self._process = uuid4()
+        self._revision: int | None = None
+        self._active: list[Stored] = []
+        self._held: Collection[str] = ()
+        self._looked = 0.0
+        self._unusable: dict[str, Snapshot] = {}
+        self._handed: dict[str, Work] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="push-feed", daemon=True)
+        self.health = Health()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; the engine goes on until it is stopped itself."""
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._notes.report(self._process, {})
+        except DovecoteError as error:
+            _log.debug("no last report: %s", error)
+
+    def snapshot(self) -> dict[str, Snapshot]:
+        """Return what this process says of each subscription."""
+        return {**self._engine.snapshot(), **self._unusable}
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with psycopg.connect(self._tables.dsn, autocommit=True) as conn:
+                    conn.execute(_CHANNEL)
+                    self._follow(conn)
+            except (DovecoteError, psycopg.Error) as error:
+                self.health.say(f"Postgres: {error}")
+                _log.warning("subscriptions are not followed for now: %s", error)
+                self._stop.wait(self._every)
+
+    def _follow(self, conn: psycopg.Connection) -> None:
+        claims = Claims(conn, self._tables.schema)
+        while not self._stop.is_set():
+            self._look(claims)
+            self._notes.report(self._process, self.snapshot())
+            self.health.say("")
+            for _ in conn.notifies(timeout=self._every, stop_after=1):
+                pass  # something changed: look at once
+
+    def _look(self, claims: Claims) -> None:
+        """Hand over what changed since the last time, if something did."""
+        revision = self._store.revision()
+        is_old = time.monotonic() - self._looked > _LOOK_AGAIN_SECONDS
+        is_new = revision != self._revision or is_old
+        if is_new:
+            self._active = [each for each in self._store.all() if each.status.state == "active"]
+        held = claims.take([each.id for each in self._active if each.spec["partitions"]])
+        if is_new or held != self._held:
+            self._hand_over(held)
+            self._held, self._revision = held, revision
+        if is_new:
+            self._looked = time.monotonic()
+
+    def _hand_over(self, held: Collection[str]) -> None:
+        work, unusable = [], {}
+        for each in self._active:
+            if each.spec["partitions"] and each.id not in held:
+                continue  # another process has it
+            try:
+                work.append(self._work(each))
+            except ValidationError as error:
+                why = "; ".join(f"{path}: {words}" for path, words in problems(error))
+                unusable[each.id] = Snapshot(running=False, trouble=why)
+                _log.warning("subscription %s cannot be delivered: %s", each.id, why)
+        self._engine.reconcile(work)
+        self._unusable = unusable
+
+    def _work(self, found: Stored) -> Work:
+        """Return what to deliver: where a secret changed, another version of it."""
+        resolved = self._references.resolved(found.subscription(self._keys))
+        before = self._handed.get(found.id)
+        if before is None or before.subscription != resolved:
+            version = 1 if before is None else before.version + 1
+            self._handed[found.id] = Work(resolved, version)
+        return self._handed[found.id]

@@ -1,0 +1,293 @@
+"""The API of push: subscriptions are kept, changed and told, and whoever asks must be let in."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from push import schema
+from push.access import hashed
+from push.engine_api import Attempt
+from push.process import Running
+from tests.fix_stack import Servers
+from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
+from tests.waiting import until
+
+TOLD = "s3-told-by-the-environment"
+V1 = "whsec_" + "A" * 32
+
+
+@pytest.fixture
+def tables(database: str) -> Iterator[str]:
+    with installed(database) as dsn:
+        yield dsn
+
+
+@pytest.fixture
+def process(tables: str, stack: Servers) -> Iterator[tuple[Running, Idle]]:
+    with idle(push_settings(tables, stack.kafka.bootstrap), PUSH_SECRET_T=TOLD) as found:
+        yield found
+
+
+@pytest.fixture
+def client(process: tuple[Running, Idle]) -> Client:
+    return Client(process[0].at.port)
+
+
+def with_secrets() -> dict[str, Any]:
+    headers = {"X-Key": "hidden", "X-Ref": "env:T", "Content-Type": "text/plain"}
+    return {
+        **LEAST,
+        "endpoint": {**LEAST["endpoint"], "headers": headers},
+        "signing": {"secrets": [V1]},
+    }
+
+
+def test_a_subscription_is_made_told_paused_resumed_and_forgotten(
+    client: Client, process: tuple[Running, Idle]
+) -> None:
+    engine = process[1]
+    made = client("POST", "/subscriptions", LEAST)
+    assert made.status == 201, made
+    assert client("POST", "/subscriptions", LEAST).status == 200
+    assert client("POST", "/subscriptions", {**LEAST, "topics": ["x"]}).status == 409
+    until(lambda: "slack" in engine.work, within=5, what="work")
+    told = until(
+        lambda: (found := client("GET", "/subscriptions/slack").body)["delivery"]["lag"] and found,
+        within=5,
+        what="report",
+    )
+    assert told["delivery"]["processes"] == 1
+    assert told["counts"] == {"delivered": 0, "failed": 0, "dead": 0}
+    assert [each["id"] for each in client("GET", "/subscriptions").body] == ["slack"]
+    assert client("POST", "/subscriptions/slack/pause").body["status"]["state"] == "paused"
+    until(lambda: not engine.work, within=5, what="no work")
+    assert client("POST", "/subscriptions/slack/resume").body["status"]["state"] == "active"
+    until(lambda: "slack" in engine.work, within=5, what="work again")
+    before = engine.work["slack"].version
+    changed = {**LEAST, "limits": {"rate": 5.0}}
+    assert client("PUT", "/subscriptions/slack", changed).status == 200
+    until(lambda: engine.work["slack"].version > before, within=5, what="another version")
+    assert engine.work["slack"].subscription.limits.rate == 5.0
+    assert client("DELETE", "/subscriptions/slack").status == 200
+    until(lambda: not engine.work, within=5, what="no work")
+    assert client("GET", "/subscriptions/slack").status == 404
+    assert client("POST", "/subscriptions/slack/pause").status == 404
+
+
+def test_secrets_reach_the_engine_and_nobody_else(
+    client: Client, process: tuple[Running, Idle], tables: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    engine = process[1]
+    answers = [
+        client("POST", "/subscriptions", with_secrets()),
+        client("GET", "/subscriptions"),
+        client("GET", "/subscriptions/slack"),
+        client("GET", "/broker/subscription"),
+    ]
+    until(lambda: "slack" in engine.work, within=5, what="work")
+    found = engine.work["slack"].subscription
+    assert found.endpoint.headers["X-Ref"].get_secret_value() == TOLD
+    assert found.endpoint.headers["X-Key"].get_secret_value() == "hidden"
+    assert found.signing is not None
+    assert found.signing.secrets[0].get_secret_value() == V1
+    with psycopg.connect(tables) as conn:
+        row = conn.execute("SELECT spec::text FROM push.subscriptions").fetchone()
+    assert row is not None
+    for text in (*(json.dumps(each.body) for each in answers), row[0], caplog.text):
+        assert "hidden" not in text
+        assert V1.partition("_")[2] not in text
+        assert TOLD not in text
+    assert answers[0].body["endpoint"]["headers"]["X-Ref"] == "env:T"
+    assert answers[0].body["endpoint"]["headers"]["Content-Type"] == "text/plain"
+
+
+def test_subscriptions_and_what_came_of_them_survive_a_restart(
+    tables: str, stack: Servers
+) -> None:
+    settings = push_settings(tables, stack.kafka.bootstrap)
+    with idle(settings) as (found, engine):
+        client = Client(found.at.port)
+        client("POST", "/subscriptions", {**with_secrets(), "id": "a", "signing": None})
+        for number in range(150):
+            engine.book.attempted(attempt("a", number))
+        engine.book.attempted(attempt("nobody", 0))
+        engine.book.disable("a", "it answered 410")
+        until(
+            lambda: client("GET", "/subscriptions/a").body["status"]["state"] == "disabled",
+            within=5,
+            what="disabled",
+        )
+    with idle(settings) as (found, engine):
+        client = Client(found.at.port)
+        told = client("GET", "/subscriptions/a").body
+        assert told["status"]["reason"] == "it answered 410"
+        assert told["counts"] == {"delivered": 75, "failed": 75, "dead": 0}
+        kept = client("GET", "/subscriptions/a/attempts").body
+        assert [each["offset"] for each in kept] == list(range(149, 49, -1))
+        assert kept[0]["detail"] == "<b>no?"
+        assert not engine.work
+        client("POST", "/subscriptions/a/resume")
+        until(lambda: engine.work or found.feed.snapshot(), within=5, what="work")
+        # Its reference is not in this environment: said, and the others are not disturbed.
+        assert "X-Ref" not in engine.work
+        assert "PUSH_SECRET_T is not set" in found.feed.snapshot()["a"].trouble
+
+
+def attempt(id_: str, number: int) -> Attempt:
+    return Attempt(
+        subscription=id_,
+        event_id=f"e{number}",
+        topic="t",
+        partition=0,
+        offset=number,
+        key="k\0",
+        number=1,
+        at=1e9,
+        seconds=0.01,
+        status=200 if number % 2 == 0 else 500,
+        outcome="delivered" if number % 2 == 0 else "retry",
+        detail="<b>no\udcff\0",
+    )
+
+
+def test_two_processes_follow_the_same_subscriptions(tables: str, stack: Servers) -> None:
+    settings = push_settings(tables, stack.kafka.bootstrap)
+    with idle(settings) as (one, _), idle(settings) as (_, other):
+        Client(one.at.port)("POST", "/subscriptions", LEAST)
+        until(lambda: "slack" in other.work, within=5, what="work in the other process")
+        until(
+            lambda: (
+                Client(one.at.port)("GET", "/subscriptions/slack").body["delivery"]["processes"]
+                == 2
+            ),
+            within=5,
+            what="both report",
+        )
+        delivery = Client(one.at.port)("GET", "/subscriptions/slack").body["delivery"]
+        assert (delivery["in_flight"], delivery["lag"]) == (6, 14)
+
+
+def test_explicit_partitions_are_delivered_by_one_process_and_by_another_when_it_ends(
+    tables: str, stack: Servers
+) -> None:
+    settings = push_settings(tables, stack.kafka.bootstrap)
+    alone = {**LEAST, "topics": [], "partitions": [{"topic": "flights", "numbers": [0]}]}
+    with idle(settings) as (_, other):
+        with idle(settings) as (one, engine):
+            client = Client(one.at.port)
+            client("POST", "/subscriptions", {**alone, "id": "alone"})
+            client("POST", "/subscriptions", LEAST)
+            until(lambda: engine.work and other.work, within=5, what="shared work in both")
+            until(
+                lambda: {*engine.work, *other.work} == {"alone", "slack"},
+                within=5,
+                what="one has the partitions",
+            )
+            assert engine.work.keys() != other.work.keys()
+        until(lambda: "alone" in other.work, within=5, what="the one that is left has them")
+
+
+def test_a_role_with_the_rights_that_init_grants_can_do_all_of_it(
+    database: str, stack: Servers
+) -> None:
+    role = f"pusher_{uuid4().hex[:8]}"
+    with psycopg.connect(database) as conn:
+        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+        schema.install(conn, roles=[role])
+    dsn = make_conninfo(database, user=role, password="x")  # noqa: S106  # of this test
+    try:
+        with idle(push_settings(dsn, stack.kafka.bootstrap)) as (found, engine):
+            client = Client(found.at.port)
+            assert client("POST", "/subscriptions", with_secrets() | {"id": "a"}).status == 201
+            engine.book.attempted(attempt("a", 1))
+            until(lambda: client("GET", "/subscriptions/a/attempts").body, within=5, what="one")
+            assert client("POST", "/subscriptions/a/pause").status == 200
+            assert client("DELETE", "/subscriptions/a").status == 200
+    finally:
+        with psycopg.connect(database) as conn:
+            conn.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
+
+
+def test_the_original_routes_take_and_give_the_original_names(client: Client) -> None:
+    body = {
+        "id": "slack",
+        "group": {"id": "g"},
+        "broker": "default",
+        "topics": [
+            {
+                "name": "flights",
+                "config": {"concurrencyFactor": 10, "autoCommitPeriodMs": 100, "loadFactor": 2.0},
+            }
+        ],
+        "subscriptionMethod": {
+            "type": "http",
+            "uri": "http://hooks.example/x",
+            "method": "POST",
+            "queryParamKey": "message",
+            "charset": "UTF-8",
+            "additionalHeaders": {"Content-Type": "application/json"},
+            "delayOnErrorMs": 1000,
+            "retryBeforeCommit": 10,
+        },
+    }
+    assert client("POST", "/broker/subscription", body).body == body
+    assert client("POST", "/broker/subscription", body).status == 200
+    assert client("GET", "/broker/subscription").body == [body]
+    assert client("GET", "/subscriptions/slack_g").body["retry"]["resends"] == 10
+    assert client("POST", "/broker/unsubscribe", body).body == body
+    assert client("POST", "/broker/unsubscribe", body).status == 404
+    assert client("GET", "/broker/subscription").body == []
+    wrong = client("POST", "/broker/subscription", {**body, "topics": [{"nam": "x"}]})
+    assert {each["path"] for each in wrong.body["problems"]} == {"topics.0.name", "topics.0.nam"}
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "path"),
+    [
+        (b"{", 400, None),
+        (b"[" * 100_000, 400, None),
+        (b"\xff", 400, None),
+        (b"1" * 10_000, 400, None),
+        ({}, 422, "id"),
+        ([], 422, ""),
+        ({**LEAST, "endpoint": {"url": "x"}}, 422, "endpoint.url"),
+        ({**LEAST, "group": "a\0"}, 422, None),
+        ({**LEAST, "broker": "elsewhere"}, 422, None),
+        (b"{" + b" " * 300_000, 413, None),
+    ],
+)
+def test_what_is_wrong_is_said_and_is_no_5xx(
+    client: Client, body: object, status: int, path: str | None
+) -> None:
+    found = client("POST", "/subscriptions", body)
+    assert found.status == status, found
+    assert found.body["error"]
+    if path is not None:
+        assert path in {each["path"] for each in found.body["problems"]}
+
+
+def test_without_tokens_only_this_machine_itself_is_answered(client: Client) -> None:
+    assert client("GET", "/subscriptions").status == 200
+    assert client("GET", "/subscriptions", Host="attacker.example").status == 403
+    assert client("GET", "/subscriptions", Origin="https://attacker.example").status == 403
+    assert client("GET", "/subscriptions", Host="[::1").status == 403
+
+
+def test_with_tokens_nothing_but_one_of_them_opens(tables: str, stack: Servers) -> None:
+    api = {"tokens": {"ops": hashed("one"), "ci": hashed("two")}}
+    with idle(push_settings(tables, stack.kafka.bootstrap, api=api)) as (found, _):
+        port = found.at.port
+        for token in ("one", "two"):
+            assert Client(port, token)("GET", "/subscriptions").status == 200
+        refused = Client(port)("GET", "/subscriptions")
+        assert (refused.status, refused.headers["www-authenticate"]) == (401, "Bearer")
+        for header in ("Bearer", "Bearer three", "Basic one", "one", "Bearer " + hashed("one")):
+            assert Client(port)("GET", "/subscriptions", Authorization=header).status == 401
+        for path in ("/", "/page.css", "/page.js", "/openapi.json", "/metrics", "/healthz"):
+            assert Client(port)("GET", path).status == 200
+        until(lambda: Client(port)("GET", "/readyz").status == 200, within=5, what="ready")

@@ -1,0 +1,100 @@
+"""The page of push in a real browser: what it shows, what it escapes, what its buttons do."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from push.access import hashed
+from push.engine_api import Attempt, Outcome
+from tests.browser import Browser, browser
+from tests.fix_stack import Servers
+from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
+from tests.waiting import until
+
+SCRIPT = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
+
+
+@pytest.fixture(scope="module")
+def window() -> Iterator[Browser]:
+    with browser() as found:
+        yield found
+
+
+def attempts(engine: Idle) -> None:
+    answers: list[tuple[int | None, Outcome, str]] = [
+        *((200, "delivered", '{"ok": true}') for _ in range(17)),
+        (503, "retry", SCRIPT),
+        (None, "retry", "connection refused"),
+        (404, "dead", "no such hook"),
+    ]
+    for number, (status, outcome, detail) in enumerate(answers):
+        engine.book.attempted(
+            Attempt(
+                subscription="slack",
+                event_id=f"0190b3f2-6c1e-7a55-8d0e-{number:012x}",
+                topic="flights",
+                partition=number % 4,
+                offset=1000 + number,
+                key="N14228",
+                number=1 if status == 200 else 2,
+                at=1_790_000_000 + number,
+                seconds=0.004 + number / 1000,
+                status=status,
+                outcome=outcome,
+                detail=detail,
+            )
+        )
+
+
+def test_what_the_page_shows_is_what_the_api_says(
+    database: str, stack: Servers, window: Browser
+) -> None:
+    api = {"tokens": {"ops": hashed("letmein")}}
+    with (
+        installed(database) as dsn,
+        idle(push_settings(dsn, stack.kafka.bootstrap, api=api)) as (found, engine),
+    ):
+        client = Client(found.at.port, "letmein")
+        for id_, url in (
+            ("slack", "https://hooks.slack.example/services/T0/B0/x"),
+            ("billing", "https://billing.example/events"),
+            ("search-index", "https://search.example/flights"),
+        ):
+            client("POST", "/subscriptions", {**LEAST, "id": id_, "endpoint": {"url": url}})
+        client("POST", "/subscriptions/billing/pause")
+        attempts(engine)
+        window.open(found.at.url)
+        until(lambda: "no token" in window.text("#state"), within=10, what="asks for a token")
+        assert "slack" not in window.text()
+        window.type("#token", "letmein")
+        until(lambda: "billing" in window.text("#subscriptions"), within=10, what="subscriptions")
+        until(lambda: "85" in window.text("#tiles"), within=10, what="success ratio of 17 in 20")
+        window.click("tr[data-id=slack] .name")
+        until(lambda: "connection refused" in window.text("#attempts"), within=10, what="attempts")
+        assert SCRIPT in window.text("#attempts")
+        assert window.run("return document.title") == "Dovecote push"
+        assert window.run("return document.querySelectorAll('#attempts img').length") == 0
+        until(lambda: "There are none." in window.text("#dead"), within=20, what="no dead letters")
+        pictures(window)
+        window.click("tr[data-id=slack] .actions button")
+        until(lambda: "paused" in window.text("tr[data-id=slack]"), within=10, what="paused")
+        assert client("GET", "/subscriptions/slack").body["status"]["state"] == "paused"
+        window.click("tr[data-id=slack] .actions button")
+        until(lambda: "delivering" in window.text("tr[data-id=slack]"), within=10, what="resumed")
+        window.click("#close")
+        until(
+            lambda: window.run("return document.getElementById('detail').hidden"),
+            within=5,
+            what="closed",
+        )
+
+
+def pictures(window: Browser) -> None:
+    """Leave pictures of the page where DOVECOTE_PICTURES says, for somebody to look at."""
+    folder = os.environ.get("DOVECOTE_PICTURES")
+    if folder is not None:
+        window.screenshot(Path(folder) / "push-light.png")
+        window.dark()
+        window.screenshot(Path(folder) / "push-dark.png")

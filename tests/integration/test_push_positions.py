@@ -1,0 +1,75 @@
+"""A group goes on where it is set to, and is not moved while somebody reads with it."""
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer
+
+from push.errors import Conflict, Refused
+from push.parts import At, Offsets
+from push.positions import Positions
+from push.subscription import subscription
+from tests.fix_stack import MakeTopic, Servers
+from tests.waiting import until
+
+FIRST = 1_700_000_000_000
+
+
+@pytest.fixture
+def filled(stack: Servers, topic: MakeTopic) -> str:
+    name = topic(2)
+    producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
+    for number in range(10):
+        producer.produce(name, b"x", partition=0, timestamp=FIRST + 1000 * number)
+    assert producer.flush(20) == 0
+    return name
+
+
+def reading(topic: str, **changes: Any) -> Any:
+    return subscription(
+        {"id": topic, "topics": [topic], "endpoint": {"url": "http://hook.example"}, **changes}
+    )
+
+
+def test_a_group_is_set_to_both_ends_a_time_and_offsets(stack: Servers, filled: str) -> None:
+    positions, found = Positions({"bootstrap.servers": stack.kafka.bootstrap}), reading(filled)
+    at = At(time=datetime.fromtimestamp((FIRST + 3500) / 1000, UTC))
+    late = At(time=datetime.fromtimestamp(time.time(), UTC))
+    assert positions.reset(found, "earliest") == {filled: {"0": 0, "1": 0}}
+    assert positions.reset(found, "latest") == {filled: {"0": 10, "1": 0}}
+    assert positions.reset(found, at) == {filled: {"0": 4, "1": 0}}
+    assert positions.reset(found, late) == {filled: {"0": 10, "1": 0}}
+    assert positions.reset(found, Offsets(offsets={filled: {"0": 7}})) == {filled: {"0": 7}}
+    some = reading(filled, topics=[], partitions=[{"topic": filled, "numbers": [0]}])
+    assert positions.reset(some, "latest") == {filled: {"0": 10}}
+    by_pattern = reading(filled, topics=[], pattern=f"{filled[:-1]}.")
+    assert positions.reset(by_pattern, "earliest") == {filled: {"0": 0, "1": 0}}
+
+
+def test_what_is_not_there_or_not_read_is_refused(stack: Servers, filled: str) -> None:
+    positions = Positions({"bootstrap.servers": stack.kafka.bootstrap})
+    with pytest.raises(Refused, match="no topic 'missing'"):
+        positions.reset(reading("missing"), "earliest")
+    some = reading(filled, topics=[], partitions=[{"topic": filled, "numbers": [5]}])
+    with pytest.raises(Refused, match="no partition 5"):
+        positions.reset(some, "earliest")
+    with pytest.raises(Refused, match="does not read partition 0 of 'other'"):
+        positions.reset(reading(filled), Offsets(offsets={"other": {"0": 1}}))
+
+
+def test_a_group_that_somebody_is_in_is_not_moved(stack: Servers, filled: str) -> None:
+    positions, found = Positions({"bootstrap.servers": stack.kafka.bootstrap}), reading(filled)
+    positions.wait_until_empty(found.group_id, seconds=5)
+    member = Consumer({"bootstrap.servers": stack.kafka.bootstrap, "group.id": found.group_id})
+    try:
+        member.subscribe([filled])
+        until(lambda: member.poll(0.1) or member.assignment(), within=20, what="a member")
+        with pytest.raises(Conflict, match="still has members"):
+            positions.wait_until_empty(found.group_id, seconds=0.1)
+        with pytest.raises(Conflict):
+            positions.reset(found, "earliest")
+    finally:
+        member.close()
+    positions.wait_until_empty(found.group_id, seconds=5)

@@ -1,0 +1,75 @@
+"""`dovecote push`: what it says where something is missing or wrong, without any server."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from cli import push as module
+from cli.main import app
+from outbox.errors import DovecoteError
+from push.access import hashed
+from push.secrets import Keys
+
+
+def said(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["push", *arguments])
+    assert done.exit_code == 0, done
+    return done.output
+
+
+def wrong(*arguments: str) -> str:
+    done = CliRunner().invoke(app, ["push", *arguments])
+    assert isinstance(done.exception, DovecoteError), done
+    return str(done.exception)
+
+
+def test_a_token_and_what_the_settings_say_of_it_belong_together() -> None:
+    found = dict(line.split() for line in said("token").splitlines())
+    assert hashed(found["token"]) == found["settings"]
+    assert said("token") != said("token")
+
+
+def test_the_schema_of_a_subscription_is_printed() -> None:
+    assert "endpoint" in json.loads(said("schema"))["required"]
+
+
+def test_a_key_seals() -> None:
+    assert Keys(said("key")).seal("x")
+
+
+def test_settings_are_checked(tmp_path: Path) -> None:
+    file = tmp_path / "push.toml"
+    file.write_text('dsn = "host=h"\n[brokers.a]\n"bootstrap.servers" = "b"\n')
+    assert said("--config", str(file), "--check") == "settings are valid: brokers a\n"
+    file.write_text("dsn = 3\n")
+    assert "brokers: is missing" in wrong("--config", str(file), "--check")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["subscribe"], "say what"),
+        (["subscribe", "missing.json"], "cannot read"),
+        (["list", "--api", "file:///etc/passwd"], "not a URL"),
+        (["list", "--token-file", "/nowhere/token"], "cannot read"),
+        (["list", "--api", "http://127.0.0.1:1"], "does not answer"),
+        (["replay", "a"], "--start or --offset"),
+        (["replay", "a", "--start", "noon"], "earliest, latest"),
+        (["replay", "a", "--offset", "t:0"], "TOPIC:PARTITION:OFFSET"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: list[str], words: str) -> None:
+    assert words in wrong(*arguments)
+
+
+@pytest.mark.parametrize("text", ["[]", "{", "\\x00"])
+def test_a_file_that_holds_no_subscription_is_refused(tmp_path: Path, text: str) -> None:
+    (tmp_path / "a.json").write_text(text)
+    assert "a.json" in wrong("subscribe", str(tmp_path / "a.json"))
+
+
+def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_NEEDED", ("json", "not_there"))
+    assert wrong("key") == 'push needs not_there: pip install "dovecote[push]"'
