@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,7 @@ from spark_jobs.outcome import Outcome
 from spark_jobs.progress import BatchLine
 from spark_jobs.session import close_session, configuration, open_session
 from spark_jobs.stateful import outcomes
-from spark_jobs.stateful_settings import JOBS, StatefulSettings
+from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
 
 KEYS = 20_000
 # Not long ago: the broker deletes records by their timestamps.
@@ -45,6 +45,8 @@ class Work:
     key: Callable[[Column], Column]
     value: Callable[[Column], Column]
     header: Callable[[Column], tuple[str, Column]] | None = None
+    told: Mapping[str, object] = field(default_factory=dict)
+    """Further fields of what is printed."""
 
 
 def main(bench: str, work: Work, doc: str | None) -> None:
@@ -65,9 +67,10 @@ def main(bench: str, work: Work, doc: str | None) -> None:
                 spark.conf.set(name, value)
             if "memory" in args.io:
                 measured = _memory(spark, args, work, settings)
-                _emit(bench, args, "memory", measured)
+                _emit(bench, args, "memory", measured, **work.told)
             if "kafka" in args.io:
-                _emit(bench, args, "kafka", _kafka(spark, args, work, settings))
+                measured = _kafka(spark, args, work, settings)
+                _emit(bench, args, "kafka", measured, **work.told)
 
 
 @dataclass
@@ -169,10 +172,11 @@ def _kafka(
     )
 
 
-def _emit(bench: str, args: argparse.Namespace, io: str, found: Measured) -> None:
+def _emit(bench: str, args: argparse.Namespace, io: str, found: Measured, **told: object) -> None:
     harness.emit(
         bench,
         io=io,
+        **told,
         rows_per_s=round(found.rows / found.seconds),
         rows=found.rows,
         seconds=round(found.seconds, 3),
@@ -242,9 +246,12 @@ def _settings(
     name = work.operator["type"]
     for topic in (*work.topics, "bench-out", "bench-dead"):
         harness.topic(stack, topic)
-    return JOBS[name].model_validate(
+    kafka = {"bootstrap.servers": stack.kafka.bootstrap}
+    models: dict[str, type[StatefulSettings]] = {**JOBS, "aggregation": AggregationJob}
+    return models[name].model_validate(
         {
-            "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
+            **({"reading": kafka} if name == "aggregation" else {}),
+            "kafka": kafka,
             "source": {
                 "topics": list(work.topics),
                 "starting_offsets": "earliest",

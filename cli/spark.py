@@ -145,6 +145,52 @@ def delay(
     _stateful("delay", config, master, check=check, adopt=adopt, json=json, log=log_format)
 
 
+@spark.command()
+def aggregate(
+    *,
+    config: Annotated[
+        Path,
+        typer.Option(
+            "--config",
+            "-c",
+            help="a flow as HOCON, YAML or JSON; see docs/aggregation.md",
+            show_default=False,
+        ),
+    ],
+    check: Check = False,
+    master: Master = None,
+    adopt: Adopt = False,
+    json: Json = False,
+    log_format: Format = LogFormat.TEXT,
+) -> None:
+    """
+    Run the steps of a flow: aggregations that a file declares, each result once.
+
+    SIGTERM ends it after the batches under way.
+
+    Example: dovecote spark aggregate --config orders.conf --master "local[2]"
+    """
+    _require_spark()
+    from spark_jobs.aggregation.flow import load_flow
+
+    settings, jobs = load_flow(config, os.environ)
+    if check:
+        from spark_jobs.aggregation.running import look
+
+        raise typer.Exit(_told(look(jobs)))
+    from spark_jobs.main import run_flow
+
+    _prepare(log_format)
+    run_flow(
+        jobs,
+        settings,
+        master=master or settings.master or "local[*]",
+        jars=spark_kafka_jars(),
+        json_lines=json,
+        adopt=adopt,
+    )
+
+
 def _stateful(
     name: str,
     config: Path | None,

@@ -75,7 +75,13 @@ def _forget(_: object) -> None:
 
 
 def _source(settings: Job) -> dict[str, str]:
-    return kafka_options.source(settings.kafka, settings.source.options)
+    return kafka_options.source(_reading(settings), settings.source.options)
+
+
+def _reading(settings: Job) -> dict[str, str]:
+    """Return the connection of the source, where it has one of its own."""
+    found: dict[str, str] = getattr(settings, "reading", settings.kafka)
+    return found
 
 
 def require_topics(settings: Job) -> None:
@@ -92,20 +98,31 @@ def require_topics(settings: Job) -> None:
         wait=wait_fixed(0.2),
         retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
     )
-    admin = AdminClient({**kafka_options.client(settings.kafka), "log_level": 0})
-    if missing := looking(_missing_topics, admin, settings):
+    missing = [
+        topic
+        for kafka, wanted in _wanted(settings)
+        for topic in looking(_missing_topics, kafka, wanted)
+    ]
+    if missing:
         msg = f"no such topic: {', '.join(missing)}; create it, or correct its name"
         raise BadSettings(msg)
 
 
-def _missing_topics(admin: AdminClient, settings: Job) -> list[str]:
+def _wanted(settings: Job) -> list[tuple[dict[str, str], tuple[str, ...]]]:
+    read, written = settings.source.topics, settings.topics_written()
+    if _reading(settings) == settings.kafka:
+        return [(settings.kafka, (*read, *written))]
+    return [(_reading(settings), read), (settings.kafka, written)]
+
+
+def _missing_topics(kafka: dict[str, str], wanted: tuple[str, ...]) -> list[str]:
+    admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
     try:
         there = admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
-        msg = f"{settings.kafka['bootstrap.servers']}: {error.args[0].str()}"
+        msg = f"{kafka['bootstrap.servers']}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error
-    wanted = dict.fromkeys((*settings.source.topics, *settings.topics_written()))
-    return [topic for topic in wanted if topic not in there]
+    return [topic for topic in dict.fromkeys(wanted) if topic not in there]
 
 
 def _marker_topic(settings: Job) -> None:

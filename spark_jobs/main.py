@@ -4,12 +4,14 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 from spark_jobs import dedup, stateful_job
+from spark_jobs.aggregation import running
+from spark_jobs.aggregation.flow import Job
 from spark_jobs.progress import BatchLine
 from spark_jobs.session import close_session, configuration, open_session
 from spark_jobs.settings import DedupSettings, SparkSettings
@@ -56,6 +58,26 @@ def run_stateful(
     """
     run = partial(stateful_job.run, settings, adopt=adopt)
     _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
+
+
+def run_flow(
+    jobs: Mapping[str, Job],
+    settings: SparkSettings,
+    *,
+    master: str | None,
+    jars: list[Path],
+    json_lines: bool = False,
+    adopt: bool = False,
+) -> None:
+    """
+    As `run_dedup`, for the steps of a flow.
+
+    Raises:
+        BadSettings: something is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    run = partial(running.run, jobs, adopt=adopt)
+    _run(run, settings, master=master, jars=jars, json_lines=json_lines)
 
 
 def _run(

@@ -1,21 +1,11 @@
 """Where the rows of a job come from, and when its batches begin."""
 
-from typing import Protocol
-
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs import kafka_options
-from spark_jobs.settings import SourceSettings, SparkSettings
-
-
-class Reading(Protocol):
-    """The settings of a job, as far as they say what it reads."""
-
-    @property
-    def kafka(self) -> dict[str, str]: ...
-    @property
-    def source(self) -> SourceSettings: ...
+from spark_jobs.reading import Reading
+from spark_jobs.settings import SparkSettings
 
 
 def rows(settings: Reading, spark: SparkSession) -> DataFrame:

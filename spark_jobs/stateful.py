@@ -22,10 +22,12 @@ from pyspark.sql.streaming.stateful_processor import (
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs import packets
+from spark_jobs.aggregation.bucketing import bucketed, key
+from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.errors import JobError
 from spark_jobs.operators.encoding import decode, encode
-from spark_jobs.operators.reading import OperatorSettings, reader
-from spark_jobs.operators.settings import PairingSettings, WindowedSettings, milliseconds
+from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
+from spark_jobs.operators.settings import PairingSettings, WindowedSettings
 from spark_jobs.operators.step import Failed, Input
 from spark_jobs.operators.table import operator
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
@@ -62,11 +64,13 @@ class StatefulConfig:
 def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
     """Return what the operator makes of `rows`, one row for each bucket that has something."""
     settings = config.operator
-    lag = settings.max_lag if isinstance(settings, WindowedSettings) else None
-    pack = Pack(config.buckets, None if lag is None else milliseconds(lag))
+    pack = Pack(config.buckets, max_lag(settings))
+    found = bucket(settings, config.buckets)
+    if isinstance(settings, AggregationSettings) and settings.key is not None:
+        rows, found = bucketed(rows, settings, config.buckets), F.col(packets.BUCKET)
     packed = rows.select(
         *packets.COLUMNS,
-        bucket(settings, config.buckets).cast("int").alias(packets.BUCKET),
+        found.cast("int").alias(packets.BUCKET),
         F.current_timestamp().alias(packets.NOW),
     ).mapInArrow(pack, packets.SCHEMA)
     return packed.groupBy(packets.BUCKET).transformWithStateInPandas(
@@ -89,6 +93,8 @@ def bucket(settings: OperatorSettings, buckets: Sequence[int]) -> Column:
 
 
 def _key(settings: OperatorSettings) -> list[Column]:
+    if isinstance(settings, AggregationSettings):
+        return [key(settings.step)]
     if not isinstance(settings, WindowedSettings) or settings.key == "record":
         return [F.col("key")]
     fields = StructType([StructField(name, StringType()) for name in settings.key])

@@ -55,7 +55,7 @@ def run(
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
-    frame = outcomes(source.rows(settings, spark), stateful_config(settings))
+    frame = outcomes(source.rows(settings.reads(), spark), stateful_config(settings))
     query = Query(spark, settings.spark.query, write_config(settings), show=show, adopt=adopt)
     query.run(source.writer(settings.spark, frame), stop)
 

@@ -7,9 +7,11 @@ from pydantic import Field, field_validator, model_validator
 
 from dedup.retry_settings import TopicName
 from outbox.settings import Duration, KafkaProperties, Settings
+from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.kafka_options import leave_guarantees_alone
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.outcome import OperatorTopics
+from spark_jobs.reading import Reading
 from spark_jobs.settings import SourceSettings, SparkSettings
 
 
@@ -51,7 +53,7 @@ class StatefulSettings(Settings):
 
     source: SourceSettings
 
-    operator: DelaySettings | PairingSettings | SessionsSettings
+    operator: DelaySettings | PairingSettings | SessionsSettings | AggregationSettings
     """The operator; the same table that `dovecote replay` reads."""
 
     output: StatefulOutput
@@ -88,6 +90,10 @@ class StatefulSettings(Settings):
         output = self.output
         found = (output.topic, output.late_topic, output.dead_letter_topic)
         return tuple(topic for topic in found if topic is not None)
+
+    def reads(self) -> Reading:
+        """Return where records come from."""
+        return self
 
     def topics(self) -> OperatorTopics:
         """Return where records go."""
@@ -135,6 +141,23 @@ class DelayJob(StatefulSettings):
     """`dovecote spark delay`."""
 
     operator: DelaySettings
+
+
+class AggregationJob(StatefulSettings):
+    """A step of `dovecote spark aggregate`."""
+
+    operator: AggregationSettings
+
+    reading: KafkaProperties
+    """The connection of the source, which may be another cluster."""
+
+    def topics_written(self) -> tuple[str, ...]:
+        output = self.output
+        aside = (output.late_topic, output.dead_letter_topic)
+        return (*self.operator.step.topics(), *(topic for topic in aside if topic is not None))
+
+    def reads(self) -> Reading:
+        return self.model_copy(update={"kafka": self.reading})
 
 
 JOBS: dict[str, type[StatefulSettings]] = {

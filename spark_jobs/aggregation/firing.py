@@ -82,7 +82,6 @@ class Maker:
     def _made(self, one: Produced, firing: Firing, number: int) -> Made:
         told = one.headers
         last = firing.events[-1]
-        shown = one.event
         if one.record is None:
             schema = formats.schema_name(told)
             key: bytes | None = firing.key
@@ -92,13 +91,14 @@ class Maker:
         else:
             last = one.record
             key, value, own, time = last.key, last.value, [*last.headers], last.timestamp
-            shown = self._decode(last.value, formats.schema_name(last))
-        names = {name for name, _ in told.headers}
+        if told.headers:
+            names = {name for name, _ in told.headers}
+            own = [*(pair for pair in own if pair[0] not in names), *told.headers]
         return Made(
             topic=self._topic(told),
             key=key if told.key is None else told.key,
             value=value,
-            headers=[*(pair for pair in own if pair[0] not in names), *told.headers],
+            headers=own,
             time=time,
             reason=firing.reason,
             start=firing.start,
@@ -108,7 +108,8 @@ class Maker:
             number=number,
             origin=(last.topic, last.partition, last.offset),
             window=firing.key,
-            shown=shown,
+            shown=one.event,
+            is_passed=one.record is not None,
         )
 
     def _topic(self, told: Directions) -> str:

@@ -71,15 +71,20 @@ def parse(text: str, file: Path) -> dict[str, Any]:
     return found
 
 
-def checked(model: type[M], found: Mapping[str, Any], origin: Path | str) -> M:
+def checked(
+    model: type[M],
+    found: Mapping[str, Any],
+    origin: Path | str,
+    environ: Mapping[str, str] | None = None,
+) -> M:
     """
-    Return `found` as `model`.
+    Return `found` as `model`; `{ env = … }` in it points into `environ`.
 
     Raises:
         BadSettings: a field is missing, unknown or impossible; the message names its path.
     """
     try:
-        return model.model_validate(found)
+        return model.model_validate(found, context={"environ": environ or {}})
     except ValidationError as error:
         lines = "\n  ".join(_explained(found, error))
         msg = f"bad configuration ({origin}):\n  {lines}"

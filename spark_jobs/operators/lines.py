@@ -100,8 +100,15 @@ def _made(made: Made, now: int) -> dict[str, Any]:
             name: None if text is None else text.decode(errors="replace")
             for name, text in made.headers
         },
-        "value": made.shown,
+        "value": _passed(made.value) if made.is_passed else made.shown,
     }
+
+
+def _passed(value: bytes | None) -> Any:  # noqa: ANN401  # JSON
+    try:
+        return from_json(value or b"null")
+    except ValueError:
+        return (value or b"").decode(errors="replace")
 
 
 def _released(record: Record, now: int) -> dict[str, Any]:

@@ -92,7 +92,9 @@ class Made(NamedTuple):
     window: bytes
     """The key of the window."""
     shown: Any
-    """What people see of the value."""
+    """What people see of the value; of a record that goes on as it is, None."""
+    is_passed: bool
+    """It goes on as it is."""
 
 
 class Late(NamedTuple):

@@ -102,7 +102,11 @@ def event(
 
 def values(outputs: Sequence[Output]) -> list[Any]:
     """Return the values of the results."""
-    return [each.shown for each in outputs if isinstance(each, Made)]
+    return [
+        json.loads(each.value or b"") if each.is_passed else each.shown
+        for each in outputs
+        if isinstance(each, Made)
+    ]
 
 
 def reasons(outputs: Sequence[Output]) -> list[str]:
