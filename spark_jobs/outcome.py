@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, Self, TypeAlias
 
@@ -140,21 +141,14 @@ class Teller:
 
     def _made(self, made: Made) -> tuple[Any, ...]:
         """Return a record with why it is there; one that goes on as it is keeps what it says."""
-        bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{made.number}"
-        identity = _digest(made.window, f"{bounds}/{made.origin}")
-        own = {name for name, _ in made.headers}
-        ours = [(envelope.ID, self._source + identity), *self._headers]
-        told = (
-            (envelope.FIRED, made.reason),
-            (envelope.WINDOW_START, made.start),
-            (envelope.WINDOW_END, made.end),
-            (envelope.WINDOW_EVENTS, made.events),
-            (envelope.REVISION, made.revision),
-        )
-        headers = [pair for pair in ours if pair[0] not in own] + [
-            pair for pair in made.headers if pair[0] not in envelope.WINDOW
-        ]
-        headers += [(name, str(value).encode()) for name, value in told]
+        headers = [pair for pair in made.headers if pair[0] not in envelope.WINDOW]
+        if not made.is_passed:
+            bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{made.number}"
+            identity = _digest(made.window, f"{bounds}/{made.origin}")
+            own = {name for name, _ in headers}
+            ours = ((envelope.ID, self._source + identity), *self._headers)
+            headers = [*(pair for pair in ours if pair[0] not in own), *headers]
+        headers += _why(made.reason, made.start, made.end, made.events, made.revision)
         return made.topic, made.key, made.value, headers, max(made.time, 0), made.origin
 
     def _paired(self, output: Paired) -> tuple[Any, ...]:
@@ -208,6 +202,19 @@ def _outgoing(common: list[Pair], fields: list[Any]) -> Outgoing:
     # The tuple's own way to make one; that of the named tuple takes three times as long.
     origin = tuple.__new__(Record, (source, partition, offset, timestamp, key, None, ()))
     return tuple.__new__(Outgoing, (topic, key, value, pairs, timestamp, origin))
+
+
+@lru_cache(maxsize=16)
+def _why(reason: str, start: int, end: int, events: int, revision: int, /) -> list[Pair]:  # noqa: PLR0917  # of one window
+    """Return the headers that all records of a window have."""
+    told = (
+        (envelope.FIRED, reason),
+        (envelope.WINDOW_START, start),
+        (envelope.WINDOW_END, end),
+        (envelope.WINDOW_EVENTS, events),
+        (envelope.REVISION, revision),
+    )
+    return [(name, str(value).encode()) for name, value in told]
 
 
 def _digest(key: bytes, said: str) -> bytes:

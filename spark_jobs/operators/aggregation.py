@@ -152,7 +152,8 @@ class Aggregation:
         if key is None:
             turn.outputs.append(skipped(record, "no key"))
             return
-        record = record._replace(key=key)
+        if key != record.key:
+            record = record._replace(key=key)
         held = state.keys.get(key) or Held()
         if self._gap < NEVER:
             if not self._is_in_time(held, record.time):

@@ -10,13 +10,25 @@ from typing import Any
 import fastavro
 import pytest
 
+from outbox.envelope import (
+    CONTENT_TYPE,
+    FIRED,
+    ID,
+    REVISION,
+    WINDOW_END,
+    WINDOW_EVENTS,
+    WINDOW_START,
+)
 from outbox.errors import BadSettings
 from spark_jobs.operators.step import Failed, Late, Made, Skipped
+from spark_jobs.outcome import OperatorTopics, Outcome, Teller
+from spark_jobs.packets import Rows
 from tests.unit.spark_jobs.aggregation.steps import (
     COUNT,
     DAILY,
     DSL,
     SUMS,
+    Running,
     event,
     loaded,
     place,
@@ -583,3 +595,43 @@ def test_f4_an_event_that_the_output_format_cannot_hold_is_an_error(tmp_path: Pa
     script = "def aggregate(IN, Env):\n    return struct(OUT={'id': 'x'})\n"
     said = running(tmp_path, config, a=script).at(0, event(id=1), event(id=2))
     assert [type(each) for each in said] == [Failed, Failed]
+
+
+def test_every_output_says_why_it_fired(tmp_path: Path) -> None:
+    config = step(
+        dsl={"path": "a.star"}, trigger={**COUNT, "count": 2}, branches={"b": place("branch")}
+    )
+    script = (
+        "def aggregate(IN, Env):\n"
+        "    return struct(OUT=[1, 2], HEADERS=[{}, {'kafka': {'ce_id': 'mine'}}])\n"
+    )
+    settings = loaded(tmp_path, config, a=script)
+    topics = OperatorTopics(output="output", late=None, dead_letter="deadletter")
+    outcome = Outcome(bucket=0)
+    said = Running(settings).at(0, event(id=1, time=5), event(id=2, time=7))
+    Teller(settings, topics, "query").tell(said, outcome, Rows(), 0)
+    one, two = Outcome.decode(outcome.encode()).outgoing
+    why = {
+        FIRED: b"count",
+        WINDOW_START: b"5",
+        WINDOW_END: b"7",
+        WINDOW_EVENTS: b"2",
+        REVISION: b"1",
+    }
+    assert dict(one.headers).items() >= why.items()
+    assert dict(one.headers)[CONTENT_TYPE] == b"application/json"
+    assert (one.topic, one.key, one.value, one.timestamp) == ("output", b"k", b"1", 7)
+    assert dict(two.headers)[ID] == b"mine"
+
+
+def test_a_record_that_goes_on_as_it_is_keeps_its_headers_and_says_why(tmp_path: Path) -> None:
+    settings = loaded(tmp_path, step())
+    topics = OperatorTopics(output="output", late=None, dead_letter="deadletter")
+    outcome = Outcome(bucket=0)
+    one = event(id=1, time=5, headers=[("a", b"1"), (FIRED, b"before")])
+    Teller(settings, topics, "query").tell(Running(settings).at(0, one, one), outcome, Rows(), 0)
+    found = Outcome.decode(outcome.encode()).outgoing[0]
+    assert [name for name, _ in found.headers] == [
+        "a", FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION,
+    ]  # fmt: skip
+    assert (found.value, found.timestamp) == (one.value, 5)
