@@ -1,5 +1,6 @@
 """The process that scripts run in: `python -m spark_jobs.aggregation.host CONNECTION SHARED`."""
 
+import gc
 import mmap
 import sys
 from collections import OrderedDict
@@ -65,6 +66,8 @@ class Host:
 
 def main(connection: Connection, shared: mmap.mmap) -> None:
     """Answer until nobody asks."""
+    # A request is many objects without a cycle; looking through them time and again is dear.
+    gc.set_threshold(100_000, 20, 50)
     settings: AggregationSettings = connection.recv()
     step = settings.step
     limits = Limits(shared, milliseconds=step.script_timeout, mebibytes=step.script_memory)
