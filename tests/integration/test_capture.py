@@ -111,6 +111,37 @@ def test_what_is_committed_is_read_once(dsn: str) -> None:
         assert read(capture, cursor)[0] == [4]
 
 
+def test_where_nothing_is_committed_a_glance_is_enough_and_whatever_is_committed_ends_that(
+    dsn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks: list[Snapshot] = []
+    tick = TableCapture._tick
+
+    def noted(capture: TableCapture, since: Snapshot) -> Any:
+        ticks.append(since)
+        return tick(capture, since)
+
+    monkeypatch.setattr(TableCapture, "_tick", noted)
+    with capturing(dsn) as capture, sessions(dsn, 2) as (early, late):
+        append(early, 1)
+        append(late, 2)
+        _, cursor = read(capture, Cursor())
+        ticks.clear()
+        for _ in range(5):
+            assert read(capture, cursor) == ([], cursor)
+        assert ticks == []
+        late.commit()
+        found, cursor = read(capture, cursor)
+        assert found == [2]
+        # Nothing is known of another cursor.
+        assert read(capture, Cursor())[0] == [2]
+        early.rollback()
+        assert read(capture, cursor)[0] == []
+        append(early, 3)
+        early.commit()
+        assert read(capture, cursor)[0] == [3]
+
+
 @pytest.mark.contract
 def test_a_late_commit_with_a_low_position_is_not_lost(dsn: str) -> None:
     with capturing(dsn) as capture, sessions(dsn, 2) as (slow, fast):
