@@ -23,7 +23,7 @@ from devstack.java import java
 from spark_jobs import stateful_job
 from spark_jobs.outcome import Outcome
 from spark_jobs.progress import BatchLine
-from spark_jobs.session import close_session, configuration, open_session
+from spark_jobs.session import STATE_STORE, close_session, configuration, open_session
 from spark_jobs.stateful import outcomes
 from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
 
@@ -63,7 +63,7 @@ def main(bench: str, work: Work, doc: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder, harness.servers() as stack:
         settings = _settings(args, work, Path(folder), stack)
         with _spark(settings) as spark:
-            for name, value in stateful_job.STATE_STORE.items():
+            for name, value in STATE_STORE.items():
                 spark.conf.set(name, value)
             if "memory" in args.io:
                 measured = _memory(spark, args, work, settings)

@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, model_validator
 
 from dedup.decode import Format
-from outbox.settings import Settings
+from outbox.settings import Duration, Settings
 
 
 class PolicySettings(Settings):
@@ -28,6 +28,10 @@ class PolicySettings(Settings):
 
     batch_size: Annotated[int, Field(ge=1)] = 500
     """Records in a batch, of all keys together."""
+
+    remember: Duration | None = None
+    """How far apart in time copies of an event may be and are still found, whatever batches they
+    come in; absent: a policy knows its batch only."""
 
     @model_validator(mode="before")
     @classmethod

@@ -5,10 +5,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property, partial
+from itertools import compress
 
 from dedup import decode, policies
 from dedup.decode import DECODERS, Undecodable
 from dedup.expressions import compile_filter, load_handler
+from dedup.memory import Memory, Seen
 from dedup.policies import Failed, Handled, Identity, Skipped, Verdict
 from dedup.results import KEEP, Again, Dead, Done, Output, Result, Retry
 from dedup.settings import ExactSettings, PolicySettings
@@ -32,6 +34,9 @@ class TracedPolicy:
         self._policy = _policy(settings)
         self._filter = compile_filter(settings.filter) if settings.filter else None
         self._handler = load_handler(settings.handler) if settings.handler else None
+        self._memory = (
+            None if settings.remember is None else Memory(settings.remember // _MILLISECOND)
+        )
         self._batch: list[_Entry] = []
 
     def record(self, record: Traced, now: int) -> Iterator[dict[str, object]]:
@@ -50,6 +55,11 @@ class TracedPolicy:
 
     def _decide(self, now: int) -> Iterator[dict[str, object]]:
         batch, self._batch = self._batch, []
+        if self._memory is not None:
+            copies = list(self._memory.copies(map(_Entry.seen, batch), now))
+            for entry in compress(batch, copies):
+                yield from _lines(Skipped(entry, f"duplicate of {entry.identity()[0]}"), now)
+            batch = [entry for entry, copy in zip(batch, copies, strict=True) if not copy]
         for _, entries in policies.by_key(batch, _Entry.group):
             for verdict in self._policy(
                 entries,
@@ -93,6 +103,10 @@ class _Entry:
 
     def identity(self) -> Identity:
         return decode.identity(self.record)
+
+    def seen(self) -> Seen:
+        record = self.record
+        return Seen(self.identity(), record.timestamp, (record.topic, record.partition))
 
     def fingerprint(self) -> bytes | None:
         return decode.fingerprint(self.record)

@@ -16,6 +16,7 @@ from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings
+from spark_jobs.stateful_settings import recirculation
 
 _SECONDS = 10.0
 PINNED = "dovecote.json"
@@ -47,7 +48,12 @@ class Job(Protocol):
 
 def check(settings: DedupSettings) -> Iterator[Finding]:
     """Yield what was looked at; changes nothing anywhere, and needs no Spark."""
-    return check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
+    yield from check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
+    if settings.recirculation.run == "together":
+        second = recirculation(settings)
+        for look in (_checkpoint, _marker_topic, _markers):
+            part = f"{look.__name__.strip('_').replace('_', ' ')} of {second.spark.query}"
+            yield _looked(part, look, second)
 
 
 def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator[Finding]:
@@ -62,12 +68,15 @@ def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator
         ("markers", _markers),
     )
     for part, look in looks:
-        try:
-            look(settings)
-        except DovecoteError as error:
-            yield Finding(part, str(error))
-        else:
-            yield Finding(part, None)
+        yield _looked(part, look, settings)
+
+
+def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
+    try:
+        look(settings)
+    except DovecoteError as error:
+        return Finding(part, str(error))
+    return Finding(part, None)
 
 
 def _forget(_: object) -> None:

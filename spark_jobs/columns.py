@@ -33,6 +33,9 @@ from spark_jobs.markers import Ranges
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """What a row has."""
 
+NOW = "now"
+"""Another column, in which Spark's clock of the micro-batch may come along, in milliseconds."""
+
 _DELIVERY = pa.array([ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR])
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -55,6 +58,8 @@ class Rows:
     header_bounds: list[int]
     """The headers of row i are those from `header_bounds[i]` up to `header_bounds[i + 1]`."""
     identities: list[Identity]
+    now: int = 0
+    """Wall clock of the micro-batch, in milliseconds; the same whenever it is run. 0: not told."""
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -114,7 +119,12 @@ def read(batches: Iterable[pa.RecordBatch]) -> Rows | None:
 
     Batches end anywhere: a key may begin in one and go on in the next.
     """
-    parts = [_part(batch) for batch in batches if batch.num_rows]
+    now = 0
+    parts: list[_Part] = []
+    for batch in batches:
+        if batch.num_rows:
+            now = now or _clock(batch)
+            parts.append(_part(batch))
     if not parts:
         return None
     starts = np.cumsum([0, *(len(part.header_names) for part in parts)])
@@ -130,6 +140,7 @@ def read(batches: Iterable[pa.RecordBatch]) -> Rows | None:
         header_values=_joined(part.header_values for part in parts),
         header_bounds=[*_joined(bounds), int(starts[-1])],
         identities=[],
+        now=now,
     )
     ids = chain.from_iterable(part.ids for part in parts)
     identities = [
@@ -192,6 +203,12 @@ def _ids(flat: pa.StructArray, lengths: Array) -> list[str | None]:
     for row in parents[retried].tolist():
         ids[row] = None
     return ids
+
+
+def _clock(batch: pa.RecordBatch) -> int:
+    if NOW not in batch.schema.names:
+        return 0
+    return int(batch.column(NOW)[0].as_py())
 
 
 def _text(value: bytes) -> str | None:

@@ -1,20 +1,27 @@
 """The deduplicating job: Kafka, one policy per key and batch, Kafka, each record once."""
 
 import threading
+from datetime import timedelta
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs import source
+from spark_jobs.buckets import names
 from spark_jobs.check import require_topics
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.operators.settings import milliseconds
+from spark_jobs.pinned import pin, require_unpinned
 from spark_jobs.query import Query, Show
+from spark_jobs.session import STATE_STORE
 from spark_jobs.settings import DedupSettings
 from spark_jobs.sink import SinkConfig
 from spark_jobs.source import writer
 from spark_jobs.stage import StageConfig
 
 ADMIN_SECONDS = 30.0
+
+REMEMBERS = "operator.remember"
 
 
 def run(
@@ -36,13 +43,45 @@ def run(
     require_topics(settings)
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
-    query = Query(spark, settings.spark.query, stage_config(settings), show=show, adopt=adopt)
-    query.run(writer(settings.spark, source.rows(settings, spark)), stop)
+    rows = source.timed_rows(settings, spark)
+    if settings.operator.remember is None:
+        require_unpinned(spark, settings.spark.checkpoint, REMEMBERS)
+        stage = stage_config(settings)
+    else:
+        rows, stage = _remembering(settings, settings.operator.remember, rows, spark)
+    query = Query(spark, settings.spark.query, stage, show=show, adopt=adopt)
+    query.run(writer(settings.spark, rows), stop)
 
 
-def stage_config(settings: DedupSettings) -> StageConfig:
+def _remembering(
+    settings: DedupSettings, within: timedelta, rows: DataFrame, spark: SparkSession
+) -> tuple[DataFrame, StageConfig]:
+    """Return what passes of `rows`, and the stage for it."""
+    # Here, for a job that remembers nothing needs nothing of what this imports.
+    from spark_jobs.remembering import RememberConfig, passed
+    from spark_jobs.remembering_stage import RememberingStage
+
+    for name, value in STATE_STORE.items():
+        spark.conf.set(name, value)
+    partitions, state = settings.spark.shuffle_partitions, settings.state
+    pinned = {
+        REMEMBERS: True,
+        "state.buckets": state.buckets,
+        "spark.shuffle_partitions": partitions,
+    }
+    pin(spark, settings.spark.checkpoint, pinned, new="metadata")
+    config = RememberConfig(
+        query=settings.spark.query,
+        within=milliseconds(within),
+        buckets=names(state.buckets, partitions),
+        max_bucket_bytes=state.max_bucket_bytes,
+    )
+    return passed(rows, config), stage_config(settings, RememberingStage)
+
+
+def stage_config(settings: DedupSettings, stage: type[StageConfig] = StageConfig) -> StageConfig:
     """Return what the executors need to know."""
-    return StageConfig(
+    return stage(
         operator=settings.operator,
         topics=settings.topics(),
         backoff=settings.backoff(),

@@ -4,15 +4,19 @@ import logging
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from spark_jobs import dedup, stateful_job
+from pyspark.sql import SparkSession
+
+from spark_jobs import stateful_job, together
 from spark_jobs.aggregation import running
 from spark_jobs.aggregation.flow import Job
+from spark_jobs.job_files import AnyJob
 from spark_jobs.progress import BatchLine
+from spark_jobs.query import Show
 from spark_jobs.session import close_session, configuration, open_session
 from spark_jobs.settings import DedupSettings, SparkSettings
 from spark_jobs.stateful_settings import StatefulSettings
@@ -37,7 +41,7 @@ def run_dedup(
         BadSettings: something is not as it must be.
         JobError: a batch could not be written, its marker is not ours, or Spark gave up.
     """
-    run = partial(dedup.run, settings, adopt=adopt)
+    run = partial(together.run, settings, adopt=adopt)
     _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
 
 
@@ -80,6 +84,28 @@ def run_flow(
     _run(run, settings, master=master, jars=jars, json_lines=json_lines)
 
 
+def run_together(
+    jobs: Sequence[AnyJob],
+    *,
+    master: str | None,
+    jars: list[Path],
+    json_lines: bool = False,
+    adopt: bool = False,
+) -> None:
+    """
+    As `run_dedup`, for several jobs of any kind; Spark is as the first of them says.
+
+    Raises:
+        BadSettings: something is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+
+    def run(spark: SparkSession, *, show: Show, stop: threading.Event) -> None:
+        together.run_all(together.queries(jobs, spark, show=show, adopt=adopt), stop)
+
+    _run(run, jobs[0].spark, master=master, jars=jars, json_lines=json_lines)
+
+
 def _run(
     run: Callable[..., None],
     settings: SparkSettings,
@@ -88,7 +114,7 @@ def _run(
     jars: list[Path],
     json_lines: bool,
 ) -> None:
-    show = _show_json if json_lines else _show_text
+    show = _show_json if json_lines else partial(_show_text, settings.query)
     with stopped_by_signal() as stop:
         spark = open_session(configuration(settings, master=master, jars=jars))
         try:
@@ -116,8 +142,9 @@ def stopped_by_signal(stop: threading.Event | None = None) -> Iterator[threading
             signal.signal(number, handler)
 
 
-def _show_text(line: BatchLine) -> None:
-    sys.stderr.write(f"{line}\n")
+def _show_text(main: str, line: BatchLine) -> None:
+    # Of several queries, those that came along say who they are.
+    sys.stderr.write(f"{line}\n" if line.query == main else f"{line.query}: {line}\n")
     sys.stderr.flush()
 
 

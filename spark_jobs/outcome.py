@@ -43,6 +43,8 @@ class OperatorTopics:
     output: str
     late: str | None
     dead_letter: str
+    back_to: frozenset[str] = frozenset()
+    """Topics that a record which was delayed goes back to if it came from there."""
 
 
 @dataclass(slots=True)
@@ -113,7 +115,7 @@ class Teller:
                 case Released(record):
                     place = (record.topic, record.partition, record.offset)
                     content = (record.key, record.value, record.headers)
-                    outgoing.append((self._topics.output, *content, 0, place))
+                    outgoing.append((self._back(record), *content, 0, place))
                 case Skipped():
                     skipped[kind(output.reason)] += 1
                 case Late(record, reason, _):
@@ -150,6 +152,14 @@ class Teller:
             headers = [*(pair for pair in ours if pair[0] not in own), *headers]
         headers += _why(made.reason, made.start, made.end, made.events, made.revision)
         return made.topic, made.key, made.value, headers, max(made.time, 0), made.origin
+
+    def _back(self, record: Record) -> str:
+        """Return the topic that a delayed record goes on to: its own, if settings name that."""
+        topics = self._topics
+        if not topics.back_to:
+            return topics.output
+        origin = (copies.delivery(record).origin or "").partition("/")[0]
+        return origin if origin in topics.back_to else topics.output
 
     def _paired(self, output: Paired) -> tuple[Any, ...]:
         key, time, _, sides = output
@@ -200,7 +210,7 @@ def _outgoing(common: list[Pair], fields: list[Any]) -> Outgoing:
     else:
         pairs = [(name, text) for name, text in headers]
     # The tuple's own way to make one; that of the named tuple takes three times as long.
-    origin = tuple.__new__(Record, (source, partition, offset, timestamp, key, None, ()))
+    origin = tuple.__new__(Record, (source, partition, offset, timestamp, key, None, pairs))
     return tuple.__new__(Outgoing, (topic, key, value, pairs, timestamp, origin))
 
 

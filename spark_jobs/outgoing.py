@@ -1,7 +1,7 @@
 """The records that a row's verdict sends out, and where to."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from dedup import copies
@@ -22,6 +22,15 @@ class Topics:
     output: str
     retry: str
     dead_letter: str
+    by_type: Mapping[str, str] = field(default_factory=dict)
+    """Other topics in the place of `output`, for events of these types."""
+
+    def of(self, headers: Iterable[Pair]) -> str:
+        """Return the topic for a record that was handled, or for an output with `headers`."""
+        if not self.by_type:
+            return self.output
+        type_ = next((value for name, value in headers if name == envelope.TYPE), None)
+        return self.by_type.get((type_ or b"").decode(errors="replace"), self.output)
 
 
 class Outgoing(NamedTuple):
@@ -71,10 +80,10 @@ class Router:
             case Again():
                 return [self._aside(result, record, identity)]
             case Done(None):
-                return [Outgoing(self.topics.output, *_content(record), record)]
+                return [Outgoing(self.topics.of(record.headers), *_content(record), record)]
             case Done():
-                time = record.timestamp
-                return [Outgoing(self.topics.output, *each, time, record) for each in outputs]
+                time, topic = record.timestamp, self.topics.of
+                return [Outgoing(topic(each[2]), *each, time, record) for each in outputs]
 
     def _aside(self, result: Again | Retry | Dead, record: Record, identity: Identity) -> Outgoing:
         fate = decide(

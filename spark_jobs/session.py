@@ -18,6 +18,13 @@ from spark_jobs.settings import SparkSettings
 _LOCAL_CHECKPOINTS = (
     "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
 )
+STATE_STORE = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+}
+"""What Spark's stateful operator in Python needs."""
+
 _JVM_SECONDS = 20
 # Spark itself asks Java for the module that Java warns of.
 _NOISE = b"WARNING: Using incubator modules"

@@ -2,7 +2,7 @@
 
 import json
 from datetime import timedelta
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
@@ -77,6 +77,9 @@ class OutputSettings(Settings):
     topic: TopicName
     """What was handled."""
 
+    by_type: dict[str, TopicName] = Field(default_factory=dict)
+    """What was handled of events of these types (`ce_type`), in the place of `topic`."""
+
     retry_topic: TopicName
     """What failed and has attempts left, and what asked to come again."""
 
@@ -126,6 +129,30 @@ class SparkSettings(Settings):
         return TypeAdapter(Duration).validate_python(self.trigger)
 
 
+class StateSettings(Settings):
+    """How state is kept."""
+
+    buckets: Annotated[int, Field(ge=1, le=4_096)] = 16
+    """Groups of keys whose state is kept as one; for good. `global` stream time has one."""
+
+    max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+    """A bucket whose state is larger stops the job."""
+
+
+class RecirculationSettings(Settings):
+    """How records of the retry topic come back, when they are due."""
+
+    run: Literal["together", "separate"] = "separate"
+    """`together`: this job also holds them and puts them back on the topic they came from, in a
+    second query. `separate`: another process does, `dovecote spark delay`."""
+
+    checkpoint: str | None = None
+    """Where the second query's progress is; default: `spark.checkpoint` with `.delay` behind."""
+
+    trigger: Duration = timedelta(seconds=1)
+    """Pause between two looks at what is due."""
+
+
 class DedupSettings(Settings):
     """One deduplicating query: from topics, by a policy, to topics."""
 
@@ -142,6 +169,11 @@ class DedupSettings(Settings):
     output: OutputSettings
 
     retry: RetrySettings = RetrySettings()
+
+    recirculation: RecirculationSettings = RecirculationSettings()
+
+    state: StateSettings = StateSettings()
+    """Of what is remembered, and of what waits to come back."""
 
     spark: SparkSettings
 
@@ -161,22 +193,46 @@ class DedupSettings(Settings):
     @model_validator(mode="after")
     def _no_loop(self) -> Self:
         read = set(self.source.topics)
-        for topic in (self.output.topic, self.output.dead_letter_topic):
+        output = self.output
+        for topic in (output.topic, *output.by_type.values(), output.dead_letter_topic):
             if topic in read:
                 msg = f"topic {topic!r} is read and written: its records would never end"
                 raise ValueError(msg)
-        if len({*self.topics_written()}) != len(self.topics_written()):
+        handled = {output.topic, *output.by_type.values()}
+        if len(handled | {output.retry_topic, output.dead_letter_topic}) != len(handled) + 2:
             msg = "output, retry and dead letter topics must be three different ones"
             raise ValueError(msg)
         return self
 
-    def topics_written(self) -> tuple[str, str, str]:
-        return self.output.topic, self.output.retry_topic, self.output.dead_letter_topic
+    @model_validator(mode="after")
+    def _comes_back(self) -> Self:
+        if self.recirculation.run == "separate":
+            return self
+        if self.output.retry_topic in self.source.topics:
+            msg = (
+                f"topic {self.output.retry_topic!r} is read at once and recirculated as well: its "
+                "records would be handled twice"
+            )
+            raise ValueError(msg)
+        if self.spark.trigger == "available_now":
+            msg = 'spark.trigger must be a duration with recirculation.run = "together"'
+            raise ValueError(msg)
+        return self
+
+    def topics_written(self) -> tuple[str, ...]:
+        output = self.output
+        return (
+            output.topic,
+            *output.by_type.values(),
+            output.retry_topic,
+            output.dead_letter_topic,
+        )
 
     def topics(self) -> Topics:
         """Return where records go."""
         return Topics(
             output=self.output.topic,
+            by_type=self.output.by_type,
             retry=self.output.retry_topic,
             dead_letter=self.output.dead_letter_topic,
         )

@@ -1,9 +1,10 @@
 """Where the rows of a job come from, and when its batches begin."""
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs import kafka_options
+from spark_jobs import columns, kafka_options
 from spark_jobs.reading import Reading
 from spark_jobs.settings import SparkSettings
 
@@ -20,6 +21,21 @@ def rows(settings: Reading, spark: SparkSession) -> DataFrame:
         "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
     }
     return spark.readStream.format("kafka").options(**options).load()
+
+
+def timed_rows(settings: Reading, spark: SparkSession) -> DataFrame:
+    """
+    Return the records with the clock of their micro-batch beside each.
+
+    Spark writes that clock down before the batch begins, so a batch that is run again, by
+    whomever, has the same.
+    """
+    return rows(settings, spark).withColumn(columns.NOW, clock())
+
+
+def clock() -> Column:
+    """Return Spark's clock of the micro-batch, in milliseconds."""
+    return F.unix_millis(F.current_timestamp())
 
 
 def writer(settings: SparkSettings, frame: DataFrame) -> DataStreamWriter:

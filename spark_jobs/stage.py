@@ -46,7 +46,7 @@ class Batch:
     query: str
     number: int
     now: int
-    """Wall clock when it began, in milliseconds: the only clock that its tasks have."""
+    """Wall clock when it began, in milliseconds; where Spark's is among the rows, that counts."""
     adopt: bool = False
 
 
@@ -101,8 +101,9 @@ def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
     """
     place = F.xxhash64("topic", "partition", "offset")
     spread = F.when(F.col("key").isNull(), place)
+    clock = [columns.NOW] if columns.NOW in rows.columns else []
     return (
-        rows.select(*columns.COLUMNS)
+        rows.select(*columns.COLUMNS, *clock)
         .repartition(partitions, F.col("key"), spread)
         .sortWithinPartitions("key", "topic", "partition", "offset")
     )
@@ -128,9 +129,10 @@ class Task:
             report = self._report(rows, partition_id())
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
-    def _report(self, rows: Rows, partition: int) -> Report:
+    def _report(self, rows: Rows, partition: int, before: Counts | None = None) -> Report:
+        """Settle `rows`; `before` counts what was taken out of them before."""
         try:
-            settled = self._settle(rows, partition)
+            settled = self._settle(rows, partition, before or Counts())
         except JobError as error:
             # As a value: Spark would wrap it in a page of stack traces, and try again in vain.
             return Report(partition=partition, error=type(error).__name__, message=str(error))
@@ -141,12 +143,14 @@ class Task:
             newest=max(rows.timestamps),
         )
 
-    def _settle(self, rows: Rows, partition: int) -> Settled:
+    def _settle(self, rows: Rows, partition: int, before: Counts) -> Settled:
         config, batch = self._config, self._batch
-        router = Router(topics=config.topics, backoff=config.backoff, now=batch.now)
+        now = rows.now or batch.now
+        router = Router(topics=config.topics, backoff=config.backoff, now=now)
 
         def evaluated() -> Evaluation:
-            return evaluate(rows, load(config.operator), router)
+            found = evaluate(rows, load(config.operator), router)
+            return found._replace(counts=found.counts + before)
 
         return sink.settle(
             Turn(

@@ -12,17 +12,11 @@ from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.operators.table import operator
 from spark_jobs.pinned import pin
 from spark_jobs.query import Query, Show
+from spark_jobs.session import STATE_STORE
 from spark_jobs.sink import SinkConfig
 from spark_jobs.stateful import StatefulConfig, outcomes
 from spark_jobs.stateful_settings import StatefulSettings
 from spark_jobs.stateful_stage import WriteConfig
-
-STATE_STORE = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-}
-"""What Spark's stateful operator in Python needs."""
 
 
 def run(

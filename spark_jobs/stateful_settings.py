@@ -1,18 +1,24 @@
 """Settings of the stateful jobs: `dovecote spark pairing`, `sessions` and `delay`."""
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated, Self
+from typing import Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator, model_validator
 
 from dedup.retry_settings import TopicName
 from outbox.settings import Duration, KafkaProperties, Settings
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.kafka_options import leave_guarantees_alone
-from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
+from spark_jobs.operators.settings import (
+    DelaySettings,
+    PairingSettings,
+    SessionsSettings,
+    milliseconds,
+)
 from spark_jobs.outcome import OperatorTopics
 from spark_jobs.reading import Reading
-from spark_jobs.settings import SourceSettings, SparkSettings
+from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings, StateSettings
 
 
 class LatestSource(SourceSettings):
@@ -35,14 +41,11 @@ class StatefulOutput(Settings):
     """Records that the operator can make nothing of."""
 
 
-class StateSettings(Settings):
-    """How state is kept."""
+class DelayOutput(StatefulOutput):
+    """What is written, of records that were delayed."""
 
-    buckets: Annotated[int, Field(ge=1, le=4_096)] = 16
-    """Groups of keys whose state is kept as one; for good. `global` stream time has one."""
-
-    max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
-    """A bucket whose state is larger stops the job."""
+    back_to: tuple[TopicName, ...] = ()
+    """Topics to which a record goes back that came from there; any other goes to `topic`."""
 
 
 class StatefulSettings(Settings):
@@ -141,6 +144,14 @@ class DelayJob(StatefulSettings):
     """`dovecote spark delay`."""
 
     operator: DelaySettings
+    output: DelayOutput
+
+    def topics_written(self) -> tuple[str, ...]:
+        back = (topic for topic in self.output.back_to if topic != self.output.topic)
+        return (*super().topics_written(), *back)
+
+    def topics(self) -> OperatorTopics:
+        return replace(super().topics(), back_to=frozenset(self.output.back_to))
 
 
 class AggregationJob(StatefulSettings):
@@ -166,3 +177,31 @@ JOBS: dict[str, type[StatefulSettings]] = {
     "sessions": SessionsJob,
 }
 """The stateful jobs by their names."""
+
+
+def recirculation(settings: DedupSettings) -> DelayJob:
+    """Return the job that puts back what the job of `settings` has put on its retry topic."""
+    loop, spark, source = settings.recirculation, settings.spark, settings.source
+    return DelayJob(
+        kafka=settings.kafka,
+        source=SourceSettings(
+            topics=(settings.output.retry_topic,),
+            max_offsets_per_trigger=source.max_offsets_per_trigger,
+            options=source.options,
+        ),
+        operator=DelaySettings(),
+        output=DelayOutput(
+            topic=source.topics[0],
+            back_to=source.topics,
+            dead_letter_topic=settings.output.dead_letter_topic,
+        ),
+        state=settings.state,
+        spark=spark.model_copy(
+            update={
+                "query": f"{spark.query}.delay",
+                "checkpoint": loop.checkpoint or f"{spark.checkpoint.rstrip('/')}.delay",
+                "trigger": f"{milliseconds(loop.trigger)}ms",
+            }
+        ),
+        transaction_timeout=settings.transaction_timeout,
+    )

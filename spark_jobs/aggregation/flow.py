@@ -16,8 +16,8 @@ from outbox.errors import BadSettings
 from spark_jobs.aggregation import loading
 from spark_jobs.aggregation.config import Connection, Count, Destination, Model, Name, Step
 from spark_jobs.aggregation.settings import SCRIPTS, resolve
-from spark_jobs.settings import DedupSettings, SparkSettings
-from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings, StateSettings
+from spark_jobs.settings import DedupSettings, SparkSettings, StateSettings
+from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
 
 Job: TypeAlias = DedupSettings | StatefulSettings
 

@@ -21,10 +21,10 @@ from pyspark.sql import SparkSession
 
 from devstack import Stack
 from outbox.envelope import ERROR, FIRED, ID, WINDOW_EVENTS, Record
-from spark_jobs import stateful_job
 from spark_jobs.aggregation import running
 from spark_jobs.aggregation.flow import load_flow
 from spark_jobs.progress import BatchLine
+from spark_jobs.session import STATE_STORE
 from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import PARTITIONS, as_record
 from tests.waiting import consume, until
@@ -124,7 +124,7 @@ class Flowing:
     def running(self) -> Iterator[list[BaseException]]:
         stop, failed = threading.Event(), list[BaseException]()
         _, jobs = load_flow(self.file, {})
-        for name, value in stateful_job.STATE_STORE.items():
+        for name, value in STATE_STORE.items():
             self.spark.conf.set(name, value)
 
         def run() -> None:

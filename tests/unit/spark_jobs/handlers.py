@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from dedup.results import Again, Dead, Done, NonRetriable, Output, Result, Retry, Skip
+from outbox.envelope import ATTEMPT, ROUND
 from outbox.event import Event
 
 _RESULTS: Mapping[str, Result] = {
@@ -46,3 +47,14 @@ def waits(event: Event) -> None:
         if time.monotonic() > deadline:
             msg = f"{file} does not appear"
             raise TimeoutError(msg)
+
+
+def until_finished(event: Event) -> Result | None:
+    """Fail, or ask to come again, as often as the event's value says."""
+    value: Any = event.value
+    went = {name: int(text) for name, text in event.headers if name in {ROUND, ATTEMPT} and text}
+    if went.get(ROUND, 0) < value.get("again", 0):
+        return Again(timedelta(milliseconds=value.get("after", 100)))
+    if went.get(ATTEMPT, 1) <= value.get("fails", 0):
+        return Retry("not yet")
+    return Dead("never") if value.get("dead") else None

@@ -1,16 +1,22 @@
 """What the document says of settings is what the models have."""
 
+from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel
 
-from spark_jobs.settings import DedupSettings
-from tests.documents import ROOT, table
+from outbox.settings import load
+from spark_jobs.settings import PREFIX, DedupSettings
+from spark_jobs.stateful_settings import DelayJob, recirculation
+from tests.documents import ROOT, blocks, table
 
 DOCUMENT = ROOT / "docs/spark-dedup.md"
 # Its table is in the document of the policies.
 ELSEWHERE = {"operator"}
+# Their defaults are no constants.
+IN_WORDS = {"spark.master", "recirculation.checkpoint"}
 
 
 def _fields(model: type[BaseModel], prefix: str = "") -> dict[str, Any]:
@@ -43,6 +49,28 @@ def test_the_table_of_settings_is_that_of_the_models() -> None:
     for name, field in fields.items():
         if field.is_required():
             assert rows[name] == "required", name
-        elif name != "spark.master":  # said in words: the command's default, not the model's
+        elif name not in IN_WORDS:
             default = field.get_default(call_default_factory=True)
             assert rows[name] == _shown(default), name
+
+
+def test_every_file_that_is_shown_is_taken(tmp_path: Path) -> None:
+    files = {block.name: block.text for block in blocks(DOCUMENT, "toml") if block.name}
+    files["recirculating.toml"] += files["orders.toml"]
+    for name in ("recirculating.toml", "delay.toml"):
+        (tmp_path / name).write_text(files[name])
+
+    first = load(DedupSettings, tmp_path / "recirculating.toml", prefix=PREFIX, environ={})
+    apart = load(DelayJob, tmp_path / "delay.toml", prefix=PREFIX, environ={})
+
+    # Together or apart, it is one query.
+    second = recirculation(first)
+    for spark in (second.spark, apart.spark):
+        assert (spark.query, spark.checkpoint, spark.pause()) == (
+            "orders.delay",
+            "/var/lib/dovecote/orders.delay",
+            timedelta(seconds=1),
+        )
+    assert second.source.topics == apart.source.topics
+    assert second.topics() == replace(apart.topics(), back_to=frozenset({"orders"}))
+    assert second.buckets() == apart.buckets()

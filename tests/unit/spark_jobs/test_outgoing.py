@@ -1,5 +1,6 @@
 """The records that a verdict sends out."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -21,7 +22,7 @@ from outbox.envelope import (
     Record,
 )
 from outbox.errors import InvalidEvent
-from spark_jobs.outgoing import Outgoing, Router, Topics, encode_output
+from spark_jobs.outgoing import Encoded, Outgoing, Router, Topics, encode_output
 
 NOW = 1_800_000_000_000
 TOPICS = Topics(output="out", retry="retry", dead_letter="dead")
@@ -169,3 +170,18 @@ def test_an_output_may_choose_its_key_and_headers() -> None:
 def test_an_output_that_cannot_be_written_is_refused() -> None:
     with pytest.raises(InvalidEvent):
         encode_output(as_json(RECORD), 0, Output({1, 2}))
+
+
+def test_the_type_of_an_event_chooses_among_the_topics_of_the_settings() -> None:
+    router = replace(ROUTER, topics=replace(TOPICS, by_type={"Placed": "placed"}))
+    outputs: list[Encoded] = [
+        (b"k", b"1", [(envelope.TYPE, b"Placed")]),
+        (b"k", b"2", [(envelope.TYPE, b"Paid")]),
+    ]
+
+    (unchanged,) = router.route(Handled(0, Done()), RECORD, ("e1", 0), ())
+    (foreign,) = router.route(Handled(0, Done()), FOREIGN, ("in/3/44", 0), ())
+    made = router.route(Handled(0, Done(())), RECORD, ("e1", 0), outputs)
+
+    assert (unchanged.topic, foreign.topic) == ("placed", "out")
+    assert [each.topic for each in made] == ["placed", "out"]

@@ -40,6 +40,8 @@ query = "orders"
 checkpoint = "/var/lib/dovecote/orders"
 """
 
+_TOGETHER = '\n[recirculation]\nrun = "together"'
+
 
 @pytest.fixture
 def loaded(tmp_path: Path) -> Callable[..., DedupSettings]:
@@ -95,6 +97,8 @@ def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettin
         ('topics = ["orders"]', 'topics = ["orders.first"]', "read and written"),
         ('topics = ["orders"]', 'topics = ["orders.dead"]', "read and written"),
         ('"orders.retry"', '"orders.first"', "three different"),
+        ("[retry]", '[output.by_type]\nPaid = "orders"\n[retry]', "read and written"),
+        ("[retry]", '[output.by_type]\nPaid = "orders.dead"\n[retry]', "three different"),
         ('"failOnDataLoss" = false', '"startingOffsets" = "latest"', "source.starting_offsets"),
         ('"failOnDataLoss" = false', '"kafka.isolation.level" = "x"', "exactly once"),
         ("[kafka]", '[kafka]\n"transactional.id" = "x"', "transactional.id"),
@@ -106,6 +110,10 @@ def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettin
         ("[spark]", '[spark]\nconf = {"spark.speculation" = "true"}', "spark.speculation"),
         ("[spark]", '[spark]\nconf = {"spark.sql.adaptive.enabled" = "TRUE"}', "adaptive"),
         ("[operator]", '[operator]\nkey = ["a"]', "operator"),
+        ("[operator]", '[operator]\nremember = "long"', "remember"),
+        ("[retry]", '[recirculation]\nrun = "sometimes"\n[retry]', "recirculation.run"),
+        ('topics = ["orders"]', 'topics = ["orders", "orders.retry"]' + _TOGETHER, "twice"),
+        ("[spark]", f'{_TOGETHER}\n[spark]\ntrigger = "available_now"', "spark.trigger"),
         ('topics = ["orders"]', 'topics = ["o"]\nstarting_offsets = "5"x', "not TOML"),
         ('topics = ["orders"]', 'topics = ["o"]\nstarting_offsets = "first"', "starting_offsets"),
     ],

@@ -11,7 +11,8 @@ from spark_jobs.operators.settings import (
     SessionsSettings,
     WindowedSettings,
 )
-from spark_jobs.stateful_settings import JOBS, StatefulOutput, StateSettings
+from spark_jobs.settings import StateSettings
+from spark_jobs.stateful_settings import JOBS, DelayOutput
 from tests.documents import ROOT, table
 
 SIDES = {"x": {"topic": "tx"}, "y": {"topic": "ty"}}
@@ -84,5 +85,5 @@ def test_the_tables_of_the_operators_document_are_those_of_the_models() -> None:
 
 def test_the_table_of_the_stateful_jobs_document_is_that_of_the_models() -> None:
     rows = {row[0].strip("`") for row in table(ROOT / "docs/spark-operators.md", "Settings")}
-    own = _names(StatefulOutput, "output.") | _names(StateSettings, "state.")
+    own = _names(DelayOutput, "output.") | _names(StateSettings, "state.")
     assert rows == own | {"source.starting_offsets", "spark.trigger"}

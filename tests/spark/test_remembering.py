@@ -1,0 +1,78 @@
+"""Copies are found in whatever batch they come, and counted."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+
+from dedup import decode
+from dedup.memory import Memory, Seen
+from outbox.envelope import ID, ROUND, Pair, Record
+from outbox.errors import BadSettings
+from tests.spark.fix_spark import Job, MakeJob
+
+Sent = tuple[str | None, bytes, list[Pair]]
+
+
+def _sent(count: int) -> list[Sent]:
+    """Records of few keys or none, half of them copies of an earlier one."""
+    dice = random.Random(23)
+    sent: list[Sent] = []
+    for n in range(count):
+        if sent and dice.random() < 0.5:
+            sent.append(dice.choice(sent))
+            continue
+        headers: list[Pair] = [(ID, f"e{n}".encode())] if dice.random() < 0.9 else []
+        if dice.random() < 0.2:
+            headers.append((ROUND, b"1"))
+        sent.append((dice.choice([None, "a", "b", "c"]), f"{n}".encode(), headers))
+    return sent
+
+
+def _passing(records: Sequence[Record], within: int) -> list[Record]:
+    seen = [Seen(decode.identity(r), r.timestamp, (r.topic, r.partition)) for r in records]
+    copies = Memory(within).copies(seen)
+    return [record for record, copy in zip(records, copies, strict=True) if not copy]
+
+
+def _ids(records: Sequence[Record]) -> Counter[tuple[bytes | None, bytes | None, object]]:
+    return Counter((r.key, r.value, dict(r.headers).get(ROUND)) for r in records)
+
+
+def test_each_identity_passes_once_over_batches_and_restarts(job: MakeJob) -> None:
+    dedup = job(type="exact", value="raw", remember="10m").with_(
+        source={"max_offsets_per_trigger": 45}, state={"buckets": 3}
+    )
+    sent = _sent(240)
+    dedup.send(*sent[:120])
+    first = dedup.run()
+    dedup.send(*sent[120:])
+
+    lines = [*first, *dedup.run()]
+
+    assert len(lines) > 4
+    records = dedup.input()
+    passing = _passing(records, 600_000)
+    assert 100 < len(passing) < 200
+    assert _ids(dedup.output()) == _ids(passing)
+    skipped = sum((Counter(line.skipped) for line in lines), Counter[str]())
+    assert skipped == {"duplicate": len(records) - len(passing)}
+    assert sum(line.rows for line in lines) == len(sent)
+    assert sum(line.handled for line in lines) == len(passing)
+    assert lines[-1].state_bytes > lines[-1].largest_bucket > 0
+
+
+def test_a_memory_has_to_be_there_from_the_beginning_of_a_checkpoint(job: MakeJob) -> None:
+    without: Job = job(value="raw")
+    without.send(("a", b"1", []))
+    without.run()
+    remembering = without.with_(operator={"remember": "1m"})
+
+    with pytest.raises(BadSettings, match=r"operator\.remember = None, not True"):
+        remembering.run()
+
+    fresh = job(value="raw", remember="1m")
+    fresh.run()
+    with pytest.raises(BadSettings, match=r"operator\.remember = True, not None"):
+        fresh.with_(operator={"remember": None}).run()
