@@ -1,4 +1,4 @@
-"""When a flight's departure may be published: the rule that the Spark job's handler applies."""
+"""What of a flight's events may be published, and when: the rule of the Spark job's handler."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -10,8 +10,8 @@ Value: TypeAlias = Mapping[str, Any]
 """The value of one of the service's events."""
 
 
-class Departure(NamedTuple):
-    """The departure is known and may be published, as this value."""
+class Movement(NamedTuple):
+    """A departure or an arrival that may be published, as this value."""
 
     value: dict[str, Any]
 
@@ -28,23 +28,27 @@ class Impossible(NamedTuple):
     error: str
 
 
-def judge(type_: str, value: Value) -> Departure | Unconfirmed | Impossible:
+def judge(
+    type_: str, value: Value, *, at: int, attempt: int
+) -> Movement | Unconfirmed | Impossible:
     """
-    Return what becomes of an event that knows the departure's delay.
+    Return what becomes of an event that tells of a departure or an arrival, `at` milliseconds.
 
-    A delay of more than two hours counts only once the flight has arrived with it, and nobody
-    leaves more than twelve minutes ahead of the timetable.
+    A delay of more than two hours is looked at twice before it is believed, and nobody leaves
+    more than twelve minutes ahead of the timetable.
     """
-    delay = value["departure_delay"]
-    if delay < _EARLIEST:
+    has_left = type_ == "FlightDeparted"
+    delay = value["departure_delay" if has_left else "arrival_delay"]
+    if has_left and delay < _EARLIEST:
         return Impossible(f"{value['flight']} cannot have left {-delay} minutes early")
-    if delay > _LONG_DELAY and type_ == "FlightDeparted":
+    if has_left and delay > _LONG_DELAY and attempt == 1:
         return Unconfirmed(f"{value['flight']}: a delay of {delay} minutes is not confirmed yet")
-    return Departure(
+    return Movement(
         {
             "flight": value["flight"],
-            "departure_delay": delay,
-            "known_from": type_,
+            "tail": value["tail"],
+            "at": at,
+            "delay": delay,
             "row": value["row"],
         }
     )

@@ -1,16 +1,17 @@
-"""What the Spark job does with the first event of a flight that tells its departure."""
+"""What the Spark job does with an event that tells of a departure or an arrival."""
 
 from dedup.results import Done, NonRetriable, Output, Result, Retry
-from demo.departures import Departure, Impossible, Unconfirmed, judge
+from demo.departures import Impossible, Movement, Unconfirmed, judge
+from outbox.envelope import ATTEMPT
 from outbox.event import Event
 
 FILTER = "value.departure_delay != None"
-"""Passes the events that know the departure; `FlightScheduled` and `FlightCancelled` do not."""
+"""Passes departures and arrivals; `FlightScheduled` and `FlightCancelled` know of no departure."""
 
 
-def publish_departure(event: Event) -> Result:
+def publish(event: Event) -> Result:
     """
-    Publish the departure, put it off, or refuse it.
+    Publish a departure or an arrival, put it off, or refuse it.
 
     Raises:
         NonRetriable: no later attempt could publish it.
@@ -19,8 +20,10 @@ def publish_departure(event: Event) -> Result:
     if not isinstance(value, dict):
         msg = f"the value of event {event.id} is not an object"
         raise NonRetriable(msg)
-    match judge(event.type, value):
-        case Departure(published):
+    attempt = int(dict(event.headers).get(ATTEMPT) or 1)
+    at = int(event.time.timestamp() * 1000)
+    match judge(event.type, value, at=at, attempt=attempt):
+        case Movement(published):
             return Done(outputs=(Output(published),))
         case Unconfirmed(error):
             return Retry(error)

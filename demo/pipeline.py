@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from demo import configs, service
 from demo.children import Child, ChildFailed, dovecote, module
 from demo.configs import Files
+from demo.story import Results
 from demo.view import Snapshot, Stage
 from demo.watch import Arrivals, Ends, batched
 from outbox import schema
@@ -23,7 +24,19 @@ _SPARK_STOP_SECONDS = 60.0
 # So long the broker takes at most to finish a commit that it was asked for.
 _COMMIT_SECONDS = 0.1
 
-TOPICS = (configs.FLIGHTS, configs.DEPARTURES, configs.RETRY, configs.DEAD_LETTER)
+TOPICS = (
+    configs.FLIGHTS,
+    configs.DEPARTURES,
+    configs.ARRIVALS,
+    configs.RETRY,
+    configs.DEAD_LETTER,
+    configs.TRIPS,
+    configs.DAYS,
+    *configs.ASIDE,
+)
+RESULTS = (configs.DEPARTURES, configs.ARRIVALS, configs.TRIPS, configs.DAYS)
+# Brokers delete records by their timestamps, and those of trips and days are of 2013.
+_KEPT = {"retention.ms": "-1"}
 
 
 class Plan(NamedTuple):
@@ -37,6 +50,9 @@ class Plan(NamedTuple):
     committed: int
     """Events that the writers will have committed in the end."""
 
+    results: Results
+    """What the jobs will have made of them."""
+
 
 def prepare(plan: Plan) -> Files:
     """Make tables, topics and configuration files."""
@@ -44,7 +60,7 @@ def prepare(plan: Plan) -> Files:
         schema.install(conn)
         service.install(conn)
     admin = AdminClient({"bootstrap.servers": plan.bootstrap, "log_level": 0})
-    wanted = [NewTopic(topic, configs.PARTITIONS, 1) for topic in TOPICS]
+    wanted = [NewTopic(topic, configs.PARTITIONS, 1, config=_KEPT) for topic in TOPICS]
     for made in admin.create_topics(wanted).values():
         made.result(_ADMIN_SECONDS)
     return configs.write(plan.directory, dsn=plan.dsn, bootstrap=plan.bootstrap)
@@ -78,16 +94,14 @@ class Pipeline:
                 child.end()
         self._conn.close()
 
-    def start_job(self) -> None:
-        """Start the Spark job, which takes a while to get ready."""
-        self._spark = Child(
-            "the Spark job",
-            dovecote("spark", "dedup", "--config", str(self._files.dedup)),
-            self._log("spark"),
-        )
+    def start_jobs(self) -> None:
+        """Start the Spark jobs, which take a while to get ready."""
+        files = self._files
+        jobs = [str(file) for file in (files.dedup, files.trips, files.days)]
+        self._spark = Child("Spark", dovecote("spark", "together", *jobs), self._log("spark"))
 
-    def is_job_ready(self) -> bool:
-        """Tell whether the job's query waits for records."""
+    def are_jobs_ready(self) -> bool:
+        """Tell whether the first job's query waits for records."""
         return (configs.checkpoint(self._plan.directory) / "metadata").exists()
 
     def start_writers(self) -> None:
@@ -129,7 +143,7 @@ class Pipeline:
 
     def stop(self) -> None:
         """
-        End the relay and the Spark job as their operator would.
+        End the relay and the Spark jobs as their operator would.
 
         Raises:
             ChildFailed: one of them did not end well.
@@ -172,8 +186,8 @@ class Pipeline:
         return self.last_committed
 
     def published(self) -> int:
-        """Return how many records of the service are visible."""
-        return self._arrivals.count(configs.FLIGHTS)
+        """Return how many records of the service are visible; not those that came back."""
+        return self._arrivals.fresh(configs.FLIGHTS)
 
     def is_all_published(self) -> bool:
         return self.are_writers_done() and self.published() >= self.committed()
@@ -186,7 +200,10 @@ class Pipeline:
         if published < committed:
             return f"the relay: {committed - published} of {committed} rows are not published"
         if (read := self._read()) != (end := self._ends.stable()):
-            return f"the Spark job: its finished batches end at {read}, the topic at {end}"
+            return f"the first Spark job: its finished batches end at {read}, the topic at {end}"
+        for topic, wanted in zip(RESULTS, self._plan.results, strict=True):
+            if (there := self._arrivals.count(topic)) < wanted:
+                return f"the Spark jobs: {there} of {wanted} records are in {topic}"
         return None
 
     def snapshot(self) -> Snapshot:
@@ -199,7 +216,7 @@ class Pipeline:
                 Stage("published", self.published(), total),
                 Stage("deduplicated", read, total),
             ),
-            outcomes=tuple((topic, arrivals.count(topic)) for topic in TOPICS[1:]),
+            outcomes=tuple((topic, arrivals.count(topic)) for topic in TOPICS[1:7]),
             kills=self.kills,
         )
 

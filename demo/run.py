@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from demo import configs
-from demo.check import deduplicated, evidence, published
+from demo.check import aggregated, deduplicated, evidence, published
+from demo.check.aggregated import Results
 from demo.check.deduplicated import Topics
 from demo.check.evidence import EvidenceMissing, Where
 from demo.check.verdict import Line, Numbers, agrees, judge, numbers
 from demo.flights import flights
 from demo.pipeline import TOPICS, Pipeline, Plan, prepare
-from demo.story import total
+from demo.story import results, total
 from demo.view import View
 from demo.watch import Arrivals
 from devstack import Stack
@@ -86,16 +87,17 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
         flights=options.flights,
         writers=options.writers,
         committed=expected.committed,
+        results=results(flights(options.flights)),
     )
     files = prepare(plan)
     with (
         Arrivals(plan.bootstrap, dict.fromkeys(TOPICS, configs.PARTITIONS)) as arrivals,
         Pipeline(plan, files, arrivals) as pipeline,
     ):
-        pipeline.start_job()
-        view.happened(f"relay {pipeline.start_relay()} started; waiting for the Spark job")
+        pipeline.start_jobs()
+        view.happened(f"relay {pipeline.start_relay()} started; waiting for the Spark jobs")
         # Its first batches then meet the writers at work, not all that they left behind.
-        _drive_until(pipeline, view, Pipeline.is_job_ready)
+        _drive_until(pipeline, view, Pipeline.are_jobs_ready)
         pipeline.start_writers()
         view.happened(
             f"{options.writers} writers started: {options.flights:,} flights, "
@@ -105,7 +107,7 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
             _drive_until(pipeline, view, _has_committed(plan, number, options.kills))
             _crash(pipeline, view)
         _drive_until(pipeline, view, lambda pipeline: pipeline.unfinished() is None)
-        view.happened("all is drained; stopping the relay and the Spark job")
+        view.happened("all is drained; stopping the relay and the Spark jobs")
         pipeline.stop()
         view.update(pipeline.snapshot())
         return pipeline.kills
@@ -166,30 +168,25 @@ def _waiting(pipeline: Pipeline) -> str:
 
 
 def _check(options: Options, stack: Stack, kills: int, seconds: Callable[[], float]) -> Outcome:
-    where = Where(
-        dsn=stack.postgres.dsn,
-        bootstrap=stack.kafka.bootstrap,
-        checkpoint=configs.checkpoint(options.directory),
-        topic=configs.FLIGHTS,
-        markers=configs.MARKERS,
-    )
+    where = Where(dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap)
     try:
-        records = evidence.records(where, configs.FLIGHTS)
-        first = published.compare(evidence.committed(where), records)
-        second = deduplicated.compare(
-            records,
-            evidence.spark(where),
-            Topics(
-                output=evidence.records(where, configs.DEPARTURES),
-                retry=evidence.records(where, configs.RETRY),
-                dead_letter=evidence.records(where, configs.DEAD_LETTER),
-            ),
+        told = {topic: evidence.records(where, topic) for topic in TOPICS}
+        flights_ = told[configs.FLIGHTS]
+        sent = [record for record in flights_ if not record.round]
+        first = published.compare(evidence.committed(where), sent)
+        left, came = told[configs.DEPARTURES], told[configs.ARRIVALS]
+        topics = Topics(left, came, told[configs.RETRY], told[configs.DEAD_LETTER])
+        second = deduplicated.compare(flights_, topics)
+        aside = [record for topic in configs.ASIDE for record in told[topic]]
+        third = aggregated.compare(
+            left, came, Results(told[configs.TRIPS], told[configs.DAYS], aside)
         )
     except EvidenceMissing as error:
         msg = f"the check could not be made: {error}"
         raise DovecoteError(msg) from error
-    found = numbers(first, second, kills=kills, seconds=seconds())
-    return Outcome(found, judge(found, kills=options.kills), first.notes + second.notes)
+    found = numbers(first, second, third, kills=kills, seconds=seconds())
+    notes = first.notes + second.notes + third.notes
+    return Outcome(found, judge(found, kills=options.kills), notes)
 
 
 def _keep_logs(stack: Stack, directory: Path) -> None:

@@ -7,6 +7,8 @@ from typing import NamedTuple
 from uuid import NAMESPACE_URL, uuid5
 from zlib import crc32
 
+from demo.check.aggregated import Move, days, trips
+from demo.departures import Movement, judge
 from demo.flights import Flight
 
 SCHEDULED, DEPARTED, CANCELLED, ARRIVED = (
@@ -108,6 +110,42 @@ def total(flights: Iterable[Flight], *, writers: int) -> Total:
         for transaction in transactions(known, writer=writer, writers=writers):
             counts[transaction.is_rolled_back] += len(transaction.steps)
     return Total(committed=counts[False], rolled_back=counts[True])
+
+
+class Results(NamedTuple):
+    """What must have come of all flights in the end, whatever happened on the way."""
+
+    departures: int
+    arrivals: int
+    trips: int
+    days: int
+
+
+def results(flights: Iterable[Flight]) -> Results:
+    """Return how many records there must be in the end, so that one knows what to wait for."""
+    left: list[Move] = []
+    came: list[Move] = []
+    for flight in flights:
+        for step in steps(flight):
+            if step.departure_delay is None:
+                continue
+            value = {
+                "flight": flight.key,
+                "tail": flight.tail,
+                "row": "",
+                "departure_delay": step.departure_delay,
+                "arrival_delay": step.arrival_delay,
+            }
+            at = int(step.time.timestamp() * 1000)
+            found = judge(step.type, value, at=at, attempt=2)
+            if isinstance(found, Movement):
+                moved = Move(flight.key, flight.tail, at, found.value["delay"])
+                (came if step.type == ARRIVED else left).append(moved)
+    return Results(len(left), len(came), _count(trips(left, came)), _count(days(left)))
+
+
+def _count(found: Iterable[object]) -> int:
+    return sum(1 for _ in found)
 
 
 def _attempts(taken: dict[str, Step], number: int) -> Iterator[Transaction]:

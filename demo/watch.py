@@ -3,6 +3,7 @@
 import json
 import threading
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +15,7 @@ from tenacity import retry, retry_if_exception, stop_after_delay, wait_fixed
 
 _ADMIN_SECONDS = 10.0
 _BATCH = 1000
+_ROUND = "dovecote_round"
 _POLL_SECONDS = 0.1
 
 
@@ -26,6 +28,7 @@ class Arrivals:
             topic: {partition: [] for partition in range(count)}
             for topic, count in partitions.items()
         }
+        self._came_back: Counter[str] = Counter()
         self.error: Exception | None = None
         """Why it ended by itself."""
 
@@ -43,6 +46,10 @@ class Arrivals:
     def count(self, topic: str) -> int:
         """Return how many records of `topic` were seen."""
         return sum(map(len, self._offsets[topic].values()))
+
+    def fresh(self, topic: str) -> int:
+        """Return how many records of `topic` were seen that no retry has brought there."""
+        return self.count(topic) - self._came_back[topic]
 
     def count_before(self, topic: str, ends: Mapping[int, int]) -> int:
         """Return how many records of `topic` were seen before the offsets `ends`."""
@@ -84,6 +91,8 @@ class Arrivals:
             error = message.error()
             if error is None:
                 topic, partition, offset = message.topic(), message.partition(), message.offset()
+                if _ROUND in dict(message.headers() or ()):
+                    self._came_back[topic] += 1  # type: ignore[index]  # likewise
                 self._offsets[topic][partition].append(offset)  # type: ignore[index, arg-type]  # what was consumed has a place
             elif not error.retriable():
                 raise KafkaException(error)

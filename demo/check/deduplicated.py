@@ -1,9 +1,9 @@
 """
-The job's three topics against what first match makes of each micro-batch.
+The topics of the first job against what has to be in them.
 
-The rule, once more and in plain Python: of a batch's records of one flight, in order, the first
-that knows the departure and can be published wins; what cannot be published goes to the retry
-topic or to the dead letters, and the next one is tried; what comes after the winner is skipped.
+The rule, once more and in plain Python: each event that knows of a departure counts once, whatever
+batches its copies come in; what cannot be published goes to the retry topic or to the dead
+letters; and what is on the retry topic comes back, once, as it is.
 """
 
 import json
@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from demo.check.batches import miscounted, split
-from demo.check.records import Counts, Record, Spark
-from demo.departures import Departure, Impossible, Unconfirmed, judge
+from demo.check.records import Record
+from demo.departures import Impossible, Movement, Unconfirmed, judge
 
 Likeness: TypeAlias = tuple[str | None, ...]
 """What must be the same about a record that was expected and one that was found."""
 
 
 class Topics(NamedTuple):
-    """The records of the topics that the job writes."""
+    """The records of the topics that the job writes; those that came back are in its input."""
 
-    output: Sequence[Record]
+    departures: Sequence[Record]
+    arrivals: Sequence[Record]
     retry: Sequence[Record]
     dead_letter: Sequence[Record]
 
@@ -33,94 +33,82 @@ class Deduplicated:
     """How the job's topics compare with what should be in them."""
 
     expected: int
-    """Winners."""
+    """Departures and arrivals."""
 
     got: int
-    """Records in the output topic."""
-
     wrong: int
-    """
-    Records that are missing, or not expected, in any of the three topics; records whose batch
-    the markers and Spark's log do not agree on; numbers in markers that are not so.
-    """
+    """Records that are missing, or not expected, in any topic."""
 
     retries: int
+    came_back: int
     dead_letters: int
-    batches: int
-    counts: Counts
+    copies: int
+    """Records of the input that counted for nothing, since their event had counted before."""
+
     notes: tuple[str, ...] = ()
     """What is wrong, in words."""
 
 
-def compare(records: Sequence[Record], spark: Spark, topics: Topics) -> Deduplicated:
-    """Compare `topics` with what first match makes of `records`, the input, batch by batch."""
-    inputs = split(records, spark)
+def compare(records: Iterable[Record], topics: Topics) -> Deduplicated:
+    """Compare `topics` with what has to come of `records`, the job's input in order."""
     outcome = _Outcome()
-    notes = list(inputs.notes)
-    for number, batch in inputs.records.items():
-        counted = outcome.add(batch)
-        notes += miscounted(number, spark.markers, counted)
-    wanted = (outcome.output, outcome.retry, outcome.dead_letter)
-    found = (
-        Counter(map(_as_output, topics.output)),
-        Counter(map(_as_failure, topics.retry)),
-        Counter(map(_as_failure, topics.dead_letter)),
-    )
-    for name, expected, got in zip(Topics._fields, wanted, found, strict=True):
+    came_back = []
+    for record in records:
+        outcome.add(record)
+        if record.round:
+            came_back.append(record)
+    wanted = {
+        "departures": (outcome.departures, map(_as_output, topics.departures)),
+        "arrivals": (outcome.arrivals, map(_as_output, topics.arrivals)),
+        "retry": (outcome.retry, map(_as_failure, topics.retry)),
+        "dead letters": (outcome.dead_letter, map(_as_failure, topics.dead_letter)),
+        "what came back": (Counter(map(_as_failure, topics.retry)), map(_as_failure, came_back)),
+    }
+    notes: list[str] = []
+    for name, (expected, there) in wanted.items():
+        got = Counter(there)
         notes += [f"{name}: missing {likeness}" for likeness in (expected - got).elements()]
         notes += [f"{name}: unexpected {likeness}" for likeness in (got - expected).elements()]
     return Deduplicated(
-        expected=outcome.output.total(),
-        got=len(topics.output),
+        expected=outcome.departures.total() + outcome.arrivals.total(),
+        got=len(topics.departures) + len(topics.arrivals),
         wrong=len(notes),
         retries=len(topics.retry),
+        came_back=len(came_back),
         dead_letters=len(topics.dead_letter),
-        batches=sum(1 for batch in inputs.records.values() if batch),
-        counts=outcome.counts,
+        copies=outcome.copies,
         notes=tuple(notes),
     )
 
 
 class _Outcome:
-    """What must be in the job's topics after all batches."""
+    """What must be in the job's topics."""
 
     def __init__(self) -> None:
-        self.output: Counter[Likeness] = Counter()
+        self.departures: Counter[Likeness] = Counter()
+        self.arrivals: Counter[Likeness] = Counter()
         self.retry: Counter[Likeness] = Counter()
         self.dead_letter: Counter[Likeness] = Counter()
-        self.counts = Counts()
+        self.copies = 0
+        self._taken: set[tuple[str, int]] = set()
 
-    def add(self, batch: Iterable[Record]) -> Counts:
-        """Apply the rule to one batch; return what became of its records."""
-        flights: dict[str | None, list[Record]] = {}
-        for record in batch:
-            flights.setdefault(record.key, []).append(record)
-        became = Counter(kind for flight in flights.values() for kind in self._settle(flight))
-        counted = Counts(rows=became.total(), **became)
-        self.counts = Counts.total([self.counts, counted])
-        return counted
-
-    def _settle(self, flight: Iterable[Record]) -> Iterable[str]:
-        winner: Record | None = None
-        for record in flight:
-            if winner is not None:
-                yield "duplicate" if record.id == winner.id else "superseded"
-                continue
-            if record.fields["departure_delay"] is None:
-                yield "filtered"
-                continue
-            match judge(record.type, record.fields):
-                case Departure(value):
-                    winner = record
-                    self.output[_output_of(record, value)] += 1
-                    yield "handled"
-                case Unconfirmed(error):
-                    self.retry[_failure_of(record, error, attempt=2, round_=1, waits=True)] += 1
-                    yield "retried"
-                case Impossible(error):
-                    failure = _failure_of(record, error, attempt=1, round_=0, waits=False)
-                    self.dead_letter[failure] += 1
-                    yield "dead"
+    def add(self, record: Record) -> None:
+        """Apply the rule to one record."""
+        mark = record.id, record.round
+        if mark in self._taken:
+            self.copies += 1
+            return
+        self._taken.add(mark)
+        if record.fields["departure_delay"] is None:
+            return
+        match judge(record.type, record.fields, at=record.at, attempt=record.attempt):
+            case Movement(value):
+                topic = self.arrivals if record.type == "FlightArrived" else self.departures
+                topic[_output_of(record, value)] += 1
+            case Unconfirmed(error):
+                self.retry[_failure_of(record, error, waits=True)] += 1
+            case Impossible(error):
+                self.dead_letter[_failure_of(record, error, waits=False)] += 1
 
 
 def _output_of(record: Record, value: dict[str, object]) -> Likeness:
@@ -132,17 +120,17 @@ def _as_output(record: Record) -> Likeness:
     return (record.key, record.id, record.type, _canonical(record.fields))
 
 
-def _failure_of(record: Record, error: str, *, attempt: int, round_: int, waits: bool) -> Likeness:
+def _failure_of(record: Record, error: str, *, waits: bool) -> Likeness:
     """Return the copy in the retry topic or the dead letters: the event as it was, and why."""
     return (
         record.key,
         record.id,
         record.type,
         record.value.decode(),
-        str(attempt),
-        str(round_),
+        str(record.attempt + waits),
+        str(record.round + waits),
         error,
-        record.place,
+        record.headers.get("dovecote_origin", record.place),
         "waits" if waits else "for good",
     )
 
@@ -154,8 +142,8 @@ def _as_failure(record: Record) -> Likeness:
         record.id,
         record.type,
         record.value.decode(),
-        headers.get("dovecote_attempt"),
-        headers.get("dovecote_round"),
+        str(record.attempt),
+        str(record.round),
         headers.get("dovecote_error"),
         headers.get("dovecote_origin"),
         _wait(headers.get("dovecote_first_seen"), headers.get("dovecote_not_before")),

@@ -1,16 +1,14 @@
-"""Ask the witnesses: the service's log in Postgres, Kafka's topics, Spark's checkpoint."""
+"""Ask the witnesses: the service's log in Postgres, and Kafka's topics."""
 
-import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import closing
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import psycopg
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from demo.check.records import Batch, Counts, Marker, Record, Row, Spark
+from demo.check.records import Record, Row
 
 _DEADLINE_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -26,12 +24,6 @@ class Where(NamedTuple):
 
     dsn: str
     bootstrap: str
-    checkpoint: Path
-    topic: str
-    """The topic that the service's events go to."""
-
-    markers: str
-    """The topic that the job's markers go to."""
 
 
 def committed(where: Where) -> list[Row]:
@@ -70,43 +62,6 @@ def records(where: Where, topic: str) -> list[Record]:
             )
             raise EvidenceMissing(msg)
     return sorted(map(_record, found), key=lambda record: (record.partition, record.offset))
-
-
-def spark(where: Where) -> Spark:
-    """
-    Return what the checkpoint and the markers say of the job's batches.
-
-    Raises:
-        EvidenceMissing: the checkpoint cannot be read.
-    """
-    query, batches, uncommitted = spark_batches(where)
-    markers = _markers(records(where, where.markers), where.topic)
-    return Spark(query, batches, uncommitted, markers)
-
-
-def spark_batches(where: Where) -> tuple[str, list[Batch], list[int]]:
-    """
-    Return what the checkpoint says: the query's id, its finished batches, and those it only began.
-
-    Raises:
-        EvidenceMissing: the checkpoint cannot be read.
-    """
-    try:
-        query = json.loads((where.checkpoint / "metadata").read_text())["id"]
-        planned = {number: _ends(where, number) for number in _numbers(where, "offsets")}
-    except (OSError, ValueError, LookupError) as error:
-        msg = f"the checkpoint {where.checkpoint} cannot be read: {error}"
-        raise EvidenceMissing(msg) from error
-    done = _numbers(where, "commits")
-    batches, start = [], dict[int, int]()
-    for number, end in sorted(planned.items()):
-        batches.append(Batch(number, start, end))
-        start = end
-    return (
-        query,
-        [batch for batch in batches if batch.number in done],
-        [batch.number for batch in batches if batch.number not in done],
-    )
 
 
 def _consumer(where: Where, isolation: str) -> Consumer:
@@ -161,47 +116,4 @@ def _record(message: Message) -> Record:
         key=None if key is None else key.decode(),
         value=value or b"",
         headers={name: text.decode() for name, text in headers if text is not None},
-    )
-
-
-def _numbers(where: Where, folder: str) -> list[int]:
-    """Return the numbers of the batches that have a file in `folder` of the checkpoint."""
-    found = (where.checkpoint / folder).glob("[0-9]*")
-    return sorted(int(file.name) for file in found if file.name.isdigit())
-
-
-def _ends(where: Where, batch: int) -> dict[int, int]:
-    """Return the offsets at which `batch` ends: a version, a line of metadata, then the source."""
-    lines = (where.checkpoint / "offsets" / str(batch)).read_text().splitlines()
-    source = json.loads(lines[2])
-    return {int(partition): end for partition, end in source[where.topic].items()}
-
-
-def _markers(found: Iterable[Record], topic: str) -> list[Marker]:
-    return [
-        Marker(
-            query=fields["query"],
-            batch=fields["batch"],
-            partition=fields["partition"],
-            partitions=fields["partitions"],
-            ranges={
-                int(partition): (first, last)
-                for partition, (first, last) in fields["ranges"].get(topic, {}).items()
-            },
-            counts=_counts(fields["counts"]),
-        )
-        for fields in (record.fields for record in found)
-    ]
-
-
-def _counts(told: Mapping[str, Any]) -> Counts:
-    skipped = told["skipped"]
-    return Counts(
-        rows=told["rows"],
-        handled=told["handled"],
-        filtered=skipped.get("filtered", 0),
-        superseded=skipped.get("superseded", 0),
-        duplicate=skipped.get("duplicate", 0),
-        retried=told["retried"],
-        dead=told["dead"],
     )

@@ -1,10 +1,11 @@
-"""What the witnesses say, as values: the service's log, Kafka's records, Spark's batches."""
+"""What the witnesses say, as values: the service's log and Kafka's records."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from functools import cached_property
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 
 class Row(NamedTuple):
@@ -50,51 +51,16 @@ class Record:
     def type(self) -> str:
         return self.headers.get("ce_type", "")
 
+    @property
+    def round(self) -> int:
+        """How often the event was put on the retry topic before."""
+        return int(self.headers.get("dovecote_round", "0"))
 
-class Batch(NamedTuple):
-    """One micro-batch, as Spark planned it: from `start` on, up to before `end`, by partition."""
+    @property
+    def attempt(self) -> int:
+        return int(self.headers.get("dovecote_attempt", "1"))
 
-    number: int
-    start: Mapping[int, int]
-    end: Mapping[int, int]
-
-
-class Counts(NamedTuple):
-    """What became of the records of a batch."""
-
-    rows: int = 0
-    handled: int = 0
-    filtered: int = 0
-    superseded: int = 0
-    duplicate: int = 0
-    retried: int = 0
-    dead: int = 0
-
-    @classmethod
-    def total(cls, counts: Iterable["Counts"]) -> Self:
-        """Return the sum of `counts`."""
-        return cls(*(sum(column) for column in zip(cls(), *counts, strict=True)))
-
-
-class Marker(NamedTuple):
-    """What one shuffle partition committed in one micro-batch."""
-
-    query: str
-    batch: int
-    partition: int
-    partitions: int
-    ranges: Mapping[int, tuple[int, int]]
-    """First and last offset, by partition of the topic."""
-
-    counts: Counts
-
-
-class Spark(NamedTuple):
-    """What the checkpoint and the markers say."""
-
-    query: str
-    batches: list[Batch]
-    uncommitted: list[int]
-    """Batches that were planned and never finished."""
-
-    markers: list[Marker]
+    @property
+    def at(self) -> int:
+        """When the event happened, in milliseconds."""
+        return int(datetime.fromisoformat(self.headers["ce_time"]).timestamp() * 1000)

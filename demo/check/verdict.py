@@ -3,6 +3,7 @@
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
+from demo.check.aggregated import Aggregated
 from demo.check.deduplicated import Deduplicated
 from demo.check.published import Published
 
@@ -26,7 +27,16 @@ class Numbers:
     dedup_got: int
     dedup_wrong: int
     retries: int
+    came_back: int
+    """Records that were put back from the retry topic."""
+
     dead_letters: int
+    doubled: int
+    """Departures and arrivals that came to pairing and sessions a second time."""
+
+    trips: int
+    days: int
+    aggregated_wrong: int
     kills: int
     seconds: float
 
@@ -46,7 +56,12 @@ class Line(NamedTuple):
 
 
 def numbers(
-    published: Published, deduplicated: Deduplicated, *, kills: int, seconds: float
+    published: Published,
+    deduplicated: Deduplicated,
+    aggregated: Aggregated,
+    *,
+    kills: int,
+    seconds: float,
 ) -> Numbers:
     """Put together what the comparisons found."""
     return Numbers(
@@ -59,7 +74,12 @@ def numbers(
         dedup_got=deduplicated.got,
         dedup_wrong=deduplicated.wrong,
         retries=deduplicated.retries,
+        came_back=deduplicated.came_back,
         dead_letters=deduplicated.dead_letters,
+        doubled=aggregated.doubled,
+        trips=aggregated.trips,
+        days=aggregated.days,
+        aggregated_wrong=aggregated.wrong,
         kills=kills,
         seconds=round(seconds, 1),
     )
@@ -77,7 +97,12 @@ def judge(found: Numbers, *, kills: int) -> list[Line]:
         _equal("dedup_got", found.dedup_got, found.dedup_expected, "dedup_expected"),
         _equal("dedup_wrong", found.dedup_wrong, 0),
         Line("retries", found.retries, "> 0", found.retries > 0),
+        _equal("came_back", found.came_back, found.retries, "retries"),
         Line("dead_letters", found.dead_letters, "> 0", found.dead_letters > 0),
+        _equal("doubled", found.doubled, 0),
+        Line("trips", found.trips, "> 0", found.trips > 0),
+        Line("days", found.days, "> 0", found.days > 0),
+        _equal("aggregated_wrong", found.aggregated_wrong, 0),
         _equal("kills", found.kills, kills),
         Line("seconds", found.seconds, "", is_right=True),
     ]

@@ -7,7 +7,7 @@ from demo import configs
 from demo.configs import Files
 from outbox.settings import load
 from relay.settings import RelaySettings
-from spark_jobs.settings import DedupSettings
+from spark_jobs.job_files import load_all
 from tests.documents import ROOT, blocks
 
 DSN = "host=127.0.0.1 port=15432 user=postgres password=s3cret dbname=postgres"
@@ -27,12 +27,26 @@ def test_the_relay_takes_its_file_and_the_password_from_the_environment(files: F
     assert "s3cret" not in files.relay.read_text()
 
 
-def test_the_job_takes_its_file(files: Files, tmp_path: Path) -> None:
-    settings = load(DedupSettings, files.dedup, prefix="DOVECOTE_SPARK", environ={})
-    assert settings.source.topics == (configs.FLIGHTS,)
-    assert settings.topics_written() == (configs.DEPARTURES, configs.RETRY, configs.DEAD_LETTER)
-    assert settings.marker_topic() == configs.MARKERS
-    assert settings.spark.checkpoint == str(configs.checkpoint(tmp_path))
+def test_the_jobs_take_their_files_together(files: Files, tmp_path: Path) -> None:
+    first, *others = load_all([files.dedup, files.trips, files.days], environ={})
+    assert first.source.topics == (configs.FLIGHTS,)
+    assert first.topics_written() == (
+        configs.DEPARTURES,
+        configs.ARRIVALS,
+        configs.RETRY,
+        configs.DEAD_LETTER,
+    )
+    assert first.spark.checkpoint == str(configs.checkpoint(tmp_path))
+    # Pairing and sessions see what has passed deduplication, and nothing else.
+    assert {topic for job in others for topic in job.source.topics} == {
+        configs.DEPARTURES,
+        configs.ARRIVALS,
+    }
+    assert {topic for job in others for topic in job.topics_written()} == {
+        configs.TRIPS,
+        configs.DAYS,
+        *configs.ASIDE,
+    }
 
 
 def test_the_document_shows_the_files_as_they_are_written(files: Files, tmp_path: Path) -> None:

@@ -2,13 +2,14 @@ from dataclasses import replace
 
 import pytest
 
-from demo.check import deduplicated, published
+from demo.check import aggregated, deduplicated, published
 from demo.check.verdict import agrees, judge, numbers
-from tests.unit.demo.world import RECORDS, ROWS, SPARK, TOPICS
+from tests.unit.demo.world import INPUT, RECORDS, RESULTS, ROWS, TOPICS
 
 WELL = numbers(
     published.compare(ROWS, RECORDS),
-    deduplicated.compare(RECORDS, SPARK, TOPICS),
+    deduplicated.compare(INPUT, TOPICS),
+    aggregated.compare(TOPICS.departures, TOPICS.arrivals, RESULTS),
     kills=2,
     seconds=1.25,
 )
@@ -21,11 +22,16 @@ def test_the_numbers_are_those_that_the_comparisons_found() -> None:
         "lost": 0,
         "duplicated": 0,
         "out_of_order": 0,
-        "dedup_expected": 3,
-        "dedup_got": 3,
+        "dedup_expected": 4,
+        "dedup_got": 4,
         "dedup_wrong": 0,
         "retries": 1,
+        "came_back": 1,
         "dead_letters": 1,
+        "doubled": 0,
+        "trips": 2,
+        "days": 1,
+        "aggregated_wrong": 0,
         "kills": 2,
         "seconds": 1.2,
     }
@@ -47,7 +53,12 @@ def test_a_run_without_faults_agrees() -> None:
         ("dedup_got", 2),
         ("dedup_wrong", 1),
         ("retries", 0),
+        ("came_back", 0),
         ("dead_letters", 0),
+        ("doubled", 1),
+        ("trips", 0),
+        ("days", 0),
+        ("aggregated_wrong", 1),
         ("kills", 1),
     ],
 )

@@ -1,7 +1,5 @@
 from pathlib import Path
 
-from demo.check.evidence import Where, spark_batches
-from demo.check.records import Batch
 from demo.watch import batched
 
 OFFSETS = ['{"flights":{"0":5,"1":7}}', '{"flights":{"0":9,"1":7}}', '{"flights":{"0":9,"1":8}}']
@@ -27,14 +25,3 @@ def test_the_job_has_read_up_to_the_end_of_its_last_finished_batch(tmp_path: Pat
 def test_a_job_without_a_finished_batch_has_read_nothing(tmp_path: Path) -> None:
     assert batched(checkpoint(tmp_path, commits=0), "flights") == {}
     assert batched(tmp_path / "absent", "flights") == {}
-
-
-def test_a_batch_begins_where_the_one_before_ends(tmp_path: Path) -> None:
-    where = Where("", "", checkpoint(tmp_path, commits=2), "flights", "")
-    query, batches, uncommitted = spark_batches(where)
-    assert query == "q"
-    assert batches == [
-        Batch(0, {}, {0: 5, 1: 7}),
-        Batch(1, {0: 5, 1: 7}, {0: 9, 1: 7}),
-    ]
-    assert uncommitted == [2]

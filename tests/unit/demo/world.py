@@ -2,10 +2,14 @@
 
 import json
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import NamedTuple
 
+from demo.check.aggregated import Results
 from demo.check.deduplicated import Topics
-from demo.check.records import Batch, Counts, Marker, Record, Row, Spark
+from demo.check.records import Record, Row
+
+AT, HOUR = 1_357_000_000_000, 3_600_000
 
 
 class Told(NamedTuple):
@@ -43,71 +47,35 @@ def record(told: Told) -> Record:
         "flight": told.flight,
         "row": told.row,
         "number": told.number,
+        "tail": "N1",
         "departure_delay": told.delay,
+        "arrival_delay": told.delay if told.type == "FlightArrived" else None,
     }
+    at = datetime.fromtimestamp((AT + told.offset * HOUR) / 1000, UTC)
     return Record(
         topic="flights",
         partition=told.partition,
         offset=told.offset,
         key=told.flight,
         value=json.dumps(value).encode(),
-        headers={"ce_id": told.id, "ce_type": told.type},
+        headers={"ce_id": told.id, "ce_type": told.type, "ce_time": at.isoformat()},
     )
 
 
 RECORDS = [record(told) for told in TOLD]
 
-# Batch 0 ends after the first of LATE's records, so OK1 and LATE are tried in batch 1 again.
-BATCHES = [Batch(0, {}, {0: 4, 1: 2}), Batch(1, {0: 4, 1: 2}, {0: 9, 1: 5})]
 
-MARKERS = [
-    Marker(
-        query="q",
-        batch=0,
-        partition=0,
-        partitions=2,
-        ranges={0: (0, 3)},
-        counts=Counts(rows=3, handled=1, filtered=1, duplicate=1),
-    ),
-    Marker(
-        query="q",
-        batch=0,
-        partition=1,
-        partitions=2,
-        ranges={1: (0, 0)},
-        counts=Counts(rows=1, dead=1),
-    ),
-    Marker(
-        query="q",
-        batch=1,
-        partition=0,
-        partitions=2,
-        ranges={0: (7, 7), 1: (2, 3)},
-        counts=Counts(rows=3, handled=1, filtered=2),
-    ),
-    Marker(
-        query="q",
-        batch=1,
-        partition=1,
-        partitions=2,
-        ranges={0: (4, 6)},
-        counts=Counts(rows=2, handled=1, retried=1),
-    ),
-]
-
-SPARK = Spark(query="q", batches=BATCHES, uncommitted=[], markers=MARKERS)
-
-
-def departure(offset: int, told: Told) -> Record:
-    """Return the output of the winner `told`."""
+def moved(topic: str, offset: int, told: Told) -> Record:
+    """Return the output of the event of `told`."""
     value = {
         "flight": told.flight,
-        "departure_delay": told.delay,
-        "known_from": told.type,
+        "tail": "N1",
+        "at": AT + told.offset * HOUR,
+        "delay": told.delay,
         "row": told.row,
     }
     return Record(
-        topic="departures",
+        topic=topic,
         partition=0,
         offset=offset,
         key=told.flight,
@@ -142,8 +110,29 @@ DEAD = failure(
     origin="flights/1/0",
     error="EARLY cannot have left 60 minutes early",
 )
+# It came back, and counted then.
+BACK = replace(RETRIED, topic="flights", offset=9)
+INPUT = [*RECORDS, BACK]
 TOPICS = Topics(
-    output=[departure(0, TOLD[1]), departure(1, TOLD[4]), departure(2, TOLD[5])],
+    departures=[moved("departures", 0, TOLD[1]), moved("departures", 1, TOLD[3])],
+    arrivals=[moved("arrivals", 0, TOLD[4]), moved("arrivals", 1, TOLD[5])],
     retry=[RETRIED],
     dead_letter=[DEAD],
 )
+
+
+def said(topic: str, **value: object) -> Record:
+    """Return a result of pairing or sessions."""
+    return Record(topic, 0, 0, None, json.dumps(value).encode(), {})
+
+
+TRIPS = [
+    said("trips", flight="OK1", ts=AT + HOUR, departure=5, arrival=5),
+    said("trips", flight="LATE", ts=AT + 4 * HOUR, departure=200, arrival=200),
+]
+DAYS = [
+    said(
+        "days", kind="result", key=["N1"], start=AT + HOUR, end=AT + 4 * HOUR, value=2, revision=3
+    )
+]
+RESULTS = Results(TRIPS, DAYS, [])
