@@ -185,7 +185,7 @@ def query_id(checkpoint: Path) -> str | None:
     """Return the id of the query that a checkpoint belongs to; None: it belongs to none yet."""
     try:
         text = (checkpoint / "metadata").read_text(encoding="utf-8")
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     return str(json.loads(text)["id"])
 
