@@ -187,7 +187,7 @@ class Storm:
         self.starts += 1
 
     def is_up(self) -> bool:
-        """See to it that the jobs run; tell whether they have finished a batch since then."""
+        """See to it that the jobs run; tell whether they have finished a batch since a kill."""
         process = self._process
         if process is None or process.poll() is not None:
             self.start()
@@ -201,6 +201,7 @@ class Storm:
     def kill(self, what: str) -> None:
         assert self._process is not None
         self.killed[what] += 1
+        self._began = self.batches()
         if what == "broker":
             self.stack.kafka.kill()
             self.stack.kafka.start()
