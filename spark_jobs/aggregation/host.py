@@ -48,8 +48,8 @@ class Host:
 
     def keys(self, records: Sequence[Record], /) -> list[bytes | None]:
         """Return the key of each record; None where there is none to be found."""
-        found = (self._operator.key(record) for record in records)
-        return [None if isinstance(key, DovecoteError) else key for key in found]
+        found = self._operator.keyed(records)
+        return [None if isinstance(key, DovecoteError) else key for _, key in found]
 
     def _state(self, number: int, data: bytes | None) -> Any:  # noqa: ANN401  # a state
         found = self._states.pop(number, None)

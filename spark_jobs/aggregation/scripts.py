@@ -39,6 +39,18 @@ def dovecote_call(given):
     found = {name}(p["in"], env)
     return json.encode([type(found), found, p["c"]])
 """
+_KEYS = """
+def dovecote_call(given):
+    all = []
+    for p in json.decode(given):
+        env = struct(
+            SourceTopic=p["t"], SourceKey=p["k"], kafka=struct(headers=p["h"]), cache=p["c"],
+            TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
+        )
+        found = {name}(p["in"], env)
+        all.append([type(found), found])
+    return json.encode(all)
+"""
 _MANY = """
 def dovecote_call(given):
     p = json.decode(given)
@@ -93,14 +105,21 @@ class Scripts:
     def has(self, name: str) -> bool:
         return name in self._modules
 
-    def key(self, event: Any, record: Record) -> bytes:  # noqa: ANN401  # JSON
-        """Return the key that the script finds in an event."""
-        found = self._one("key", event, record, 0, {})
-        is_key = isinstance(found.status, str | int) and not isinstance(found.status, bool)
-        if found.fields or not is_key or found.status == "":
-            msg = f"key must return text, not {_short(found.status)}"
-            raise ScriptError(msg)
-        return str(found.status).encode()
+    def keys(
+        self, events: Sequence[Any], records: Sequence[Record]
+    ) -> Sequence["bytes | ScriptError"]:
+        """Return the key that the script finds in each event, or why it finds none."""
+        try:
+            found = self._called(
+                "key", [self._given(*each, 0, {}) for each in zip(events, records, strict=True)]
+            )
+        except ScriptError as error:
+            if len(events) == 1:
+                return [error]
+            # One of them is to blame, and the others must not suffer for it.
+            pairs = zip(events, records, strict=True)
+            return [self.keys([event], [record])[0] for event, record in pairs]
+        return [_key(*each) for each in found]
 
     def trigger(self, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401
         """Return what the trigger says of an event."""
@@ -129,7 +148,10 @@ class Scripts:
         return self._asked("aggregate", given)
 
     def _one(self, name: str, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401, PLR0917
-        given = {
+        return self._asked(name, self._given(event, record, now, cache))
+
+    def _given(self, event: Any, record: Record, now: int, cache: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {
             "in": event,
             "t": record.topic,
             "k": _text(record.key),
@@ -137,12 +159,14 @@ class Scripts:
             "now": now,
             "c": cache,
         }
-        return self._asked(name, given)
 
     def _headers(self, record: Record) -> dict[str, str | None]:
         return headers(record) if self._with_headers else {}
 
     def _asked(self, name: str, given: Mapping[str, Any]) -> Answer:
+        return _answer(*self._called(name, given))
+
+    def _called(self, name: str, given: object) -> Any:  # noqa: ANN401  # JSON
         module = self._modules[name]
         try:
             text = orjson.dumps(given).decode()
@@ -150,7 +174,7 @@ class Scripts:
             options = starlark.EvalOptions(
                 check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
             )
-            kind, found, cache = orjson.loads(
+            return orjson.loads(
                 self._call(lambda: module.call_with(options, "dovecote_call", text).value)
             )
         except ScriptError:
@@ -161,7 +185,6 @@ class Scripts:
                 msg = f"{name}: {reason(error)}"
                 raise ScriptError(msg) from error
             raise
-        return _answer(kind, found, cache)
 
 
 def headers(record: Record) -> dict[str, str | None]:
@@ -183,6 +206,12 @@ def reason(error: BaseException) -> str:
     return f"{what} ({place[1]})" if place else what
 
 
+def _key(kind: str, found: Any) -> "bytes | ScriptError":  # noqa: ANN401  # JSON
+    if kind not in {"string", "int"} or found == "":
+        return ScriptError(f"key must return text, not {_short(found)}")
+    return str(found).encode()
+
+
 def _answer(kind: str, found: Any, cache: Any) -> Answer:  # noqa: ANN401  # JSON
     if kind != "struct":
         return Answer(found, {}, cache)
@@ -194,7 +223,7 @@ def _answer(kind: str, found: Any, cache: Any) -> Answer:  # noqa: ANN401  # JSO
 
 def _compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
     # Behind the script, so that its lines keep their numbers.
-    call = (_MANY if name == "aggregate" else _ONE).replace("{name}", name)
+    call = {"aggregate": _MANY, "key": _KEYS}.get(name, _ONE).replace("{name}", name)
     try:
         module = starlark.Module()
         module["dovecote_text"] = variables

@@ -5,9 +5,9 @@ A key has one window. For `count` and `dsl` it ends when its next event is more 
 later, or none has come for so long; for `time` and `timeFromEvent`, once a day.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
@@ -24,6 +24,10 @@ from spark_jobs.operators.step import NEVER, Failed, Input, Late, Output, Step, 
 
 _CATCHING_UP = 60_000
 """A daily firing waits so long for a source that is behind to go on."""
+_AT_ONCE = 64
+"""How many events the key script is asked about in one call."""
+Keyed: TypeAlias = bytes | DovecoteError | None
+"""A key, or why there is none; None: the record has none."""
 _KEEPING = {"continue", "fire", "purge"}
 
 
@@ -111,8 +115,17 @@ class Aggregation:
             state.behind_at = now
         else:
             self._wall(state, turn)
-        for record in records:
-            self._record(state, record, turn)
+        for record, (event, key) in zip(
+            records, self.keyed([each.value for each in records]), strict=True
+        ):
+            if isinstance(key, DovecoteError):
+                turn.outputs.append(Failed(record, str(key)))
+            elif key is None:
+                turn.outputs.append(skipped(record, "no key"))
+            else:
+                self._record(
+                    state, record if key == record.key else record._replace(key=key), event, turn
+                )
         return Step(state, turn.outputs, self._deadline(state))
 
     def finish(self, state: State, now: int) -> Step[State]:
@@ -129,31 +142,33 @@ class Aggregation:
             self._set_alarm(state, key, held)
         return state
 
-    def key(self, record: Record) -> bytes | DovecoteError | None:
-        """Return what a record is grouped by, or why that cannot be told."""
-        try:
-            if self._key_of is not None:
-                return self._key_of(record)
-            event = self._decode(record.value, formats.schema_name(record))
-            return self._scripts.key(event, record)
-        except DovecoteError as error:
-            return error
+    def keyed(self, records: Sequence[Record]) -> Iterator[tuple[Any, Keyed]]:
+        """Give the event of each record, and its key, or why there is none."""
+        if self._key_of is not None:
+            yield from map(self._keyed, records)
+            return
+        for start in range(0, len(records), _AT_ONCE):
+            yield from self._keyed_by_script(records[start : start + _AT_ONCE])
 
-    def _record(self, state: State, record: Input, turn: Turn) -> None:
-        source: Record = record.value
+    def _keyed(self, record: Record) -> tuple[Any, Keyed]:
         try:
-            event = self._decode(source.value, formats.schema_name(source))
-            key = (
-                self._scripts.key(event, source) if self._key_of is None else self._key_of(source)
-            )
+            event = self._decode(record.value, formats.schema_name(record))
+            return event, self._key_of(record) if self._key_of is not None else None
         except DovecoteError as error:
-            turn.outputs.append(Failed(record, str(error)))
-            return
-        if key is None:
-            turn.outputs.append(skipped(record, "no key"))
-            return
-        if key != record.key:
-            record = record._replace(key=key)
+            return None, error
+
+    def _keyed_by_script(self, records: Sequence[Record]) -> Iterator[tuple[Any, Keyed]]:
+        # Without a function for the key, each is its event alone, or why there is none.
+        read = [self._keyed(record) for record in records]
+        good = [n for n, (_, error) in enumerate(read) if error is None]
+        keys = self._scripts.keys([read[n][0] for n in good], [records[n] for n in good])
+        found: dict[int, Keyed] = dict(zip(good, keys, strict=True))
+        for number, (event, error) in enumerate(read):
+            yield event, found.get(number, error)
+
+    def _record(self, state: State, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
+        source: Record = record.value
+        key = record.key or b""
         held = state.keys.get(key) or Held()
         if self._gap < NEVER:
             if not self._is_in_time(held, record.time):
