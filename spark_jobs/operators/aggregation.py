@@ -5,9 +5,8 @@ A key has one window. For `count` and `dsl` it ends when its next event is more 
 later, or none has come for so long; for `time` and `timeFromEvent`, once a day.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Sequence
+from typing import Any
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
@@ -15,68 +14,16 @@ from spark_jobs.aggregation import formats
 from spark_jobs.aggregation.clocks import Daily
 from spark_jobs.aggregation.config import CountTrigger, EventTimeTrigger, Gapped, TimeTrigger
 from spark_jobs.aggregation.firing import Firing, Maker
-from spark_jobs.aggregation.keys import key_of
+from spark_jobs.aggregation.keying import Keying
 from spark_jobs.aggregation.scripts import Answer, Scripts
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.aggregation.time_patterns import TimePattern
-from spark_jobs.operators.alarms import Alarms
-from spark_jobs.operators.step import NEVER, Failed, Input, Late, Output, Step, skipped
+from spark_jobs.operators.step import NEVER, Failed, Input, Late, Step, skipped
+from spark_jobs.operators.windows import Held, State, Turn, Window
 
 _CATCHING_UP = 60_000
 """A daily firing waits so long for a source that is behind to go on."""
-_AT_ONCE = 64
-"""How many events the key script is asked about in one call."""
-Keyed: TypeAlias = bytes | DovecoteError | None
-"""A key, or why there is none; None: the record has none."""
 _KEEPING = {"continue", "fire", "purge"}
-
-
-@dataclass(slots=True)
-class Window:
-    """What has come for a key and was not handed over."""
-
-    start: int
-    end: int
-    opened: int
-    """Wall clock when its first event came."""
-    touched: int
-    """Wall clock when its last event came."""
-    events: list[Record] = field(default_factory=list)
-    revision: int = 0
-
-
-@dataclass(slots=True)
-class Held:
-    """A key."""
-
-    clock: int = -NEVER
-    """The latest event time seen."""
-    arrived: int = 0
-    """Wall clock of its last event."""
-    window: Window | None = None
-    cache: Any = field(default_factory=dict)
-    at: str | None = None
-    """The time of day that its first event said."""
-    next: int = NEVER
-    """When the daily trigger fires."""
-    empty: int = 0
-    """Firings since its last event."""
-
-
-class Turn(NamedTuple):
-    """What a step goes on with."""
-
-    now: int
-    outputs: list[Output]
-
-
-@dataclass(slots=True)
-class State:
-    """The keys, and when to look at them."""
-
-    keys: dict[bytes, Held] = field(default_factory=dict)
-    behind_at: int = -NEVER
-    waits: Alarms = field(default_factory=Alarms)
 
 
 class Aggregation:
@@ -99,9 +46,9 @@ class Aggregation:
         self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
         self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
         self._forget = NEVER if step.forget_after is None else step.forget_after
-        self._key_of = key_of(step.key)
-        self._decode = formats.reading(settings)
-        self._maker = Maker(settings, scripts, self._decode)
+        decode = formats.reading(settings)
+        self.keyed = Keying(step.key, scripts, decode).keyed
+        self._maker = Maker(settings, scripts, decode)
 
     @staticmethod
     def start() -> State:
@@ -141,30 +88,6 @@ class Aggregation:
         for key, held in keys.items():
             self._set_alarm(state, key, held)
         return state
-
-    def keyed(self, records: Sequence[Record]) -> Iterator[tuple[Any, Keyed]]:
-        """Give the event of each record, and its key, or why there is none."""
-        if self._key_of is not None:
-            yield from map(self._keyed, records)
-            return
-        for start in range(0, len(records), _AT_ONCE):
-            yield from self._keyed_by_script(records[start : start + _AT_ONCE])
-
-    def _keyed(self, record: Record) -> tuple[Any, Keyed]:
-        try:
-            event = self._decode(record.value, formats.schema_name(record))
-            return event, self._key_of(record) if self._key_of is not None else None
-        except DovecoteError as error:
-            return None, error
-
-    def _keyed_by_script(self, records: Sequence[Record]) -> Iterator[tuple[Any, Keyed]]:
-        # Without a function for the key, each is its event alone, or why there is none.
-        read = [self._keyed(record) for record in records]
-        good = [n for n, (_, error) in enumerate(read) if error is None]
-        keys = self._scripts.keys([read[n][0] for n in good], [records[n] for n in good])
-        found: dict[int, Keyed] = dict(zip(good, keys, strict=True))
-        for number, (event, error) in enumerate(read):
-            yield event, found.get(number, error)
 
     def _record(self, state: State, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
         source: Record = record.value

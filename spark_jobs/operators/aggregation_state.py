@@ -7,7 +7,8 @@ import orjson
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from spark_jobs.operators.aggregation import Aggregation, Held, State, Window
+from spark_jobs.operators.aggregation import Aggregation
+from spark_jobs.operators.windows import Held, State, Window
 
 FORMAT = 1
 NAME = "aggregation"

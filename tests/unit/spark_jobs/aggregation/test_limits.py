@@ -74,7 +74,8 @@ def test_what_takes_too_much_is_an_error_and_what_is_around_it_goes_on(guarded: 
     assert values(said) == [{"ids": [100]}, {"ids": [101]}]
     failed = [each for each in reasons(said) if each != "script"]
     assert len(failed) == len(KINDS)
-    assert "is there a loop without an end?" in failed[0]
+    # Which comes first depends on the machine; on most, it is the count of instructions.
+    assert "is there a loop without an end?" in failed[0] or "took more than" in failed[0]
     assert all(len(reason) < 300 for reason in failed)
     _, said = _stepped(guarded, state, event(id=102))
     assert values(said) == [{"ids": [102]}]
@@ -138,7 +139,7 @@ def test_a_script_that_cannot_be_compiled_stops_the_start(
 
 def test_a_script_without_an_end_at_its_top_stops_the_start(tmp_path: Path) -> None:
     script = (
-        "x = [[i for i in range(10000)] for j in range(1000000)]\n"
+        "x = [i for i in range(1000000) for j in range(1000000) if j < 0]\n"
         "def trigger(IN, Env):\n    pass\n"
     )
     with pytest.raises(BadSettings, match="cannot be made ready"):  # its process ends
