@@ -5,13 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
+from dedup import copies
+from dedup.letters import Letters
+from dedup.record import Record
 from push.access import hashed
 from push.engine_api import Attempt, Outcome
 from tests.browser import Browser, browser
-from tests.fix_stack import Servers
+from tests.fix_stack import MakeTopic, Servers
 from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
-from tests.waiting import until
+from tests.waiting import consume, until
 
 SCRIPT = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
 
@@ -48,9 +53,32 @@ def attempts(engine: Idle) -> None:
         )
 
 
-def test_what_the_page_shows_is_what_the_api_says(
-    database: str, stack: Servers, window: Browser
+@pytest.fixture
+def requeued(stack: Servers) -> Iterator[str]:
+    """The topic of dead letters that come again, which the engine would make."""
+    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+    name = "dovecote.push.slack.requeued"
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    yield name
+    admin.delete_topics([name])[name].result(20)
+
+
+def bury(bootstrap: str, topic: str, number: int) -> None:
+    """Write dead letters, with a reason that is no markup."""
+    with Letters({"bootstrap.servers": bootstrap}) as letters:
+        for each in range(number):
+            headers = [("ce_id", f"dead-{each}".encode())]
+            record = Record("flights", 0, each, 1_790_000_000_000, b"N14228", b"{}", headers)
+            letters.send(
+                topic, copies.dead(record, record.identity, now=1_790_000_000_000, error=SCRIPT)
+            )
+
+
+def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_say(
+    database: str, stack: Servers, window: Browser, topic: MakeTopic, requeued: str
 ) -> None:
+    dead = topic(1)
+    bury(stack.kafka.bootstrap, dead, 4)
     api = {"tokens": {"ops": hashed("letmein")}}
     with (
         installed(database) as dsn,
@@ -62,7 +90,8 @@ def test_what_the_page_shows_is_what_the_api_says(
             ("billing", "https://billing.example/events"),
             ("search-index", "https://search.example/flights"),
         ):
-            client("POST", "/subscriptions", {**LEAST, "id": id_, "endpoint": {"url": url}})
+            made = {**LEAST, "id": id_, "endpoint": {"url": url}, "dead_letter_topic": dead}
+            assert client("POST", "/subscriptions", made).status == 201
         client("POST", "/subscriptions/billing/pause")
         attempts(engine)
         window.open(found.at.url)
@@ -76,8 +105,17 @@ def test_what_the_page_shows_is_what_the_api_says(
         assert SCRIPT in window.text("#attempts")
         assert window.run("return document.title") == "Dovecote push"
         assert window.run("return document.querySelectorAll('#attempts img').length") == 0
-        until(lambda: "There are none." in window.text("#dead"), within=20, what="no dead letters")
+        until(lambda: SCRIPT in window.text("#dead"), within=20, what="dead letters")
         pictures(window)
+        assert window.run("return document.querySelectorAll('#dead img').length") == 0
+        window.click("#dead tbody tr:nth-child(1) button:nth-child(1)")
+        until(lambda: "(3)" in window.text("#dead-title"), within=20, what="one is requeued")
+        window.click("#dead tbody tr:nth-child(1) button:nth-child(2)")
+        until(lambda: "(2)" in window.text("#dead-title"), within=20, what="one is dropped")
+        window.click("#requeue-all")
+        until(lambda: "There are none." in window.text("#dead"), within=20, what="none is left")
+        again = [record.key() for record in consume(stack.kafka.bootstrap, requeued)]
+        assert again == [b"N14228"] * 3
         window.click("tr[data-id=slack] .actions button")
         until(lambda: "paused" in window.text("tr[data-id=slack]"), within=10, what="paused")
         assert client("GET", "/subscriptions/slack").body["status"]["state"] == "paused"

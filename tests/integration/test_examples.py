@@ -1,0 +1,22 @@
+"""The examples run with one command each, and come to what they say."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.documents import ROOT
+
+
+@pytest.mark.timeout(150)
+def test_flights_come_to_a_receiver_with_signatures_that_are_right() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "examples.webhook"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=140,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "20 flights arrived, each with a signature that is right" in done.stdout
