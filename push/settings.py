@@ -3,13 +3,14 @@
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Annotated, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
 from outbox.settings import Dsn, Duration, KafkaTable, Settings, pointed
+from push.addresses import networks
 from push.schema import DEFAULT_SCHEMA
 
 PREFIX = "DOVECOTE_PUSH"
@@ -151,8 +152,7 @@ class PushSettings(Settings):
     @field_validator("allow_addresses")
     @classmethod
     def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for each in value:
-            ip_network(each)
+        networks(value)
         return value
 
     @field_validator("poll")
@@ -172,7 +172,3 @@ class PushSettings(Settings):
             )
             raise ValueError(msg)
         return self
-
-    def networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
-        """Return `allow_addresses` as networks."""
-        return tuple(ip_network(each) for each in self.allow_addresses)

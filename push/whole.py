@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 
+from push.addresses import networks
 from push.engine import Engine, HeldIn, Surroundings
 from push.engine_api import Book, Delivers
 from push.settings import PushSettings
@@ -13,7 +14,7 @@ def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, Collector
     """Return what makes the engine, and its numbers, for a book."""
     surroundings = Surroundings(
         brokers=settings.brokers,
-        allow_addresses=settings.networks(),
+        allow_addresses=networks(settings.allow_addresses),
         ca_file=settings.ca_file,
         origin=settings.origin,
         held=HeldIn(dsn=settings.dsn, schema=settings.schema_name),

@@ -23,7 +23,7 @@ def test_little_needs_to_be_said(tmp_path: Path) -> None:
     found = settings(tmp_path)
     assert (found.http.host, found.http.port, found.schema_name) == ("127.0.0.1", 8080, "push")
     assert found.brokers == {"default": {"bootstrap.servers": "b:9092"}}
-    assert found.networks() == ()
+    assert found.allow_addresses == ()
 
 
 def test_every_setting_is_a_variable(tmp_path: Path) -> None:
@@ -40,7 +40,7 @@ def test_every_setting_is_a_variable(tmp_path: Path) -> None:
     assert (found.http.port, found.secrets.keys) == (9, "k")
     assert found.brokers["east"] == {"bootstrap.servers": "e:9092", "sasl.password": "p"}
     assert found.api.tokens == {"ops": HASH}
-    assert [str(each) for each in found.networks()] == ["10.0.0.0/8", "::1/128"]
+    assert found.allow_addresses == ("10.0.0.0/8", "::1/128")
     assert "sasl" not in repr(found)
     assert "keys" not in repr(found)
 
