@@ -26,7 +26,7 @@ def demo(
         typer.Option(
             min=_FEWEST_FLIGHTS, max=_MOST_FLIGHTS, help="how many of the year's flights"
         ),
-    ] = 20_000,
+    ] = 15_000,
     writers: Annotated[
         int, typer.Option(min=1, max=32, help="concurrent writers of the service")
     ] = 4,
