@@ -13,10 +13,14 @@ _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
 
 class Lease:
-    """A lock of Postgres, held by a connection: with the connection it is gone."""
+    """
+    A lock of Postgres, held by a connection: with the connection it is gone.
+
+    Whoever is to have the partitions next waits here until who had them has drained them.
+    """
 
     def __init__(self, dsn: str, name: str) -> None:
-        self._dsn, self._name = dsn, f"dovecote.push.{name}"
+        self._dsn, self._name = dsn, f"dovecote.push.lease/{name}"
         self._ends = threading.Event()
         self._conn: psycopg.Connection | None = None
         self._watching: threading.Thread | None = None

@@ -159,7 +159,7 @@ class Reading:
             trouble = trouble or ("" if health.ok else health.reason)
             lag = self._consumer.metrics.rows_behind
         return Snapshot(
-            running=True,
+            running=self._consumer is not None,
             trouble=trouble,
             in_flight=delivery.gate.in_flight,
             delivered=delivery.delivered,
