@@ -1,11 +1,13 @@
 """Files of several jobs."""
 
+import logging
 from pathlib import Path
 
 import pytest
 
 from outbox.errors import BadSettings
 from spark_jobs.job_files import all_jobs, load_all
+from spark_jobs.jobs.together_stream import main
 
 _BASE = """
 [kafka]
@@ -60,6 +62,18 @@ def test_each_file_is_read_as_its_type_says_and_recirculation_comes_along(tmp_pa
 def test_a_name_belongs_to_one_job(tmp_path: Path, name: str, said: str) -> None:
     with pytest.raises(BadSettings, match=said):
         load_all(_files(tmp_path, _DEDUP, _SESSIONS.replace("QUERY", name)), environ={})
+
+
+def test_bad_files_for_spark_submit_have_an_exit_status_of_their_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [logging.getLogger(), logging.getLogger("py4j")]
+    for logger in names:
+        monkeypatch.setattr(logger, "level", logger.level)
+    files = [str(file) for file in _files(tmp_path, _DEDUP, _SESSIONS.replace("QUERY", "one"))]
+
+    assert main([*files, "--json"]) == 2
+    assert "each needs its own" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
