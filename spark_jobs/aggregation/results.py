@@ -8,6 +8,9 @@ from spark_jobs.aggregation.scripts import Answer, ScriptError
 
 _KNOWN = {"TargetTopic", "TargetKey", "kafka", "BranchName"}
 
+_MOST = 100_000
+"""How many events one answer may have."""
+
 
 class Produced(NamedTuple):
     """One event that goes on."""
@@ -48,6 +51,9 @@ def produced(answer: Answer, records: Sequence[Record]) -> list[Produced] | None
     if out is None or out == []:
         return None
     events = out if isinstance(out, list) else [out]
+    if len(events) > _MOST:
+        msg = f"OUT has {len(events)} events, more than {_MOST}"
+        raise ScriptError(msg)
     told = _aligned(given, len(events), is_passthrough=False)
     return [Produced(event, None, each) for event, each in zip(events, told, strict=True)]
 

@@ -22,6 +22,8 @@ from spark_jobs.aggregation.settings import AggregationSettings, Text
 _CHECKS = 2_000
 _CALL_DEPTH = 100
 _LONGEST = 200
+_LARGEST = 16 * 2**20
+"""An answer with its cache is no longer than this: no topic would take it."""
 
 # What Starlark offers beyond itself. No load, no print, no clock, no chance.
 _GLOBALS = starlark.Globals.extended_by(
@@ -174,9 +176,7 @@ class Scripts:
             options = starlark.EvalOptions(
                 check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
             )
-            return orjson.loads(
-                self._call(lambda: module.call_with(options, "dovecote_call", text).value)
-            )
+            answer = self._call(lambda: module.call_with(options, "dovecote_call", text).value)
         except ScriptError:
             raise
         except BaseException as error:
@@ -185,6 +185,10 @@ class Scripts:
                 msg = f"{name}: {reason(error)}"
                 raise ScriptError(msg) from error
             raise
+        if len(answer) > _LARGEST:
+            msg = f"{name}: its answer has {len(answer)} characters, more than {_LARGEST}"
+            raise ScriptError(msg)
+        return orjson.loads(answer)
 
 
 def headers(record: Record) -> dict[str, str | None]:

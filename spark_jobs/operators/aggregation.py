@@ -23,6 +23,7 @@ from spark_jobs.operators.windows import Held, State, Turn, Window
 
 _CATCHING_UP = 60_000
 """A daily firing waits so long for a source that is behind to go on."""
+_DAY = 86_400_000
 _KEEPING = {"continue", "fire", "purge"}
 
 
@@ -221,14 +222,20 @@ class Aggregation:
             is_first = held.window.opened + self._first < by_gap
             self._fire(key, held, "first_timeout" if is_first else "gap", turn)
         else:
-            daily = self._daily or self._read(held.at or "")
             held.empty = 0 if held.window is not None else held.empty + 1
             if held.empty >= self._most_empty:
                 del state.keys[key]
                 return
             self._fire(key, held, "time", turn)
-            held.next = daily.after(held.next)
+            held.next = self._following(held)
         self._set_alarm(state, key, held)
+
+    def _following(self, held: Held) -> int:
+        """Return when the daily trigger fires after it has."""
+        try:
+            return (self._daily or self._read(held.at or "")).after(held.next)
+        except BadTime:  # the pattern is another than when the text was found
+            return held.next + _DAY
 
     def _moment(self, state: State, held: Held) -> int:
         behind_at = state.behind_at

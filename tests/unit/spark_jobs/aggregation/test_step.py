@@ -20,6 +20,7 @@ from outbox.envelope import (
     WINDOW_START,
 )
 from outbox.errors import BadSettings
+from spark_jobs.operators.aggregation_state import decoded, encoded
 from spark_jobs.operators.step import Failed, Late, Made, Skipped
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
 from spark_jobs.packets import Rows
@@ -635,3 +636,30 @@ def test_a_record_that_goes_on_as_it_is_keeps_its_headers_and_says_why(tmp_path:
         "a", FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION,
     ]  # fmt: skip
     assert (found.value, found.timestamp) == (one.value, 5)
+
+
+@pytest.mark.parametrize(
+    ("result", "error"),
+    [
+        ("OUT='x' * 20000000", "its answer has 200000"),
+        ("OUT=[1] * 200000", "OUT has 200000 events, more than 100000"),
+    ],
+)
+def test_a_huge_answer_is_an_error_of_its_events(tmp_path: Path, result: str, error: str) -> None:
+    script = f"def aggregate(IN, Env):\n    return struct({result})\n"
+    given = running(tmp_path, step(dsl={"path": "a.star"}), a=script)
+    said = given.at(0, event(id=1), event(id=2))
+    assert [error in reason for reason in reasons(said)] == [True, True]
+
+
+def test_a_pattern_that_was_changed_leaves_the_time_as_it_was(tmp_path: Path) -> None:
+    trigger = {"type": "timeFromEvent", "path": "when.star", "timePattern": "HH:mm:ss"}
+    config = step(trigger={**trigger, "maxEmptyIntervals": 2})
+    when = "def time(IN, Env):\n    return '00:00:05'\n"
+    before = running(tmp_path, config, when=when)
+    before.at(0, event(id=1))
+    config["trigger"] |= {"timePattern": "HH:mm"}
+    after = running(tmp_path, config, when=when)
+    after.state = decoded(after.operator, encoded(before.state))
+    assert reasons(after.at(5_000)) == ["time"]
+    assert after.deadline == 5_000 + 86_400_000
