@@ -5,11 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ValidationError
-from pyhocon import ConfigFactory
-from pyhocon.exceptions import ConfigException
-from pyparsing import ParseBaseException
 
 from outbox.errors import BadSettings
 
@@ -56,10 +52,14 @@ def parse(text: str, file: Path) -> dict[str, Any]:
     if file.suffix not in SUFFIXES:
         msg = f"{file}: a configuration ends in one of {', '.join(SUFFIXES)}"
         raise BadSettings(msg)
+    language = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(file.suffix, "HOCON")
+    parser = {"JSON": _json, "YAML": _yaml}.get(language, _hocon)
     try:
-        found = _parsed(text, file.suffix)
-    except (yaml.YAMLError, json.JSONDecodeError, ConfigException, ParseBaseException) as error:
-        language = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(file.suffix, "HOCON")
+        found = parser(text)
+    except ImportError as error:
+        msg = f"cannot read {file}: {error.name} is not installed: pip install 'dovecote[spark]'"
+        raise BadSettings(msg) from error
+    except ValueError as error:
         msg = f"{file} is not {language}: {_one_line(error)}"
         raise BadSettings(msg) from error
     except RecursionError:
@@ -91,12 +91,28 @@ def checked(
         raise BadSettings(msg) from None
 
 
-def _parsed(text: str, suffix: str) -> object:
-    if suffix == ".json":
-        return json.loads(text)
-    if suffix in {".yaml", ".yml"}:
+def _json(text: str) -> object:
+    return json.loads(text)
+
+
+def _yaml(text: str) -> object:
+    import yaml
+
+    try:
         return yaml.safe_load(text)
-    found = ConfigFactory.parse_string(text)
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from error
+
+
+def _hocon(text: str) -> object:
+    from pyhocon import ConfigFactory
+    from pyhocon.exceptions import ConfigException
+    from pyparsing import ParseBaseException
+
+    try:
+        found = ConfigFactory.parse_string(text)
+    except (ConfigException, ParseBaseException) as error:
+        raise ValueError(str(error)) from error
     return found.as_plain_ordered_dict() if hasattr(found, "as_plain_ordered_dict") else found
 
 

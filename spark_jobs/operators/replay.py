@@ -7,9 +7,7 @@ from typing import Any
 from dedup.replay import OPERATORS as POLICIES
 from dedup.replay import Kind, Line
 from dedup.trace import Traced
-from spark_jobs.aggregation.guard import Guarded
 from spark_jobs.aggregation.settings import AggregationSettings, load_step
-from spark_jobs.operators.aggregation import Aggregation
 from spark_jobs.operators.lines import line
 from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
 from spark_jobs.operators.step import NEVER, Failed
@@ -50,9 +48,10 @@ class TracedOperator:
 
     def end(self, now: int) -> Iterator[Line]:
         """Leave what is not due open, but for an aggregation: a trace is a source that ends."""
-        if not isinstance(self._operator, Aggregation | Guarded):
+        finish = getattr(self._operator, "finish", None)
+        if finish is None:
             return
-        step = self._operator.finish(self._state, max(self._now, now))
+        step = finish(self._state, max(self._now, now))
         self._state = step.state
         for output in step.outputs:
             yield line(output, max(self._now, now), self._settings)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from spark_jobs.aggregation import guard
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import Pairing
@@ -23,9 +22,15 @@ class Entry:
     make: Callable[[Any], Operator[Any]]
 
 
+def _aggregation(settings: AggregationSettings) -> Operator[Any]:
+    from spark_jobs.aggregation.guard import make  # its formats need more than other operators
+
+    return make(settings)
+
+
 TABLE: Mapping[str, Entry] = MappingProxyType(
     {
-        "aggregation": Entry(AggregationSettings, guard.make),
+        "aggregation": Entry(AggregationSettings, _aggregation),
         "delay": Entry(DelaySettings, Delay),
         "pairing": Entry(PairingSettings, Pairing),
         "sessions": Entry(SessionsSettings, Sessions),

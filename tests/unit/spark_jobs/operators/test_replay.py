@@ -1,6 +1,8 @@
 """The stateful operators through `dovecote replay`: formats, and how time passes in a trace."""
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -205,3 +207,10 @@ def test_settings_that_cannot_be_are_refused(
 ) -> None:
     with pytest.raises(BadSettings, match=says):
         run(tmp_path, name, table, [])
+
+
+def test_other_operators_are_replayed_without_what_aggregations_need() -> None:
+    needed = {"orjson", "yaml", "pyhocon", "lxml", "fastavro", "pyspark"}
+    code = f"import spark_jobs.operators.replay, sys; print(sorted({needed} & {{*sys.modules}}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
