@@ -12,7 +12,8 @@ from typing import Any
 
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
-from benchmarks.stateful import KEYS, Work, main
+from benchmarks.stateful import main
+from benchmarks.work import KEYS, Work
 
 KEY = """
 def key(IN, Env):

@@ -10,7 +10,8 @@ import time
 
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
-from benchmarks.stateful import KEYS, Work, main
+from benchmarks.stateful import main
+from benchmarks.work import KEYS, Work, text
 from outbox.envelope import NOT_BEFORE
 
 BEGAN = time.time_ns() // 1_000_000
@@ -20,11 +21,11 @@ WORK = Work(
     topics=("bench-retry",),
     topic=lambda _: F.lit("bench-retry"),
     time=lambda number: number,
-    key=lambda number: F.format_string("key-%d", number % KEYS),
-    value=lambda number: F.format_string('{"id":%d,"note":"' + "x" * 80 + '"}', number),
+    key=lambda number: text("key-", number % KEYS),
+    value=lambda number: text('{"id":', number, ',"note":"' + "x" * 80 + '"}'),
     header=lambda number: (
         NOT_BEFORE,
-        F.format_string("%d", F.when(number % 2 == 0, 0).otherwise(BEGAN + 2_000 + number % 1000)),
+        text(F.when(number % 2 == 0, 0).otherwise(BEGAN + 2_000 + number % 1000)),
     ),
 )
 

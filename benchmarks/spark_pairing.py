@@ -8,7 +8,8 @@ of two topics. `memory`: the operator in Spark; `kafka`: the whole job.
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
-from benchmarks.stateful import KEYS, START, Work, main
+from benchmarks.stateful import main
+from benchmarks.work import KEYS, START, Work, text
 
 
 def _call(number: Column) -> Column:
@@ -37,10 +38,12 @@ WORK = Work(
     topic=lambda number: F.when(number % 2 == 0, "bench-analytics").otherwise("bench-metrics"),
     time=_call,
     key=lambda _: F.lit(None).cast("string"),
-    value=lambda number: F.format_string(
-        '{"user1":"u-%d","user2":"v","timestamp":%d,"says":"' + "x" * 50 + '"}',
+    value=lambda number: text(
+        '{"user1":"u-',
         _user(number),
+        '","user2":"v","timestamp":',
         _call(number) + START,
+        ',"says":"' + "x" * 50 + '"}',
     ),
 )
 

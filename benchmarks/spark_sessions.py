@@ -2,12 +2,32 @@
 The sessions job: `make bench-spark_sessions`.
 
 20,000 keys in random order, an event a millisecond, sessions with a gap of 10 s and a grace of
-5 s, a list of what their events say. `memory`: the operator in Spark; `kafka`: the whole job.
+5 s, a list of what their events say. `memory`: the operator in Spark; `kafka`: the whole job, and
+behind it Kafka Streams on the same topic and servers.
 """
+
+import argparse
+from collections.abc import Mapping
 
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
-from benchmarks.stateful import KEYS, Work, main
+from benchmarks import streams
+from benchmarks.stateful import main
+from benchmarks.work import KEYS, Work, text
+from spark_jobs.stateful_settings import StatefulSettings
+
+
+def _streams(
+    settings: StatefulSettings, guarantee: str, args: argparse.Namespace
+) -> Mapping[str, float]:
+    return streams.sessions(
+        settings.kafka["bootstrap.servers"],
+        settings.source.topics[0],
+        guarantee,
+        warm_up=args.rows * args.warm_up,
+        records=args.rows * args.batches,
+    )
+
 
 WORK = Work(
     operator={
@@ -21,8 +41,9 @@ WORK = Work(
     topics=("bench-clicks",),
     topic=lambda _: F.lit("bench-clicks"),
     time=lambda number: number,
-    key=lambda number: F.format_string("key-%d", F.pmod(F.xxhash64(number), F.lit(KEYS))),
-    value=lambda number: F.format_string('{"id":%d,"note":"' + "x" * 80 + '"}', number),
+    key=lambda number: text("key-", F.pmod(F.xxhash64(number), F.lit(KEYS))),
+    value=lambda number: text('{"id":', number, ',"note":"' + "x" * 80 + '"}'),
+    peer=_streams,
 )
 
 if __name__ == "__main__":

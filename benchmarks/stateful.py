@@ -1,22 +1,24 @@
-"""What the benchmarks of the stateful jobs share: rows in memory or on Kafka, and the clock."""
+"""
+What the benchmarks of the stateful jobs share: rows in memory or on Kafka, the clock, processors.
+
+`memory` is the operator in Spark, `kafka` the whole job, exactly once.
+"""
 
 import argparse
 import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-from confluent_kafka import Producer
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql import DataFrame, SparkSession
 
-from benchmarks import harness
+from benchmarks import harness, processors
+from benchmarks.work import KEYS, Work, fill, rows
 from devstack import Stack
 from devstack.jars import spark_kafka_jars
 from devstack.java import java
@@ -27,38 +29,27 @@ from spark_jobs.session import STATE_STORE, close_session, configuration, open_s
 from spark_jobs.stateful import outcomes
 from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
 
-KEYS = 20_000
-# Not long ago: the broker deletes records by their timestamps.
-START = time.time_ns() // 1_000_000 - 3_600_000
 SECONDS = 240.0
-
-
-@dataclass(frozen=True)
-class Work:
-    """The rows of a benchmark, by their numbers, and the operator that gets them."""
-
-    operator: Mapping[str, Any]
-    topics: tuple[str, ...]
-    topic: Callable[[Column], Column]
-    time: Callable[[Column], Column]
-    """Event time in milliseconds since the first row."""
-    key: Callable[[Column], Column]
-    value: Callable[[Column], Column]
-    header: Callable[[Column], tuple[str, Column]] | None = None
-    told: Mapping[str, object] = field(default_factory=dict)
-    """Further fields of what is printed."""
 
 
 def main(bench: str, work: Work, doc: str | None) -> None:
     parser = argparse.ArgumentParser(description=doc)
-    parser.add_argument("--rows", type=int, default=100_000, help="rows in a batch")
-    parser.add_argument("--batches", type=int, default=4, help="batches that are counted")
-    parser.add_argument("--warm-up", type=int, default=4, help="batches before those")
+    parser.add_argument("--rows", type=int, default=200_000, help="rows in a batch")
+    parser.add_argument("--batches", type=int, default=5, help="batches that are counted")
+    parser.add_argument("--warm-up", type=int, default=5, help="batches before those")
     parser.add_argument("--partitions", type=int, default=os.cpu_count(), help="of the shuffle")
     parser.add_argument("--buckets", type=int, default=16)
     parser.add_argument(
         "--io", choices=("memory", "kafka"), nargs="+", default=["memory", "kafka"]
     )
+    if work.peer is not None:
+        parser.add_argument(
+            "--peers",
+            choices=("exactly_once_v2", "at_least_once"),
+            nargs="*",
+            default=["exactly_once_v2"],
+            help="guarantees of Kafka Streams to measure beside `kafka`; none: not at all",
+        )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, harness.servers() as stack:
         settings = _settings(args, work, Path(folder), stack)
@@ -71,6 +62,9 @@ def main(bench: str, work: Work, doc: str | None) -> None:
             if "kafka" in args.io:
                 measured = _kafka(spark, args, work, settings)
                 _emit(bench, args, "kafka", measured, **work.told)
+        if "kafka" in args.io and work.peer is not None:
+            for guarantee in args.peers:
+                _beside(bench, args, work.peer(settings, guarantee, args), measured, guarantee)
 
 
 @dataclass
@@ -82,6 +76,8 @@ class Measured:
     written: int = 0
     keys: int = 0
     state_bytes: int = 0
+    cpu: Mapping[str, float] = field(default_factory=dict)
+    """Processor seconds of each kind of process."""
 
 
 def _memory(
@@ -94,13 +90,14 @@ def _memory(
         .options(startTimestamp=0, advanceMillisPerBatch=1000)
         .load()
     )
-    told = outcomes(_rows(source, work), stateful_job.stateful_config(settings))
+    told = outcomes(rows(source, work), stateful_job.stateful_config(settings))
     found = Measured()
     done = threading.Event()
     began = 0.0
+    used: Mapping[str, float] = {}
 
     def batch(frame: DataFrame, number: int) -> None:
-        nonlocal began
+        nonlocal began, used
         mine = frame.mapInArrow(_counted, "rows long, sent long, keys long, bytes long").collect()
         now = time.monotonic()
         if number >= args.warm_up and not done.is_set():
@@ -110,7 +107,10 @@ def _memory(
             found.keys = sum(each["keys"] for each in mine)
             found.state_bytes = sum(each["bytes"] for each in mine)
         began = now
-        if number >= args.warm_up + args.batches - 1:
+        if number == args.warm_up - 1:
+            used = processors.used()
+        if number == args.warm_up + args.batches - 1:
+            found.cpu = processors.since(used)
             done.set()
 
     query = (
@@ -144,12 +144,18 @@ def _kafka(
 ) -> Measured:
     """Run the whole job, Kafka to Kafka, each result once."""
     total = args.rows * (args.warm_up + args.batches)
-    _fill(spark, work, settings, total)
+    fill(spark, work, settings.kafka, total)
     lines: list[BatchLine] = []
+    moments: list[float] = []
+    usages: list[Mapping[str, float]] = []
     stop, seen = threading.Event(), [0]
 
     def show(line: BatchLine) -> None:
+        if not line.rows:
+            return
         lines.append(line)
+        moments.append(time.monotonic())
+        usages.append(processors.used())
         seen[0] += line.rows
         if seen[0] >= total:
             stop.set()
@@ -162,10 +168,11 @@ def _kafka(
         raise SystemExit(f"the job has seen {seen[0]} rows of {total} in {SECONDS:g} s")
     if dead := sum(line.dead for line in lines):
         raise SystemExit(f"{dead} records failed")
-    full = [line for line in lines if line.rows][args.warm_up :]
+    full = lines[args.warm_up :]
     return Measured(
         rows=sum(line.rows for line in full),
-        seconds=sum(line.seconds for line in full),
+        seconds=moments[-1] - moments[args.warm_up - 1],
+        cpu=processors.between(usages[args.warm_up - 1], usages[-1]),
         written=sum(line.handled for line in full),
         keys=full[-1].keys,
         state_bytes=full[-1].state_bytes,
@@ -188,56 +195,31 @@ def _emit(bench: str, args: argparse.Namespace, io: str, found: Measured, **told
         state_mb=round(found.state_bytes / 1e6, 1),
         shuffle_partitions=args.partitions,
         buckets=args.buckets,
+        **{
+            f"{kind}_cpu_us_per_row": round(seconds / found.rows * 1e6, 2)
+            for kind, seconds in found.cpu.items()
+        },
     )
 
 
-def _rows(source: DataFrame, work: Work) -> DataFrame:
-    """Return rows as Spark's Kafka source gives them."""
-    number = F.col("value")
-    kind = "array<struct<key:string,value:binary>>"
-    headers = F.array().cast(kind)
-    if work.header is not None:
-        name, text = work.header(number)
-        headers = F.array(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")))
-    return source.select(
-        work.topic(number).alias("topic"),
-        F.pmod(number, F.lit(harness.PARTITIONS)).cast("int").alias("partition"),
-        number.alias("offset"),
-        F.timestamp_millis(work.time(number) + START).alias("timestamp"),
-        work.key(number).cast("binary").alias("key"),
-        work.value(number).cast("binary").alias("value"),
-        headers.cast(kind).alias("headers"),
+def _beside(
+    bench: str,
+    args: argparse.Namespace,
+    peer: Mapping[str, float],
+    ours: Measured,
+    guarantee: str,
+) -> None:
+    rate = ours.rows / peer["seconds"]
+    harness.emit(
+        f"{bench}_peer",
+        peer="kafka_streams",
+        guarantee=guarantee,
+        rows_per_s=round(rate),
+        rows=ours.rows,
+        warm_up_rows=args.rows * args.warm_up,
+        cpu_us_per_row=round(peer["cpu_seconds"] / ours.rows * 1e6, 2),
+        ratio=round(ours.rows / ours.seconds / rate, 2),
     )
-
-
-def _fill(spark: SparkSession, work: Work, settings: StatefulSettings, total: int) -> None:
-    """Put the same rows on the topics, before the clock starts."""
-    numbers = spark.range(total, numPartitions=max(1, total // 10_000)).withColumnRenamed(
-        "id", "value"
-    )
-    producer = Producer(
-        {
-            "bootstrap.servers": settings.kafka["bootstrap.servers"],
-            "partitioner": "murmur2_random",
-            "compression.type": "lz4",
-            "linger.ms": 50,
-            "queue.buffering.max.messages": 2_000_000,
-        }
-    )
-    frame = _rows(numbers, work).select(
-        "topic", F.unix_millis("timestamp"), "key", "value", "headers"
-    )
-    for topic, time_, key, value, headers in frame.toLocalIterator():
-        producer.produce(
-            topic,
-            bytes(value),
-            None if key is None else bytes(key),
-            timestamp=time_,
-            headers=[(name, bytes(text)) for name, text in headers],
-        )
-        producer.poll(0)
-    if producer.flush(60):
-        raise SystemExit("the broker did not take the input")
 
 
 def _settings(

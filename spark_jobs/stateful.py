@@ -85,21 +85,22 @@ def bucket(settings: OperatorSettings, buckets: Sequence[int]) -> Column:
     """Return the bucket of a row: records that may meet are in the same."""
     of = F.lit(0)
     if not isinstance(settings, WindowedSettings) or settings.stream_time == "per_key":
-        of = F.xxhash64(*_key(settings))
+        of = F.xxhash64(_key(settings))
     elif settings.stream_time == "per_partition":
         of = F.col("partition")
     number = F.pmod(of, F.lit(len(buckets))).cast("int")
     return F.element_at(F.array(*map(F.lit, buckets)), number + 1)
 
 
-def _key(settings: OperatorSettings) -> list[Column]:
+def _key(settings: OperatorSettings) -> Column:
     if isinstance(settings, AggregationSettings):
-        return [key(settings.step)]
+        return key(settings.step)
     if not isinstance(settings, WindowedSettings) or settings.key == "record":
-        return [F.col("key")]
+        return F.col("key")
     fields = StructType([StructField(name, StringType()) for name in settings.key])
-    parsed = F.from_json(F.col("value").cast("string"), fields)
-    return [parsed.getField(name) for name in settings.key]
+    # As a whole: for single fields of it, Spark parses the value once for each. The hash of a
+    # struct is that of its fields, one after the other.
+    return F.from_json(F.col("value").cast("string"), fields)
 
 
 class Bucket(StatefulProcessor):

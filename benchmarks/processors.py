@@ -1,0 +1,37 @@
+"""Processor time of a Spark job: of its driver, its JVM, and its Python workers."""
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import psutil
+from pyspark import SparkContext
+
+
+def used() -> Mapping[str, float]:
+    """Return the processor seconds so far of each kind of process of this one's Spark."""
+    gateway: Any = SparkContext._gateway  # noqa: SLF001  # PySpark has no other way to its JVM
+    jvm = psutil.Process(gateway.proc.pid)
+    return {
+        "driver": _seconds(psutil.Process(os.getpid())),
+        "jvm": _seconds(jvm),
+        "workers": sum(map(_seconds, jvm.children(recursive=True))),
+    }
+
+
+def between(before: Mapping[str, float], after: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what was used between two looks."""
+    return {kind: max(0.0, seconds - before.get(kind, 0.0)) for kind, seconds in after.items()}
+
+
+def since(before: Mapping[str, float]) -> Mapping[str, float]:
+    """Return what has been used since `before`."""
+    return between(before, used())
+
+
+def _seconds(process: psutil.Process) -> float:
+    try:
+        times = process.cpu_times()
+    except psutil.NoSuchProcess:
+        return 0.0
+    return float(times.user + times.system)

@@ -1,0 +1,94 @@
+"""The rows that the benchmarks of the stateful jobs work on, made by Spark or put on Kafka."""
+
+import argparse
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from confluent_kafka import Producer
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+
+from benchmarks import harness
+from spark_jobs.stateful_settings import StatefulSettings
+
+KEYS = 20_000
+# Not long ago: the broker deletes records by their timestamps.
+START = time.time_ns() // 1_000_000 - 3_600_000
+
+Peer: TypeAlias = Callable[[StatefulSettings, str, argparse.Namespace], Mapping[str, float]]
+"""Does the same work on the same topics: `seconds`, and those of the processor."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """The rows of a benchmark, by their numbers, and the operator that gets them."""
+
+    operator: Mapping[str, Any]
+    topics: tuple[str, ...]
+    topic: Callable[[Column], Column]
+    time: Callable[[Column], Column]
+    """Event time in milliseconds since the first row."""
+    key: Callable[[Column], Column]
+    value: Callable[[Column], Column]
+    header: Callable[[Column], tuple[str, Column]] | None = None
+    peer: Peer | None = None
+    told: Mapping[str, object] = field(default_factory=dict)
+    """Further fields of what is printed."""
+
+
+def rows(source: DataFrame, work: Work) -> DataFrame:
+    """Return rows as Spark's Kafka source gives them."""
+    number = F.col("value")
+    kind = "array<struct<key:string,value:binary>>"
+    headers = F.array().cast(kind)
+    if work.header is not None:
+        name, text = work.header(number)
+        headers = F.array(F.struct(F.lit(name).alias("key"), text.cast("binary").alias("value")))
+    return source.select(
+        work.topic(number).alias("topic"),
+        F.pmod(number, F.lit(harness.PARTITIONS)).cast("int").alias("partition"),
+        number.alias("offset"),
+        F.timestamp_millis(work.time(number) + START).alias("timestamp"),
+        work.key(number).cast("binary").alias("key"),
+        work.value(number).cast("binary").alias("value"),
+        headers.cast(kind).alias("headers"),
+    )
+
+
+def text(*parts: Column | str) -> Column:
+    """Return the parts as one text; Spark's formatting takes several times as long."""
+    return F.concat(
+        *(F.lit(part) if isinstance(part, str) else part.cast("string") for part in parts)
+    )
+
+
+def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) -> None:
+    """Put the same rows on the topics, before the clock starts."""
+    numbers = spark.range(total, numPartitions=max(1, total // 10_000)).withColumnRenamed(
+        "id", "value"
+    )
+    producer = Producer(
+        {
+            "bootstrap.servers": kafka["bootstrap.servers"],
+            "partitioner": "murmur2_random",
+            "compression.type": "lz4",
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 2_000_000,
+        }
+    )
+    frame = rows(numbers, work).select(
+        "topic", F.unix_millis("timestamp"), "key", "value", "headers"
+    )
+    for topic, time_, key, value, headers in frame.toLocalIterator():
+        producer.produce(
+            topic,
+            bytes(value),
+            None if key is None else bytes(key),
+            timestamp=time_,
+            headers=[(name, bytes(text)) for name, text in headers],
+        )
+        producer.poll(0)
+    if producer.flush(60):
+        raise SystemExit("the broker did not take the input")
