@@ -26,6 +26,7 @@ from spark_jobs import stateful_job
 from spark_jobs.outcome import Outcome
 from spark_jobs.progress import BatchLine
 from spark_jobs.session import STATE_STORE, close_session, configuration, open_session
+from spark_jobs.stage import rarely_collecting
 from spark_jobs.stateful import outcomes
 from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
 
@@ -128,7 +129,8 @@ def _memory(
 def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Decode what would be written, where it would be written."""
     for batch in batches:
-        mine = [Outcome.decode(each) for each in batch.column("outcome").to_pylist()]
+        with rarely_collecting():
+            mine = [Outcome.decode(each) for each in batch.column("outcome").to_pylist()]
         yield pa.RecordBatch.from_pydict(
             {
                 "rows": [each.rows for each in mine],

@@ -15,6 +15,7 @@ from spark_jobs.stateful_settings import StatefulSettings
 
 KEYS = 20_000
 # Not long ago: the broker deletes records by their timestamps.
+_FILLED_AT_ONCE = 100_000
 START = time.time_ns() // 1_000_000 - 3_600_000
 
 Peer: TypeAlias = Callable[[StatefulSettings, str, argparse.Namespace], Mapping[str, float]]
@@ -66,9 +67,6 @@ def text(*parts: Column | str) -> Column:
 
 def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) -> None:
     """Put the same rows on the topics, before the clock starts."""
-    numbers = spark.range(total, numPartitions=max(1, total // 10_000)).withColumnRenamed(
-        "id", "value"
-    )
     producer = Producer(
         {
             "bootstrap.servers": kafka["bootstrap.servers"],
@@ -78,17 +76,16 @@ def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) 
             "queue.buffering.max.messages": 2_000_000,
         }
     )
-    frame = rows(numbers, work).select(
-        "topic", F.unix_millis("timestamp"), "key", "value", "headers"
-    )
-    for topic, time_, key, value, headers in frame.toLocalIterator():
-        producer.produce(
-            topic,
-            bytes(value),
-            None if key is None else bytes(key),
-            timestamp=time_,
-            headers=[(name, bytes(text)) for name, text in headers],
+    for first in range(0, total, _FILLED_AT_ONCE):
+        last = min(total, first + _FILLED_AT_ONCE)
+        numbers = spark.range(first, last).withColumnRenamed("id", "value")
+        found = rows(numbers, work).select(
+            "topic", F.unix_millis("timestamp").alias("time"), "key", "value", "headers"
         )
-        producer.poll(0)
+        columns = [column.to_pylist() for column in found.toArrow().columns]
+        for topic, time_, key, value, headers in zip(*columns, strict=True):
+            pairs = [(each["key"], each["value"]) for each in headers]
+            producer.produce(topic, value, key, timestamp=time_, headers=pairs)
+            producer.poll(0)
     if producer.flush(60):
         raise SystemExit("the broker did not take the input")

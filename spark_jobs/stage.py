@@ -176,11 +176,16 @@ def rarely_collecting() -> Iterator[None]:
     long as making them.
     """
     before = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 50)
+    collect_rarely()
     try:
         yield
     finally:
         gc.set_threshold(*before)
+
+
+def collect_rarely() -> None:
+    """Have this process look for garbage in cycles less often, for good."""
+    gc.set_threshold(100_000, 20, 50)
 
 
 def partition_id() -> int:

@@ -32,7 +32,7 @@ from spark_jobs.operators.step import Failed, Input
 from spark_jobs.operators.table import operator
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
 from spark_jobs.packets import Pack, Rows
-from spark_jobs.stage import rarely_collecting
+from spark_jobs.stage import collect_rarely
 
 SCHEMA = "outcome binary"
 _STATE = "state binary, alarm long"
@@ -110,6 +110,9 @@ class Bucket(StatefulProcessor):
         self._config = config
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        # For good: this process does nothing else, and each return to the usual thresholds would
+        # have it look through all that the last bucket has made.
+        collect_rarely()
         config = self._config
         self._handle = handle
         self._state = handle.getValueState("bucket", _STATE)
@@ -151,8 +154,7 @@ class Bucket(StatefulProcessor):
     def _step(
         self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None
     ) -> Iterator[pd.DataFrame]:
-        with rarely_collecting():
-            outcome = self._outcome(bucket_, rows, now, fired)
+        outcome = self._outcome(bucket_, rows, now, fired)
         if outcome.rows or outcome.outgoing:
             yield pd.DataFrame({"outcome": [outcome.encode()]})
 
