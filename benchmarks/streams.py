@@ -47,7 +47,11 @@ def sessions(
             [*command, str(_PROGRAM), *places, *work],
             stdout=subprocess.PIPE,
             timeout=_SECONDS,
-            check=True,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(
+            "Kafka Streams has failed, see above; it needs a JDK. `--peers` leaves it out"
         )
     told: Mapping[str, float] = json.loads(done.stdout)
     return told
