@@ -72,15 +72,17 @@ class Outcome:
 
     def encode(self) -> bytes:
         *fields, outgoing, _ = [getattr(self, name) for name in self.__slots__]
-        data: bytes = msgpack.packb([*fields, [], msgpack.packb([self.envelope, outgoing])])
+        columns = [*zip(*outgoing, strict=True)]
+        data: bytes = msgpack.packb([*fields, [], msgpack.packb([self.envelope, columns])])
         return data
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         found = cls(*msgpack.unpackb(data))
-        envelope, outgoing = msgpack.unpackb(found.told)
+        envelope, columns = msgpack.unpackb(found.told)
         found.envelope = [(name, value) for name, value in envelope]
-        found.outgoing = [_outgoing(found.envelope, each) for each in outgoing]
+        if columns:
+            found.outgoing = _outgoing(found.envelope, *columns)
         return found
 
     def counts(self) -> Counts:
@@ -203,15 +205,23 @@ def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Ou
     return Outgoing(dead_letter, *copy, 0, outgoing.origin)
 
 
-def _outgoing(common: list[Pair], fields: list[Any]) -> Outgoing:
-    topic, key, value, headers, timestamp, (source, partition, offset) = fields
-    if headers.__class__ is bytes:
-        pairs: list[Pair] = [(envelope.ID, headers), *common]
-    else:
-        pairs = [(name, text) for name, text in headers]
+def _outgoing(common: list[Pair], *columns: list[Any]) -> list[Outgoing]:
+    """Return the records that have what `columns` say, in the order in which `Teller` tells it."""
+    topics, keys, values, headers, timestamps, places = columns
+    pairs = [
+        [(envelope.ID, each), *common]
+        if each.__class__ is bytes
+        else [(name, text) for name, text in each]
+        for each in headers
+    ]
     # The tuple's own way to make one; that of the named tuple takes three times as long.
-    origin = tuple.__new__(Record, (source, partition, offset, timestamp, key, None, pairs))
-    return tuple.__new__(Outgoing, (topic, key, value, pairs, timestamp, origin))
+    make = tuple.__new__
+    origins = [
+        make(Record, (*place, timestamp, key, None, each))
+        for place, timestamp, key, each in zip(places, timestamps, keys, pairs, strict=True)
+    ]
+    rows = zip(topics, keys, values, pairs, timestamps, origins, strict=True)
+    return [make(Outgoing, row) for row in rows]
 
 
 @lru_cache(maxsize=16)
