@@ -80,12 +80,16 @@ def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) 
         last = min(total, first + _FILLED_AT_ONCE)
         numbers = spark.range(first, last).withColumnRenamed("id", "value")
         found = rows(numbers, work).select(
-            "topic", F.unix_millis("timestamp").alias("time"), "key", "value", "headers"
+            "topic", "offset", F.unix_millis("timestamp").alias("time"), "key", "value", "headers"
         )
         columns = [column.to_pylist() for column in found.toArrow().columns]
-        for topic, time_, key, value, headers in zip(*columns, strict=True):
+        for topic, number, time_, key, value, headers in zip(*columns, strict=True):
             pairs = [(each["key"], each["value"]) for each in headers]
-            producer.produce(topic, value, key, timestamp=time_, headers=pairs)
+            # Without a key in turn: thousands of neighbours on one partition would be far from
+            # those on the others, and come too late.
+            turn = number // len(work.topics) % harness.PARTITIONS
+            place = {"partition": turn} if key is None else {}
+            producer.produce(topic, value, key, timestamp=time_, headers=pairs, **place)
             producer.poll(0)
     if producer.flush(60):
         raise SystemExit("the broker did not take the input")
