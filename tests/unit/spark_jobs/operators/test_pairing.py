@@ -17,7 +17,15 @@ from spark_jobs.operators.pairing import Pairing
 from spark_jobs.operators.reading import reader
 from spark_jobs.operators.settings import PairingSettings
 from spark_jobs.operators.step import Failed, Input, Paired
-from tests.unit.spark_jobs.operators.traces import brief, cuts, golden, record, run, whole
+from tests.unit.spark_jobs.operators.traces import (
+    brief,
+    cuts,
+    golden,
+    in_partitions,
+    record,
+    run,
+    whole,
+)
 
 T, GRACE = 60, 180
 SIDES = {"a": {"topic": "a"}, "m": {"topic": "m"}}
@@ -399,3 +407,18 @@ def test_every_event_is_used_once_or_accounted_for(events: list[Any]) -> None:
     others = [brief(each) for each in outputs if not isinstance(each, Paired)]
     assert len(set(used)) == len(used)
     assert len(used) + len(others) == len(trace)
+
+
+@settings(max_examples=100)
+@given(EVENTS, st.integers(1, 4))
+def test_the_number_of_partitions_does_not_change_what_is_said(
+    events: list[Any], partitions: int
+) -> None:
+    trace = _records(events)
+    # One partition after the other: how they come together is nobody's promise.
+    spread = sorted(in_partitions(trace, partitions), key=lambda each: each.partition)
+
+    found = run(pairing(), [(0, spread), (10**9, [])])
+
+    expected = run(pairing(), [(0, trace), (10**9, [])])
+    assert sorted(found, key=repr) == sorted(expected, key=repr)

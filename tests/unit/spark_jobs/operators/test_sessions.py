@@ -13,7 +13,15 @@ from spark_jobs.operators.sessions import Sessions
 from spark_jobs.operators.settings import SessionsSettings
 from spark_jobs.operators.step import Input, Late
 from tests.unit.spark_jobs.operators.kafka_model import final_by_emit, final_by_suppress, updates
-from tests.unit.spark_jobs.operators.traces import brief, cuts, golden, record, run, whole
+from tests.unit.spark_jobs.operators.traces import (
+    brief,
+    cuts,
+    golden,
+    in_partitions,
+    record,
+    run,
+    whole,
+)
 
 
 def ms(number: int) -> timedelta:
@@ -301,3 +309,15 @@ def test_the_number_of_buckets_does_not_change_what_is_said(
     for bucket in range(buckets):
         found += whole(operator, [r for r in trace if (r.key or b"")[0] % buckets == bucket])
     assert sorted(found, key=repr) == sorted(whole(operator, trace), key=repr)
+
+
+@settings(max_examples=100)
+@given(TRACES, st.integers(1, 4))
+def test_the_number_of_partitions_does_not_change_what_is_said(
+    trace: Sequence[Input], partitions: int
+) -> None:
+    operator = sessions(3, 4, stream_time="per_key")
+    # One partition after the other: how they come together is nobody's promise.
+    spread = sorted(in_partitions(trace, partitions), key=lambda each: each.partition)
+
+    assert sorted(whole(operator, spread), key=repr) == sorted(whole(operator, trace), key=repr)

@@ -76,6 +76,14 @@ def run(
     return [brief(output) for output in found]
 
 
+def in_partitions(trace: Sequence[Input], partitions: int) -> list[Input]:
+    """Return `trace` as if its topics had so many partitions, each key in one of them."""
+    return [
+        each._replace(partition=0 if each.key is None else each.key[0] % partitions)
+        for each in trace
+    ]
+
+
 def whole(operator: Operator[Any], records: Sequence[Input]) -> list[tuple[Any, ...]]:
     return run(operator, [(0, records)])
 
