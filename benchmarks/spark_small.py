@@ -42,7 +42,7 @@ _SECONDS = 60.0
 _SOURCE, _OUTPUT = "bench-small", "bench-small-out"
 
 
-@dataclass
+@dataclass(eq=False)
 class Heard(StreamingQueryListener):
     """What Spark says of its batches."""
 
