@@ -114,7 +114,7 @@ class Job:
         path = self.folder / "job.toml"
         tables = self.settings.model_dump(mode="json", exclude_none=True)
         tables["retry"] = {"max_attempts": self.settings.retry.max_attempts}
-        del tables["transaction_timeout"]
+        del tables["transaction_timeout"], tables["recirculation"]
         lines: list[str] = []
         for table, fields in tables.items():
             lines += [f"[{table}]", *(f'"{k}" = {_toml(v)}' for k, v in fields.items() if v != {})]
