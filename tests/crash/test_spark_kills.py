@@ -3,7 +3,7 @@ Jobs that are killed at any moment write what they would have written, once.
 
 Deduplication, recirculation and pairing run in one Spark, over a broker of their own. Driver, JVM,
 Python workers and the broker are killed at random; what must be in the topics in the end is told
-by what was sent alone. `DOVECOTE_SPARK_KILLS=100` makes it long.
+by what was sent alone. `DOVECOTE_KILLS_OF_SPARK=100` makes it long.
 """
 
 import json
@@ -29,9 +29,10 @@ from tests.fix_stack import MakeTopic, new_topics
 from tests.spark.fix_spark import as_record
 from tests.waiting import consume, until
 
-KILLS = int(os.environ.get("DOVECOTE_SPARK_KILLS", "4"))
+KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_SPARK", "4"))
 USERS, CALLS = 6, max(10, KILLS)
 ATTEMPTS = 3
+BAD_USAGE = 2
 T0 = 1_700_000_000_000
 ROOT = Path(__file__).parents[2]
 # On a machine that is busy with other things a Spark takes its time to start.
@@ -190,6 +191,7 @@ class Storm:
         """See to it that the jobs run; tell whether they have finished a batch since a kill."""
         process = self._process
         if process is None or process.poll() is not None:
+            assert process is None or process.returncode != BAD_USAGE, self._log.read_text()
             self.start()
             self._began = self.batches()
             return False
