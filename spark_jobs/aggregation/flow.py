@@ -60,6 +60,8 @@ class DedupStep(Model):
     name: Name
     type: Literal["dedup"]
     operator: dict[str, Any]
+    tables: dict[str, Any] = Field(default_factory=dict)
+    """Further tables of its settings: `retry`, `recirculation`."""
     destination: Destination
     retry: Destination
     error: Destination
@@ -174,6 +176,7 @@ class _Jobs:
                 raise BadSettings(msg)
             found["operator"] = step.operator
             if isinstance(step, DedupStep):
+                found = {**step.tables, **found}
                 return loading.checked(DedupSettings, found, origin, self._environ)
             return loading.checked(JOBS[step.type], found, origin, self._environ)
         found["operator"] = resolve(step, folder, self._folders(folder))

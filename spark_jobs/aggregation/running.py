@@ -1,13 +1,10 @@
 """Run the steps of a flow beside each other, on one Spark."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from functools import partial
+from collections.abc import Iterator, Mapping
 
 from pyspark.sql import SparkSession
 
-from spark_jobs import dedup, stateful_job
 from spark_jobs.aggregation.flow import Job
 from spark_jobs.aggregation.guard import make
 from spark_jobs.check import Finding, check, check_job
@@ -15,6 +12,7 @@ from spark_jobs.operators.table import require
 from spark_jobs.query import Show
 from spark_jobs.settings import DedupSettings
 from spark_jobs.stateful_settings import AggregationJob
+from spark_jobs.together import queries, run_all
 
 
 def run(
@@ -32,18 +30,7 @@ def run(
         BadSettings: something is not as it must be.
         JobError: a batch could not be written, its marker is not ours, or Spark gave up.
     """
-    runs = [_run(job, spark, show, adopt=adopt) for job in jobs.values()]
-    if len(runs) == 1:
-        runs[0](stop=stop)
-        return
-    with ThreadPoolExecutor(len(runs), "dovecote-step") as pool:
-        running: list[Future[None]] = [pool.submit(each, stop=stop) for each in runs]
-        try:
-            wait(running, return_when=FIRST_COMPLETED)
-        finally:
-            stop.set()
-    for each in running:
-        each.result()
+    run_all(queries(jobs.values(), spark, show=show, adopt=adopt), stop)
 
 
 def look(jobs: Mapping[str, Job]) -> Iterator[Finding]:
@@ -51,12 +38,6 @@ def look(jobs: Mapping[str, Job]) -> Iterator[Finding]:
     for name, job in jobs.items():
         for what, problem in _findings(job):
             yield Finding(f"{name}: {what}", problem)
-
-
-def _run(job: Job, spark: SparkSession, show: Show, *, adopt: bool) -> Callable[..., None]:
-    if isinstance(job, DedupSettings):
-        return partial(dedup.run, job, spark, show=show, adopt=adopt)
-    return partial(stateful_job.run, job, spark, show=show, adopt=adopt)
 
 
 def _findings(job: Job) -> Iterator[Finding]:

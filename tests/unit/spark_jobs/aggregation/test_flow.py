@@ -84,10 +84,12 @@ def test_other_operators_are_steps_too(tmp_path: Path) -> None:
     assert job.operator.type == "sessions"
     assert job.topics_written() == ("out", "late", "dead")
     dedup = {"name": "d", "type": "dedup", "operator": {"type": "first_match"}}
-    flow["steps"] = [{**dedup, **common, "retry": place("again")}]
+    tables = {"retry": {"max_attempts": 7}}
+    flow["steps"] = [{**dedup, **common, "retry": place("again"), "tables": tables}]
     (job,) = _load(tmp_path, flow).values()
     assert isinstance(job, DedupSettings)
     assert job.output.retry_topic == "again"
+    assert job.retry.max_attempts == 7
     flow["steps"] = [{**sessions, "operator": {"gpa": "5s"}}]
     with pytest.raises(BadSettings, match=r"operator.gap: is missing\n  operator.gpa: unknown"):
         _load(tmp_path, flow)
