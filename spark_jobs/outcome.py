@@ -66,7 +66,10 @@ class Outcome:
     envelope: list[Pair] = field(default_factory=list)
     """Headers that all results have."""
     outgoing: list[Any] = field(default_factory=list)
-    """Outgoing records, or what `decode` makes them of: a result has its id for its headers."""
+    """
+    Outgoing records, or what `decode` makes them of: a result has its id for its headers; a record
+    of a window, why it fired and its own.
+    """
     told: bytes = b""
     """After `decode`: all that is to be written, as it came."""
 
@@ -152,8 +155,8 @@ class Teller:
             own = {name for name, _ in headers}
             ours = ((envelope.ID, self._source + identity), *self._headers)
             headers = [*(pair for pair in ours if pair[0] not in own), *headers]
-        headers += _why(made.reason, made.start, made.end, made.events, made.revision)
-        return made.topic, made.key, made.value, headers, max(made.time, 0), made.origin
+        why = _why(*made[5:10])
+        return made.topic, made.key, made.value, (why, headers), max(made.time, 0), made.origin
 
     def _back(self, record: Record) -> str:
         """Return the topic that a delayed record goes on to: its own, if settings name that."""
@@ -209,9 +212,7 @@ def _outgoing(common: list[Pair], *columns: list[Any]) -> list[Outgoing]:
     """Return the records that have what `columns` say, in the order in which `Teller` tells it."""
     topics, keys, values, headers, timestamps, places = columns
     pairs = [
-        [(envelope.ID, each), *common]
-        if each.__class__ is bytes
-        else [(name, text) for name, text in each]
+        [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
         for each in headers
     ]
     # The tuple's own way to make one; that of the named tuple takes three times as long.
@@ -224,17 +225,29 @@ def _outgoing(common: list[Pair], *columns: list[Any]) -> list[Outgoing]:
     return [make(Outgoing, row) for row in rows]
 
 
+def _pairs(headers: list[Any]) -> list[Pair]:
+    if headers and headers[0].__class__ is bytes:
+        why, own = headers
+        return [*((name, text) for name, text in own), *_told(why)]
+    return [(name, text) for name, text in headers]
+
+
 @lru_cache(maxsize=16)
-def _why(reason: str, start: int, end: int, events: int, revision: int, /) -> list[Pair]:  # noqa: PLR0917  # of one window
-    """Return the headers that all records of a window have."""
-    told = (
-        (envelope.FIRED, reason),
-        (envelope.WINDOW_START, start),
-        (envelope.WINDOW_END, end),
-        (envelope.WINDOW_EVENTS, events),
-        (envelope.REVISION, revision),
+def _why(reason: str, *numbers: int) -> bytes:
+    """Return the values of the headers that all records of a window have."""
+    return "/".join((reason, *map(str, numbers))).encode()
+
+
+@lru_cache(maxsize=16)
+def _told(why: bytes) -> tuple[Pair, ...]:
+    names = (
+        envelope.FIRED,
+        envelope.WINDOW_START,
+        envelope.WINDOW_END,
+        envelope.WINDOW_EVENTS,
+        envelope.REVISION,
     )
-    return [(name, str(value).encode()) for name, value in told]
+    return tuple(zip(names, why.split(b"/"), strict=True))
 
 
 def _digest(key: bytes, said: str) -> bytes:

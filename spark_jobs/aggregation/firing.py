@@ -13,8 +13,6 @@ from spark_jobs.aggregation.scripts import Answer, ScriptError, Scripts
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.operators.step import Failed, Input, Made, Output, Skipped
 
-_AS_IT_IS = Answer("passthrough")
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
@@ -49,11 +47,14 @@ class Maker:
         step = settings.step
         self._scripts, self._decode = scripts, decode
         self._encode, self._content_type = formats.writing(settings)
+        self._has_script = scripts.has("aggregate")
         self._topics = step.topics()
         self._branches = {name: each.topic for name, each in step.branches.items()}
 
     def make(self, firing: Firing, cache: Any) -> tuple[list[Output], Any, bool]:  # noqa: ANN401  # JSON
         """Return the outputs, the cache, and whether the events were set aside."""
+        if not self._has_script:
+            return self._passed(firing), cache, False
         try:
             answer = self._asked(firing, cache)
             found = produced(answer, firing.events)
@@ -72,12 +73,31 @@ class Maker:
         return [Skipped(key, each.topic, each.partition, each.offset, reason) for each in events]
 
     def _asked(self, firing: Firing, cache: Any) -> Answer:  # noqa: ANN401  # JSON
-        if not self._scripts.has("aggregate"):
-            return _AS_IT_IS._replace(cache=cache)
         events = [self._decode(each.value, formats.schema_name(each)) for each in firing.events]
         return self._scripts.aggregate(
             events, firing.events, key=firing.key, age=firing.age, cache=cache
         )
+
+    def _passed(self, firing: Firing) -> list[Output]:
+        """Let the events go on as they are: of all that fires the most, and the simplest."""
+        topic, key, count = self._topics[0], firing.key, len(firing.events)
+        why = (firing.reason, firing.start, firing.end, count, firing.revision)
+        return [
+            Made(
+                topic,
+                each.key,
+                each.value,
+                each.headers,
+                each.timestamp,
+                *why,
+                number,
+                (each.topic, each.partition, each.offset),
+                key,
+                None,
+                True,  # noqa: FBT003  # by position, for speed
+            )
+            for number, each in enumerate(firing.events)
+        ]
 
     def _made(self, one: Produced, firing: Firing, number: int) -> Made:
         told = one.headers

@@ -40,6 +40,7 @@ class Aggregation:
         self._scripts, self._trigger = scripts, step.trigger
         self._is_full = step.state_full
         self._count = step.trigger.count if isinstance(step.trigger, CountTrigger) else NEVER
+        self._counts = isinstance(step.trigger, CountTrigger)
         self._asks = step.trigger.type == "dsl"
         self._gap = step.trigger.timeout if isinstance(step.trigger, Gapped) else NEVER
         is_timed = isinstance(step.trigger, Gapped) and step.trigger.should_fire_at_processing_time
@@ -94,29 +95,39 @@ class Aggregation:
         source: Record = record.value
         key = record.key or b""
         held = state.keys.get(key) or Held()
-        if self._gap < NEVER:
-            if not self._is_in_time(held, record.time):
-                reason = "its window is closed"
-                turn.outputs.append(Late(record, reason, held.clock - self._gap))
-                return
-            window = held.window
-            if window is not None and record.time > window.end + self._gap:
-                self._fire(key, held, "gap", turn)
-        try:
-            answer = self._asked(held, event, source, turn.now)
-        except DovecoteError as error:
-            turn.outputs.append(Failed(record, str(error)))
-        else:
+        if self._gap < NEVER and not self._is_in_time(key, held, record, turn):
+            return
+        window = held.window
+        if self._counts:
             state.keys[key] = held
             self._add(held, record, turn.now)
-            self._act(key, held, answer, turn)
-        if key in state.keys:
+            if held.window is not None and len(held.window.events) >= self._count:
+                self._fire(key, held, "count", turn)
+        else:
+            try:
+                answer = self._asked(held, event, source, turn.now)
+            except DovecoteError as error:
+                turn.outputs.append(Failed(record, str(error)))
+            else:
+                state.keys[key] = held
+                self._add(held, record, turn.now)
+                self._act(key, held, answer, turn)
+        # As long as a window is open its alarm only moves away, and may be early.
+        is_same = window is not None and held.window is window and self._gap < NEVER
+        if not is_same and key in state.keys:
             self._set_alarm(state, key, held)
 
-    def _is_in_time(self, held: Held, time: int) -> bool:
-        if held.window is not None and time >= held.window.start - self._gap:
-            return True
-        return time + self._gap >= held.clock
+    def _is_in_time(self, key: bytes, held: Held, record: Input, turn: Turn) -> bool:
+        """Close the window that `record` is too far behind, or tell that it comes too late."""
+        window, time = held.window, record.time
+        if window is None or time < window.start - self._gap:
+            if time + self._gap < held.clock:
+                reason = "its window is closed"
+                turn.outputs.append(Late(record, reason, held.clock - self._gap))
+                return False
+        elif time > window.end + self._gap:
+            self._fire(key, held, "gap", turn)
+        return True
 
     def _asked(self, held: Held, event: Any, source: Record, now: int) -> Answer:  # noqa: ANN401  # JSON
         """Ask the trigger about an event, before it is part of the window: it may fail."""
@@ -144,18 +155,21 @@ class Aggregation:
     def _add(self, held: Held, record: Input, now: int) -> None:
         window, time = held.window, record.time
         if window is None:
-            window = held.window = Window(time, time, now, now)
-        window.start, window.end = min(window.start, time), max(window.end, time)
-        window.touched = held.arrived = now
-        window.events.append(record.value)
+            held.window = Window(time, time, now, now, [record.value])
+        else:
+            if time > window.end:
+                window.end = time
+            elif time < window.start:
+                window.start = time
+            window.touched = now
+            window.events.append(record.value)
+        held.arrived = now
         held.clock = max(held.clock, time)
         held.empty = 0
 
     def _act(self, key: bytes, held: Held, answer: Answer, turn: Turn) -> None:
         held.cache = answer.cache
         if not self._asks:
-            if held.window is not None and len(held.window.events) >= self._count:
-                self._fire(key, held, "count", turn)
             return
         status = answer.status if isinstance(answer.status, str) else None
         if status == "purge":

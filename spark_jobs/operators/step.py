@@ -75,7 +75,7 @@ class Made(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
-    headers: list[tuple[str, bytes | None]]
+    headers: Sequence[tuple[str, bytes | None]]
     time: int
     reason: str
     """Why its window fired: count, gap, first_timeout, script, time or end_of_input."""
