@@ -188,9 +188,12 @@ function attempt(each) {
 function letter(each, id) {
   const element = make("tr");
   element.append(
-    cell([clock(new Date(each.died_at)), make("div", `${each.attempts} attempts`, "sub")]),
-    cell(each.reason, "said"),
-    cell([make("div", each.id, "mono"), make("div", each.key === null ? each.origin : `${each.origin} · key ${each.key}`, "sub")]),
+    cell([clock(new Date(each.died_at)), make("div", each.attempts === 1 ? "1 attempt" : `${each.attempts} attempts`, "sub")]),
+    cell([
+      make("div", each.id, "mono"),
+      make("div", each.key === null ? each.origin : `${each.origin} · key ${each.key}`, "sub"),
+      make("div", each.reason, "said"),
+    ]),
     cell([
       button("Requeue", () => resolve(id, "requeue", { ids: [each.id] })),
       button("Drop", () => resolve(id, "drop", { ids: [each.id] })),
@@ -226,9 +229,9 @@ async function lookAtDead() {
     if (id !== chosen) return;
     find("dead-title").textContent = total ? `Dead letters (${plain(total)})` : "Dead letters";
     find("requeue-all").hidden = !total;
-    body.replaceChildren(...(total ? letters.map((each) => letter(each, id)) : [nothing(4, "There are none.")]));
+    body.replaceChildren(...(total ? letters.map((each) => letter(each, id)) : [nothing(3, "There are none.")]));
   } catch (error) {
-    body.replaceChildren(nothing(4, error.message));
+    body.replaceChildren(nothing(3, error.message));
   }
 }
 
@@ -236,7 +239,7 @@ function choose(id) {
   const changed = chosen !== id;
   chosen = id;
   if (changed) {
-    find("dead").tBodies[0].replaceChildren(nothing(4, "Asking Kafka…"));
+    find("dead").tBodies[0].replaceChildren(nothing(3, "Asking Kafka…"));
     find("dead-title").textContent = "Dead letters";
     find("requeue-all").hidden = true;
     lookAtDead();
