@@ -1,81 +1,19 @@
-"""Serve /metrics, /healthz and /readyz."""
+"""Serve the numbers of several shards, or of one process, on one page."""
 
-import json
-import logging
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Protocol
+from contextlib import AbstractContextManager
 
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
-
-from dedup.consumer_health import Report as ConsumerReport
-from outbox.errors import BadSettings
-from relay.health import Report
+from dedup import http
+from dedup.http import Ready
 from relay.metrics import HasRegistry, Together
 
-_log = logging.getLogger("dovecote.http")
 
-
-class Ready(Protocol):
-    """Says whether a process does what it is there for."""
-
-    def ready(self) -> Report | ConsumerReport: ...
-
-
-@contextmanager
-def serve(host: str, port: int, health: Ready, *metrics: HasRegistry) -> Iterator[int]:
+def serve(
+    host: str, port: int, health: Ready, *metrics: HasRegistry
+) -> AbstractContextManager[int]:
     """
-    Serve in the background and yield the port: the given one, or any free one for 0.
+    Serve in the background and give the port: the given one, or any free one for 0.
 
     Raises:
         BadSettings: nobody can listen there.
     """
-    numbers = Together(metrics)
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            match self.path.partition("?")[0]:
-                case "/metrics":
-                    self._answer(200, generate_latest(numbers), CONTENT_TYPE_LATEST)
-                case "/healthz":
-                    # Alive means the process answers: an outage is no reason to restart it.
-                    self._answer(200, b'{"ok":true}')
-                case "/readyz":
-                    report = health.ready()
-                    body = json.dumps(asdict(report)).encode()
-                    self._answer(200 if report.ok else 503, body)
-                case _:
-                    self._answer(404, b'{"error":"try /metrics, /healthz or /readyz"}')
-
-        def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", kind)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
-            _log.debug(format, *args)
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-    try:
-        opened = Server((host, port), Handler)
-    except OSError as error:
-        msg = (
-            f"cannot serve on {host}:{port} ({error.strerror}); end what listens there, or set "
-            "`http.port` (and `http.host`) to where nothing does"
-        )
-        raise BadSettings(msg) from error
-    with opened as server:
-        thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
+    return http.serve(host, port, health, Together(metrics))

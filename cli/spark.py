@@ -11,6 +11,8 @@ from typing import Annotated
 import typer
 
 from cli.logs import LogFormat, configure
+from cli.spark_state import state
+from cli.spark_status import status
 from devstack.jars import spark_kafka_jars
 from devstack.java import java
 from outbox.errors import BadSettings
@@ -18,6 +20,10 @@ from outbox.settings import load
 from spark_jobs.settings import PREFIX, DedupSettings
 
 spark = typer.Typer(help="Run a Spark job.", no_args_is_help=True, rich_markup_mode=None)
+
+
+spark.command()(status)
+spark.command()(state)
 
 
 @spark.callback()
@@ -68,14 +74,14 @@ def dedup(
     DOVECOTE_SPARK_KAFKA__BOOTSTRAP_SERVERS.
     """
     settings = load(DedupSettings, config, prefix=PREFIX, environ=os.environ)
-    _require_spark()
+    require_spark()
     if check:
         from spark_jobs.check import check as look
 
         raise typer.Exit(_told(look(settings)))
     from spark_jobs.main import run_dedup
 
-    _prepare(log_format)
+    prepare(log_format)
     run_dedup(
         settings,
         master=master or settings.spark.master or "local[*]",
@@ -170,7 +176,7 @@ def aggregate(
 
     Example: dovecote spark aggregate --config orders.conf --master "local[2]"
     """
-    _require_spark()
+    require_spark()
     from spark_jobs.aggregation.flow import load_flow
 
     settings, jobs = load_flow(config, os.environ)
@@ -180,7 +186,7 @@ def aggregate(
         raise typer.Exit(_told(look(jobs)))
     from spark_jobs.main import run_flow
 
-    _prepare(log_format)
+    prepare(log_format)
     run_flow(
         jobs,
         settings,
@@ -210,7 +216,7 @@ def together(
 
     Example: dovecote spark together dedup.toml pairing.toml sessions.toml
     """
-    _require_spark()
+    require_spark()
     from spark_jobs.job_files import check_all, load_all
 
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
@@ -219,7 +225,7 @@ def together(
         raise typer.Exit(_told(check_all(jobs)))
     from spark_jobs.main import run_together
 
-    _prepare(log_format)
+    prepare(log_format)
     run_together(
         jobs,
         master=master or jobs[0].spark.master or "local[*]",
@@ -239,7 +245,7 @@ def _stateful(
     json: bool,
     log: LogFormat,
 ) -> None:
-    _require_spark()
+    require_spark()
     from spark_jobs.stateful_settings import JOBS
 
     # Aggregates are the user's modules; those in the way of installed ones lose.
@@ -254,7 +260,7 @@ def _stateful(
         )
     from spark_jobs.main import run_stateful
 
-    _prepare(log)
+    prepare(log)
     run_stateful(
         settings,
         master=master or settings.spark.master or "local[*]",
@@ -264,7 +270,8 @@ def _stateful(
     )
 
 
-def _prepare(log: LogFormat) -> None:
+def prepare(log: LogFormat) -> None:
+    """Set up logging, and Java for Spark."""
     configure(log)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
     os.environ.update(java().environment())
@@ -279,7 +286,13 @@ def _told(looked_at: Iterable[tuple[str, str | None]]) -> int:
     return 1 if failed else 0
 
 
-def _require_spark() -> None:
+def require_spark() -> None:
+    """
+    Look whether PySpark and what it needs are there.
+
+    Raises:
+        BadSettings: they are not.
+    """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         msg = "PySpark is not installed here: pip install 'dovecote[spark]'"
         raise BadSettings(msg)

@@ -15,12 +15,13 @@ from spark_jobs import kafka_options, markers
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.pins import Pins, foreign, refusal
 from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings
 from spark_jobs.stateful_settings import recirculation
 
 _SECONDS = 10.0
 PINNED = "dovecote.json"
-"""What a stateful job leaves in a new checkpoint before Spark does, with a `.crc` of it."""
+"""What a job leaves in a new checkpoint before Spark does, with a `.crc` of it."""
 # A broker may learn of a topic a moment after its creation was confirmed.
 _NEWLY_MADE_SECONDS = 3.0
 
@@ -44,6 +45,7 @@ class Job(Protocol):
 
     def topics_written(self) -> tuple[str, ...]: ...
     def marker_topic(self) -> str: ...
+    def pins(self) -> Pins: ...
 
 
 def check(settings: DedupSettings) -> Iterator[Finding]:
@@ -157,6 +159,20 @@ def _checkpoint(settings: Job) -> None:
             f"{folder} holds files, but no checkpoint of a query; give the job a folder of its own"
         )
         raise BadSettings(msg)
+    else:
+        _pins(folder, settings)
+
+
+def _pins(folder: Path, settings: Job) -> None:
+    """Refuse a checkpoint that was made with other settings, or by somebody else."""
+    try:
+        found = json.loads((folder / PINNED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if query_id(folder) is not None:
+            raise BadSettings(foreign(str(folder))) from None
+        return
+    if (reason := refusal(str(folder), found, settings.pins())) is not None:
+        raise BadSettings(reason)
 
 
 def _markers(settings: Job) -> None:

@@ -11,17 +11,16 @@ from spark_jobs.check import require_topics
 from spark_jobs.evaluation import load
 from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.operators.settings import milliseconds
-from spark_jobs.pinned import pin, require_unpinned
+from spark_jobs.pinned import pin
 from spark_jobs.query import Query, Show
 from spark_jobs.session import STATE_STORE
 from spark_jobs.settings import DedupSettings
 from spark_jobs.sink import SinkConfig
 from spark_jobs.source import writer
 from spark_jobs.stage import StageConfig
+from spark_jobs.watching import watching
 
 ADMIN_SECONDS = 30.0
-
-REMEMBERS = "operator.remember"
 
 
 def run(
@@ -41,16 +40,17 @@ def run(
     """
     load(settings.operator)  # fails here, not on an executor
     require_topics(settings)
+    pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     rows = source.timed_rows(settings, spark)
     if settings.operator.remember is None:
-        require_unpinned(spark, settings.spark.checkpoint, REMEMBERS)
         stage = stage_config(settings)
     else:
         rows, stage = _remembering(settings, settings.operator.remember, rows, spark)
-    query = Query(spark, settings.spark.query, stage, show=show, adopt=adopt)
-    query.run(writer(settings.spark, rows), stop)
+    with watching(settings) as watch:
+        query = Query(spark, settings.spark.query, stage, show=show, watch=watch, adopt=adopt)
+        query.run(writer(settings.spark, rows), stop)
 
 
 def _remembering(
@@ -64,12 +64,6 @@ def _remembering(
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)
     partitions, state = settings.spark.shuffle_partitions, settings.state
-    pinned = {
-        REMEMBERS: True,
-        "state.buckets": state.buckets,
-        "spark.shuffle_partitions": partitions,
-    }
-    pin(spark, settings.spark.checkpoint, pinned, new="metadata")
     config = RememberConfig(
         query=settings.spark.query,
         within=milliseconds(within),

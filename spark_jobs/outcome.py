@@ -61,6 +61,8 @@ class Outcome:
     newest: int = 0
     keys: int = 0
     """Of its state."""
+    open: int = 0
+    """Likewise: what is still to come out."""
     size: int = 0
     """Of its state, in bytes."""
     envelope: list[Pair] = field(default_factory=list)

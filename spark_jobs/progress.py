@@ -1,8 +1,9 @@
 """One line per batch: what became of its rows, how fast, and how much is still to come."""
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import reduce
 from operator import add
 from typing import Any
@@ -20,10 +21,8 @@ class Summary:
     """Shuffle partitions that an earlier run of the batch had written already."""
     newest: int
     """The newest timestamp among its rows, in milliseconds; 0: it has none."""
-    keys: int = 0
-    """In the states that it stepped, of a stateful job."""
-    state_bytes: int = 0
-    largest_bucket: int = 0
+    buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of a stateful job, by bucket that was stepped: keys, what is open, bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +42,9 @@ class BatchLine:
     lag_rows: int
     lag_seconds: float
     keys: int = 0
-    """Of a stateful job: keys in the buckets that the batch touched, and their bytes."""
+    """Of a stateful job: in the buckets that the batch touched."""
+    open: int = 0
+    """Open sessions, unpaired events, waiting records in them."""
     state_bytes: int = 0
     largest_bucket: int = 0
 
@@ -51,7 +52,7 @@ class BatchLine:
         skipped = ", ".join(f"{kind} {count}" for kind, count in self.skipped.items()) or "none"
         replayed = f" | {self.replayed} partitions were written before" if self.replayed else ""
         state = (
-            f" | state {self.keys} keys, {self.state_bytes} bytes, "
+            f" | state {self.keys} keys, {self.open} open, {self.state_bytes} bytes, "
             f"largest bucket {self.largest_bucket}"
             if self.state_bytes
             else ""
@@ -66,7 +67,7 @@ class BatchLine:
     def json(self) -> str:
         fields = asdict(self)
         if not self.state_bytes:
-            for name in ("keys", "state_bytes", "largest_bucket"):
+            for name in ("keys", "open", "state_bytes", "largest_bucket"):
                 del fields[name]
         return json.dumps(fields)
 
@@ -77,17 +78,16 @@ def summary(reports: Sequence[Report]) -> Summary:
         counts=reduce(add, (report.counts for report in reports), Counts()),
         replayed=sum(report.replayed for report in reports),
         newest=max((report.newest for report in reports), default=0),
-        keys=sum(report.keys for report in reports),
-        state_bytes=sum(report.state_bytes for report in reports),
-        largest_bucket=max((report.largest_bucket for report in reports), default=0),
+        buckets=dict(ChainMap(*(dict(report.buckets) for report in reports))),
     )
 
 
 def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) -> BatchLine:
     """Return the line of a batch, from Spark's `progress` (its JSON) and what became of it."""
     seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
-    behind = sum(_behind(source) for source in progress["sources"])
+    behind = sum(lags(progress).values())
     counts = done.counts
+    keys, opened, sizes = zip(*done.buckets.values(), strict=True) if done.buckets else ((),) * 3
     return BatchLine(
         query=query,
         batch=progress["batchId"],
@@ -101,17 +101,33 @@ def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) ->
         rows_per_s=round(counts.rows / seconds, 1) if seconds else 0.0,
         lag_rows=behind,
         lag_seconds=round(max(0, now - done.newest) / 1000, 3) if behind and done.newest else 0.0,
-        keys=done.keys,
-        state_bytes=done.state_bytes,
-        largest_bucket=done.largest_bucket,
+        keys=sum(keys),
+        open=sum(opened),
+        state_bytes=sum(sizes),
+        largest_bucket=max(sizes, default=0),
     )
 
 
-def _behind(source: Mapping[str, Any]) -> int:
-    """Return how many offsets of a Kafka source are still to be read."""
-    ends, latest = source.get("endOffset") or {}, source.get("latestOffset") or {}
-    return sum(
-        max(0, offset - ends.get(topic, {}).get(partition, 0))
-        for topic, partitions in latest.items()
-        for partition, offset in partitions.items()
-    )
+def lags(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """Return how many offsets of each partition were still to be read behind the batch."""
+    found: dict[tuple[str, int], int] = {}
+    ended = ends(progress)
+    for topic, partition, latest in _offsets(progress, "latestOffset"):
+        end = ended.get(topic, {}).get(partition, 0)
+        found[topic, partition] = max(0, latest - end)
+    return found
+
+
+def ends(progress: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    """Return the offset that is to be read next behind the batch, by topic and partition."""
+    found: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in _offsets(progress, "endOffset"):
+        found.setdefault(topic, {})[partition] = offset
+    return found
+
+
+def _offsets(progress: Mapping[str, Any], which: str) -> Iterator[tuple[str, int, int]]:
+    for source in progress["sources"]:
+        for topic, partitions in (source.get(which) or {}).items():
+            for partition, offset in partitions.items():
+                yield topic, int(partition), offset

@@ -25,6 +25,7 @@ from spark_jobs.errors import JobError, QueryFailed
 from spark_jobs.markers import Counts, Turn
 from spark_jobs.progress import BatchLine, Summary, line, summary
 from spark_jobs.stage import Batch, Report, Stage
+from spark_jobs.watching import Watch
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -50,10 +51,12 @@ class Query:
         config: Stage,
         *,
         show: Show,
+        watch: Watch | None = None,
         adopt: bool = False,
     ) -> None:
         self._spark, self._name, self._config = spark, name, config
-        self._show, self._adopt = show, adopt
+        self._show, self._watch, self._adopt = show, watch, adopt
+        self._run = ""
         self._running = threading.Lock()
         self._asked_to_stop = threading.Event()
         self._admitted = False
@@ -72,10 +75,11 @@ class Query:
             JobError: a batch could not be written, or Spark gave up.
         """
         self._asked_to_stop = stop
-        listener = _Listener(self._name, self._finished)
+        listener = _Listener(self._name, self._finished, self._idle)
         self._spark.streams.addListener(listener)
         try:
             query = writer.queryName(self._name).foreachBatch(self._batch).start()
+            self._run = str(query.runId)
             while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
                 if stop.is_set():
                     self._stop(query)
@@ -163,18 +167,30 @@ class Query:
         done = self._done.get(progress["batchId"])
         if done is None:
             return
+        told = line(self._name, progress, done, now=time.time_ns() // 1_000_000)
         if done.counts != Counts():  # a batch that only looked at the clock is nothing to tell
-            self._show(line(self._name, progress, done, now=time.time_ns() // 1_000_000))
+            self._show(told)
+        if self._watch is not None:
+            self._watch.finished(progress, done, told)
         with self._heard:
             del self._done[progress["batchId"]]
             self._heard.notify_all()
+
+    def _idle(self, run: str) -> None:
+        if self._watch is not None and run == self._run:
+            self._watch.idle()
 
 
 class _Listener(StreamingQueryListener):
     """Hears from Spark when a batch of the query `name` is done and written down."""
 
-    def __init__(self, name: str, finished: Callable[[Mapping[str, Any]], None]) -> None:
-        self._name, self._finished = name, finished
+    def __init__(
+        self,
+        name: str,
+        finished: Callable[[Mapping[str, Any]], None],
+        idle: Callable[[str], None],
+    ) -> None:
+        self._name, self._finished, self._idle = name, finished, idle
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
         """Nothing to do."""
@@ -185,7 +201,7 @@ class _Listener(StreamingQueryListener):
             self._finished(progress)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing to do."""
+        self._idle(str(event.runId))
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
         """Nothing to do: who waits for the query hears of it."""

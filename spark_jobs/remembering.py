@@ -28,7 +28,7 @@ from spark_jobs.packets import Pack
 from spark_jobs.stage import rarely_collecting
 from spark_jobs.stateful import StateTooLarge
 
-_SCHEMA = "packet binary, taken long, copies long, newest long, known long, bytes long"
+_SCHEMA = "bucket int, packet binary, taken long, copies long, newest long, known long, bytes long"
 # A worker keeps the memories that it used last, each with what Spark has of it.
 _KEPT = 64
 _Kept: TypeAlias = tuple[str, int, int]
@@ -113,6 +113,7 @@ class Remembering(StatefulProcessor):
         rest = table.filter(pa.array(fresh))
         return pd.DataFrame(
             {
+                "bucket": [bucket_],
                 "packet": [_packet(rest)],
                 "taken": [rest.num_rows],
                 "copies": [len(fresh) - rest.num_rows],

@@ -49,9 +49,7 @@ class RememberingTask(Task):
             report = replace(
                 report,
                 newest=max(row["newest"] for row in found),
-                keys=sum(row["known"] for row in found),
-                state_bytes=sum(row["bytes"] for row in found),
-                largest_bucket=max(row["bytes"] for row in found),
+                buckets={str(row["bucket"]): [row["known"], 0, row["bytes"]] for row in found},
             )
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 

@@ -7,12 +7,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from dedup.backoff import Backoff
+from dedup.consumer_settings import HttpSettings
 from dedup.retry_settings import RetrySettings, TopicName
 from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.durations import duration
 from outbox.settings import Duration, KafkaProperties, Settings
 from spark_jobs.kafka_options import leave_guarantees_alone
 from spark_jobs.outgoing import Topics
+from spark_jobs.pins import JOB, QUERY, TOPICS, Pins
 
 PREFIX = "DOVECOTE_SPARK"
 
@@ -126,6 +128,8 @@ class SparkSettings(Settings):
 
     def pause(self) -> timedelta:
         """Return the time from the start of one batch to that of the next."""
+        if self.trigger == "available_now":
+            return timedelta(0)
         return TypeAdapter(Duration).validate_python(self.trigger)
 
 
@@ -179,6 +183,11 @@ class DedupSettings(Settings):
 
     transaction_timeout: Duration = timedelta(seconds=60)
     """Longest the writing of one shuffle partition may take; handlers do not count."""
+
+    stall_after: Duration = timedelta(seconds=120)
+    """No batch finished for so long, beyond the trigger's pause: /readyz says no."""
+
+    http: HttpSettings = HttpSettings()
 
     _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)
 
@@ -240,6 +249,20 @@ class DedupSettings(Settings):
     def backoff(self) -> Backoff:
         """Return how long failed records wait."""
         return self.retry.backoff()
+
+    def pins(self) -> Pins:
+        """Return what a checkpoint of the job must go on with."""
+        remembers = True if self.operator.remember is not None else None
+        pins: dict[str, object] = {
+            JOB: "dedup",
+            QUERY: self.spark.query,
+            TOPICS: sorted(self.source.topics),
+            "operator.remember": remembers,
+        }
+        if remembers:
+            pins["state.buckets"] = self.state.buckets
+            pins["spark.shuffle_partitions"] = self.spark.shuffle_partitions
+        return pins
 
     def marker_topic(self) -> str:
         """Return the topic that the query's markers are in."""

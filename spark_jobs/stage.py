@@ -2,7 +2,7 @@
 
 import gc
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
@@ -59,10 +59,8 @@ class Report:
     replayed: bool = False
     newest: int = 0
     """The newest timestamp among its rows, in milliseconds."""
-    keys: int = 0
-    """Of the states that were stepped."""
-    state_bytes: int = 0
-    largest_bucket: int = 0
+    buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of the states that were stepped, by bucket: keys, what is open, bytes."""
     error: str | None = None
     """Name of the error, one of `REPORTED`."""
     message: str = ""

@@ -25,6 +25,7 @@ from spark_jobs import packets
 from spark_jobs.aggregation.bucketing import bucketed, key
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.errors import JobError
+from spark_jobs.operators import extent
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
@@ -35,6 +36,8 @@ from spark_jobs.packets import Pack, Rows
 from spark_jobs.stage import collect_rarely
 
 SCHEMA = "outcome binary"
+STATE_NAME = "bucket"
+"""What Spark's state reader finds it by."""
 _STATE = "state binary, alarm long"
 _NONE = -1
 # A worker keeps the states that it stepped last, each with what Spark has of it: if Spark still
@@ -115,7 +118,7 @@ class Bucket(StatefulProcessor):
         collect_rarely()
         config = self._config
         self._handle = handle
-        self._state = handle.getValueState("bucket", _STATE)
+        self._state = handle.getValueState(STATE_NAME, _STATE)
         self._operator = operator(config.operator)
         self._read = reader(config.operator)
         self._settings = repr(config.operator)
@@ -180,7 +183,8 @@ class Bucket(StatefulProcessor):
             number=0 if fired is None else 1,
             rows=len(rows.records),
             newest=max((record.timestamp for record in rows.records), default=0),
-            keys=len(getattr(step.state, "keys", ())) or len(getattr(step.state, "waiting", ())),
+            keys=extent.keys(step.state),
+            open=extent.opened(step.state),
             size=len(data),
         )
         self._teller.tell([*failed, *step.outputs], outcome, rows, now)

@@ -17,6 +17,7 @@ from spark_jobs.sink import SinkConfig
 from spark_jobs.stateful import StatefulConfig, outcomes
 from spark_jobs.stateful_settings import StatefulSettings
 from spark_jobs.stateful_stage import WriteConfig
+from spark_jobs.watching import watching
 
 
 def run(
@@ -38,20 +39,21 @@ def run(
     require_topics(settings)
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)
-    pin(
-        spark,
-        settings.spark.checkpoint,
-        {
-            "operator.type": settings.operator.type,
-            "state.buckets": settings.buckets(),
-            "spark.shuffle_partitions": settings.spark.shuffle_partitions,
-        },
-    )
+    pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     frame = outcomes(source.rows(settings.reads(), spark), stateful_config(settings))
-    query = Query(spark, settings.spark.query, write_config(settings), show=show, adopt=adopt)
-    query.run(source.writer(settings.spark, frame), stop)
+    with watching(settings, reads=settings.reads().kafka) as watch:
+        watch.metrics.limit(settings.state.max_bucket_bytes)
+        query = Query(
+            spark,
+            settings.spark.query,
+            write_config(settings),
+            show=show,
+            watch=watch,
+            adopt=adopt,
+        )
+        query.run(source.writer(settings.spark, frame), stop)
 
 
 def stateful_config(settings: StatefulSettings) -> StatefulConfig:

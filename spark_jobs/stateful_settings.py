@@ -6,6 +6,7 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
+from dedup.consumer_settings import HttpSettings
 from dedup.retry_settings import TopicName
 from outbox.settings import Duration, KafkaProperties, Settings
 from spark_jobs.aggregation.settings import AggregationSettings
@@ -17,6 +18,7 @@ from spark_jobs.operators.settings import (
     milliseconds,
 )
 from spark_jobs.outcome import OperatorTopics
+from spark_jobs.pins import JOB, QUERY, TOPICS, Pins
 from spark_jobs.reading import Reading
 from spark_jobs.settings import DedupSettings, SourceSettings, SparkSettings, StateSettings
 
@@ -68,6 +70,11 @@ class StatefulSettings(Settings):
     transaction_timeout: Duration = timedelta(seconds=60)
     """Longest the writing of one shuffle partition may take."""
 
+    stall_after: Duration = timedelta(seconds=120)
+    """No batch finished for so long, beyond the trigger's pause: /readyz says no."""
+
+    http: HttpSettings = HttpSettings()
+
     _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)
 
     @field_validator("spark")
@@ -109,6 +116,25 @@ class StatefulSettings(Settings):
         """Return how many buckets there are."""
         is_global = getattr(self.operator, "stream_time", "") == "global"
         return 1 if is_global else self.state.buckets
+
+    def pins(self) -> Pins:
+        """
+        Return what a checkpoint of the job must go on with.
+
+        Of the operator, what says under which key and in which bucket the state of a record is.
+        """
+        operator = self.operator.model_dump(mode="json", include={"key", "stream_time", "sides"})
+        sides = operator.pop("sides", None)
+        if sides is not None:
+            operator["sides"] = [side["topic"] for side in sides.values()]
+        return {
+            JOB: self.operator.type,
+            QUERY: self.spark.query,
+            TOPICS: sorted(self.source.topics),
+            "state.buckets": self.buckets(),
+            "spark.shuffle_partitions": self.spark.shuffle_partitions,
+            **{f"operator.{name}": value for name, value in operator.items()},
+        }
 
     def marker_topic(self) -> str:
         """Return the topic that the query's markers are in."""

@@ -64,9 +64,7 @@ class Task:
             counts=settled.counts,
             replayed=settled.replayed,
             newest=max(each.newest for each in outcomes),
-            keys=sum(each.keys for each in last),
-            state_bytes=sum(each.size for each in last),
-            largest_bucket=max(each.size for each in last),
+            buckets={str(each.bucket): [each.keys, each.open, each.size] for each in last},
         )
 
     def _settle(self, outcomes: list[Outcome], counts: Counts, partition: int) -> Settled:

@@ -74,9 +74,17 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
     if number == FORMAT - 1:
         body = _UPGRADES[name](body)
     elif number != FORMAT:
-        msg = f"the state has format {number}; this version reads {FORMAT - 1} and {FORMAT}"
-        raise BadState(msg)
+        raise BadState(_other_format(number))
     return _RESTORE[type(operator)](operator, body)
+
+
+def _other_format(number: object) -> str:
+    is_newer = isinstance(number, int) and number > FORMAT
+    version = "the newer one that wrote it" if is_newer else "those between, one after the other"
+    return (
+        f"the state has format {number}; this version reads {FORMAT - 1} and {FORMAT}: run "
+        f"{version}, or begin with a new checkpoint (and `--adopt`, once)"
+    )
 
 
 def _packed(document: object) -> bytes:

@@ -114,7 +114,8 @@ class Job:
         path = self.folder / "job.toml"
         tables = self.settings.model_dump(mode="json", exclude_none=True)
         tables["retry"] = {"max_attempts": self.settings.retry.max_attempts}
-        del tables["transaction_timeout"], tables["recirculation"]
+        for unlike in ("transaction_timeout", "stall_after", "recirculation"):
+            del tables[unlike]
         lines: list[str] = []
         for table, fields in tables.items():
             lines += [f"[{table}]", *(f'"{k}" = {_toml(v)}' for k, v in fields.items() if v != {})]

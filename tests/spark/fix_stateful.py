@@ -24,7 +24,7 @@ from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import PARTITIONS, as_record
 from tests.waiting import consume, until
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,9 @@ class Stateful:
 
     def with_(self, **tables: Mapping[str, object]) -> "Stateful":
         """Return the same job with other settings in some tables."""
-        changed = {name: {**self.tables[name], **fields} for name, fields in tables.items()}
+        changed = {
+            name: {**self.tables.get(name, {}), **fields} for name, fields in tables.items()
+        }
         return replace(self, tables={**self.tables, **changed})
 
     def send(self, *records: Sent) -> None:
@@ -74,14 +76,16 @@ class Stateful:
         assert producer.flush(30) == 0
 
     @contextmanager
-    def running(self) -> Iterator[list[BaseException]]:
+    def running(self, *, adopt: bool = False) -> Iterator[list[BaseException]]:
         """Run the job meanwhile, and give what it fails with; it ends between two batches."""
         stop = threading.Event()
         failed: list[BaseException] = []
 
         def run() -> None:
             try:
-                stateful_job.run(self.settings, self.spark, show=self.lines.append, stop=stop)
+                stateful_job.run(
+                    self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
+                )
             except BaseException as error:  # noqa: BLE001  # raised below
                 failed.append(error)
 
@@ -95,8 +99,8 @@ class Stateful:
         if failed:
             raise failed[0]
 
-    def run_until(self, done: Callable[[], object], what: str) -> None:
-        with self.running() as failed:
+    def run_until(self, done: Callable[[], object], what: str, *, adopt: bool = False) -> None:
+        with self.running(adopt=adopt) as failed:
             until(lambda: failed or done(), within=START_SECONDS, what=what)
 
     def rows(self) -> int:

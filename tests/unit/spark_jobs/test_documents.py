@@ -35,6 +35,8 @@ def _shown(default: object) -> str:
         case timedelta():
             seconds = round(default.total_seconds())
             return f'"{seconds // 60}m"' if seconds > 60 else f'"{seconds}s"'
+        case None:
+            return "none"
         case str():
             return f'"{default}"'
         case _:

@@ -1,0 +1,87 @@
+"""Serve /metrics, /healthz and /readyz of any process."""
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, ClassVar, Protocol
+
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from outbox.errors import BadSettings
+
+_log = logging.getLogger("dovecote.http")
+
+
+class Report(Protocol):
+    """One look at a process, a dataclass; `ok` decides between 200 and 503."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def ok(self) -> bool: ...
+
+
+class Ready(Protocol):
+    """Says whether a process does what it is there for."""
+
+    def ready(self) -> Report: ...
+
+
+@contextmanager
+def serve(host: str, port: int, health: Ready, numbers: Collector) -> Iterator[int]:
+    """
+    Serve in the background and yield the port: the given one, or any free one for 0.
+
+    Raises:
+        BadSettings: nobody can listen there.
+    """
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            match self.path.partition("?")[0]:
+                case "/metrics":
+                    self._answer(200, generate_latest(numbers), CONTENT_TYPE_LATEST)
+                case "/healthz":
+                    # Alive means the process answers: an outage is no reason to restart it.
+                    self._answer(200, b'{"ok":true}')
+                case "/readyz":
+                    report = health.ready()
+                    body = json.dumps(asdict(report)).encode()
+                    self._answer(200 if report.ok else 503, body)
+                case _:
+                    self._answer(404, b'{"error":"try /metrics, /healthz or /readyz"}')
+
+        def _answer(self, status: int, body: bytes, kind: str = "application/json") -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
+            _log.debug(format, *args)
+
+    class Server(ThreadingHTTPServer):
+        daemon_threads = True
+
+    try:
+        opened = Server((host, port), Handler)
+    except OSError as error:
+        msg = (
+            f"cannot serve on {host}:{port} ({error.strerror}); end what listens there, or set "
+            "`http.port` (and `http.host`) to where nothing does"
+        )
+        raise BadSettings(msg) from error
+    with opened as server:
+        thread = threading.Thread(target=server.serve_forever, name="http", daemon=True)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()

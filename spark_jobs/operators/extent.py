@@ -1,0 +1,23 @@
+"""How much a state holds."""
+
+from typing import Any
+
+from spark_jobs.operators import delay, pairing, sessions
+
+
+def keys(state: Any) -> int:  # noqa: ANN401  # the operator's own
+    """Return how many keys are known; of `delay`, how many records wait."""
+    return len(getattr(state, "keys", ())) or len(getattr(state, "waiting", ()))
+
+
+def opened(state: Any) -> int:  # noqa: ANN401  # as above
+    """Return what is still to come out: open sessions, unpaired events, records that wait."""
+    match state:
+        case sessions.State():
+            return sum(len(held.open) for held in state.keys.values())
+        case pairing.State():
+            return sum(len(held.events) + len(held.open) for held in state.keys.values())
+        case delay.State():
+            return len(state.waiting)
+        case _:
+            return 0

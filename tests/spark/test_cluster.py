@@ -1,0 +1,87 @@
+"""The same job file on a cluster: executors that are processes of their own."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from tests.fix_stack import MakeTopic
+from tests.spark.fix_stateful import MakeStateful, Sent
+from tests.spark.test_stateful import T0
+from tests.waiting import until
+
+COMMAND = Path(sys.executable).with_name("dovecote")
+ROOT = Path(__file__).parents[2]
+MASTER = "local-cluster[2,1,1024]"
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """Return a SPARK_HOME whose `work` is ours: a local cluster puts its executors there."""
+    folder = tmp_path / "spark"
+    folder.mkdir()
+    for part in Path(pyspark.__file__).parent.iterdir():
+        (folder / part.name).symlink_to(part)
+    return folder
+
+
+@pytest.mark.timeout(400)
+def test_a_job_on_several_executors_writes_what_it_writes_on_one(
+    stateful: MakeStateful, topic: MakeTopic, home: Path
+) -> None:
+    clicks = topic(2)
+    job = stateful(
+        "sessions",
+        [clicks],
+        gap="5s",
+        close_after="2s",
+        stream_time="per_partition",
+        aggregate="sum",
+        max_lag="off",
+    ).with_(source={"max_offsets_per_trigger": 100})
+    sent = [Sent(clicks, f"k{n % 10}", T0 + n * 700, n, n % 10 % 2) for n in range(300)]
+    job.send(*sent)
+    expected = [line for line in job.replayed(sent, at=10**9) if line["kind"] == "result"]
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(home)}
+    config = ["--config", str(job.file())]
+    command = [str(COMMAND), "spark", "sessions", *config, "--master", MASTER, "--json"]
+    with subprocess.Popen(
+        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            until(
+                lambda: process.poll() is not None or len(job.written()) >= len(expected),
+                within=300,
+                what="all sessions are written",
+            )
+            process.send_signal(signal.SIGTERM)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+
+    assert process.returncode == 0, err
+    found = [(v["key"], v["start"], v["end"], v["value"]) for v in job.values()]
+    assert Counter(found) == Counter(
+        (line["key"], line["start"], line["end"], line["value"]) for line in expected
+    )
+    executors = sorted(folder.name for folder in home.glob("work/app-*/*"))
+    assert executors == ["0", "1"]
+    # And what it remembers can be looked at, by a command of its own.
+    done = subprocess.run(
+        [str(COMMAND), "spark", "state", *config, "--json", "--master", "local[1]"],
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    known = [json.loads(line) for line in done.stdout.splitlines()]
+    assert known
+    assert not any(entry["open"] for entry in known)
