@@ -190,8 +190,10 @@ def subscribed(topic: str, url: str, **given: Any) -> Work:
 def pushing(bootstrap: str, *work: Work, held: HeldIn | None = None) -> Iterator[Pushing]:
     """Run an engine that delivers `work`, until the end of the block."""
     book = Noted()
+    # As short as a broker takes it: what a process had that was killed is soon another's.
+    session = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
     surroundings = Surroundings(
-        brokers={"default": {"bootstrap.servers": bootstrap}},
+        brokers={"default": {"bootstrap.servers": bootstrap, **session}},
         allow_addresses=networks(["127.0.0.0/8"]),
         held=held,
     )
