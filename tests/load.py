@@ -65,7 +65,8 @@ class Load:
         enough = self.transactions + count
         until(lambda: self.transactions >= enough, within=30, what=f"{count} transactions")
 
-    def stop(self) -> None:
+    def ask_to_stop(self) -> None:
+        """Let each writer end its transaction; they have stopped when `load` is over."""
         self._enough.set()
 
 
@@ -92,6 +93,6 @@ def load(
         try:
             yield running
         finally:
-            running.stop()
+            running.ask_to_stop()
         for task in tasks:
             task.result(30)

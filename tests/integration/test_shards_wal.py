@@ -234,19 +234,19 @@ def test_a_live_outbox_is_switched_there_and_back_in_shards(
 ) -> None:
     name = topic(3)
     assert resharding.reshard(wanted(fleet, 3))
-    with load(fleet.dsn, name, writers=2) as writers, crew_of(fleet, 3):
-        for _ in range(2):
-            use_wal(fleet.dsn, "outbox")
-            until(
-                lambda: all(found.slot and found.slot.active_pid for found in seen(fleet, 3)),
-                within=30,
-                what="each shard in the log",
-            )
-            writers.goes_on(40)
-            use_table(fleet.dsn, "outbox")
-            until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
-            writers.goes_on(40)
-        writers.stop()
+    with crew_of(fleet, 3):
+        with load(fleet.dsn, name, writers=2) as writers:
+            for _ in range(2):
+                use_wal(fleet.dsn, "outbox")
+                until(
+                    lambda: all(found.slot and found.slot.active_pid for found in seen(fleet, 3)),
+                    within=30,
+                    what="each shard in the log",
+                )
+                writers.goes_on(40)
+                use_table(fleet.dsn, "outbox")
+                until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
+                writers.goes_on(40)
         assert agree(fleet, name)
 
 
