@@ -1,5 +1,11 @@
-"""Whatever is configured and whatever comes: nothing crashes, and no record is lost."""
+"""
+Whatever is configured and whatever comes: nothing crashes, and no record is lost.
 
+`DOVECOTE_FUZZ=20` tries twenty times as much.
+"""
+
+import json
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -15,8 +21,17 @@ from spark_jobs.aggregation.config import Step
 from spark_jobs.aggregation.loading import SUFFIXES, checked, parse
 from spark_jobs.operators.step import Failed, Late, Made, Output, Skipped
 from spark_jobs.operators.windows import State
-from tests.unit.spark_jobs.aggregation.steps import COUNT, DAILY, DSL, event, running, step
+from tests.unit.spark_jobs.aggregation.steps import (
+    COUNT,
+    DAILY,
+    DSL,
+    Running,
+    event,
+    running,
+    step,
+)
 
+TIMES = int(os.environ.get("DOVECOTE_FUZZ", "1"))
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner),
@@ -31,7 +46,7 @@ _PATHS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=1_500)
+@settings(max_examples=2_000 * TIMES)
 @given(st.lists(st.tuples(st.sampled_from(_PATHS), JSON), min_size=1, max_size=4))
 def test_a_configuration_loads_or_says_what_is_wrong(changes: list[Any]) -> None:
     found: dict[str, Any] = step()
@@ -46,7 +61,7 @@ def test_a_configuration_loads_or_says_what_is_wrong(changes: list[Any]) -> None
         assert isinstance(checked(Step, found, "step.json"), Step)
 
 
-@settings(max_examples=300)
+@settings(max_examples=300 * TIMES)
 @given(st.text(max_size=60), st.sampled_from(SUFFIXES))
 def test_a_text_is_read_or_says_that_it_cannot_be(text: str, suffix: str) -> None:
     with suppress(BadSettings):
@@ -101,10 +116,61 @@ def test_every_record_ends_in_output_late_skip_or_error(
     tmp_path: Path, trigger: dict[str, Any], key: dict[str, Any]
 ) -> None:
     config = step(trigger=trigger, key=key, dsl={"path": "aggregate.star"})
-    loaded = running(tmp_path, config, trigger=TRIGGER, aggregate=AGGREGATE)
+    _account(running(tmp_path, config, trigger=TRIGGER, aggregate=AGGREGATE), RECORDS)
 
-    @settings(max_examples=100)
-    @given(st.lists(st.tuples(st.integers(0, 150), st.booleans(), RECORDS), max_size=12))
+
+CSV = {"type": "csv", "columnSeparator": ";", "fieldNames": ["id", "sum"]}
+ORDER = {
+    "name": "Order",
+    "fields": [{"name": "id", "type": "string"}, {"name": "sum", "type": "int"}],
+}
+NOTE = {"name": "Note", "fields": [{"name": "id", "type": ["null", "double"]}]}
+WHOLE = [
+    b'{"id": "1", "sum": 2}', b"<order><id>1</id><sum>2</sum></order>", b"<id a='1'>\xc3\xbc</id>",
+    b"1;2", b'"1;";2\r\n', b"\x021\x04", b"\x02\x021", b"\x00", b'{"id": NaN}', b"[1, [2]]",
+]  # fmt: skip
+COPY = """
+def key(IN, Env):
+    return Env.SourceKey or "none"
+def aggregate(IN, Env):
+    return struct(OUT=[e for e in IN], HEADERS=[{"schemaName": "Note"}] + [{}] * (len(IN) - 1))
+"""
+
+
+@st.composite
+def damaged(draw: st.DrawFn) -> bytes:
+    """Return a whole value, or what is left of one."""
+    data = draw(st.sampled_from(WHOLE))
+    for place in draw(st.lists(st.integers(0, len(data) - 1), max_size=2)):
+        data = data[:place] + draw(st.binary(max_size=2)) + data[place + 1 :]
+    return data
+
+
+@pytest.mark.parametrize("written", ["json", "xml", "csv", "avro"])
+@pytest.mark.parametrize("read", ["json", "xml", "csv", "avro"])
+def test_every_record_of_every_format_ends_so_too(tmp_path: Path, read: str, written: str) -> None:
+    sources = []
+    for schema in (ORDER, NOTE):
+        sources.append({"source": "file", "path": f"{schema['name']}.avsc"})
+        file = tmp_path / f"{schema['name']}.avsc"
+        file.write_text(json.dumps({"type": "record", **schema}))
+    formats: dict[str, Any] = {"csv": CSV, "avro": {"type": "avro", "schema": sources}}
+    config = step(
+        key={"type": "dsl", "path": "copy.star"},
+        dsl={"path": "copy.star"},
+        format={"input": formats.get(read, read), "output": formats.get(written, written)},
+    )
+    names = st.sampled_from([b"Order", b"Note", b"Other", b"\xff"])
+    headers = st.lists(st.tuples(st.just("schemaName"), names), max_size=1)
+    given_ = st.tuples(st.integers(0, 400), st.sampled_from(["a", "b", None]), damaged(), headers)
+    _account(running(tmp_path, config, copy=COPY), given_)
+
+
+def _account(loaded: Running, records: st.SearchStrategy[Any]) -> None:
+    """Let records come at any time, and find each in what is said of it."""
+
+    @settings(max_examples=100 * TIMES)
+    @given(st.lists(st.tuples(st.integers(0, 150), st.booleans(), records), max_size=12))
     def holds(steps: list[Any]) -> None:
         loaded.state, loaded._offset = loaded.operator.start(), 0
         now = 1_000
