@@ -12,6 +12,9 @@ from outbox.errors import DovecoteError
 
 _KEPT_BYTES = 1024
 _HEADER_BYTES = 64_000
+# A chunk of one byte has six; what has more about it than that is sent for its own sake.
+_WRAPPED = 8
+_LENGTHS = frozenset({"content-length", "transfer-encoding"})
 _EARLY = 200
 _SWITCHING = 101
 
@@ -54,7 +57,7 @@ class Connection(asyncio.Protocol):
         self._used = self._began = self._headed = self._bodyless = False
         self._headers: dict[str, str] = {}
         self._body = bytearray()
-        self._size = 0
+        self._size = self._came = 0
         self.made = time.monotonic()
         self.idle_since = self.made
 
@@ -66,7 +69,7 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self._transport.is_closing():
             self._fail("it was closed")
             return answer
-        self._bodyless, self._began, self._headed = bodyless, False, False
+        self._bodyless, self._began, self._headed, self._came = bodyless, False, False, 0
         self._transport.write(data)
         return answer
 
@@ -92,29 +95,38 @@ class Connection(asyncio.Protocol):
             self.close()  # nothing was asked
             return
         self._began = True
+        self._came += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self._answer is not None:
                 self._fail(f"what came is not HTTP/1.1: {error}")
             self.close()
+        else:
+            self._bound()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._lost(self)
         if self._answer is None:
             return
-        if self._headed and error is None and not self._parser.should_keep_alive():
+        is_open = self._headed and not self._parser.should_keep_alive()
+        if is_open and error is None and _LENGTHS.isdisjoint(self._headers):
             self._complete(keep=False)  # its end is that of the body
         else:
             self._fail(f"the connection was closed before the answer ended ({error or 'EOF'})")
 
     # What the parser calls.
 
+    def on_message_begin(self) -> None:
+        if self._answer is None:
+            self.close()  # whatever it is, the next request must not be told that it is its answer
+
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._headed:
+            return  # behind the body
         self._size += len(name) + len(value)
-        if self._size > _HEADER_BYTES and not self._headed:
-            self._fail(f"the headers of its answer are longer than {_HEADER_BYTES} bytes")
-            self.close()
+        if self._size > _HEADER_BYTES:
+            self._refuse_headers()
             return
         self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
 
@@ -159,6 +171,19 @@ class Connection(asyncio.Protocol):
             self._released(self)
         else:
             self.close()
+
+    def _bound(self) -> None:
+        """Read no more of an answer that only seems to be short: the parser hoards its lines."""
+        if self._answer is None:
+            return
+        if not self._headed and self._came > _HEADER_BYTES:
+            self._refuse_headers()
+        elif self._came > _HEADER_BYTES + _WRAPPED * self._most:
+            self._complete(keep=False, cut=True)
+
+    def _refuse_headers(self) -> None:
+        self._fail(f"the headers of its answer are longer than {_HEADER_BYTES} bytes")
+        self.close()
 
     def _fail(self, why: str) -> None:
         future, self._answer = self._answer, None
