@@ -1,6 +1,5 @@
 """Set a group to where it is to go on: to a time, to offsets, to the beginning or the end."""
 
-import re
 import threading
 import time
 from collections.abc import Mapping
@@ -17,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 
 from outbox.kafka_log import kafka_logger
+from push import pattern
 from push.errors import Away, Conflict, Refused
 from push.parts import At, Offsets, Position
 from push.subscription import Subscription
@@ -103,7 +103,8 @@ class Positions:
         if subscription.partitions:
             asked = {each.topic: set(each.numbers) for each in subscription.partitions}
         elif subscription.pattern is not None:
-            asked = {name: set() for name in there if re.fullmatch(subscription.pattern, name)}
+            is_read = pattern.whole(subscription.pattern)
+            asked = {name: set() for name in there if is_read(name)}
         else:
             asked = {name: set() for name in subscription.topics}
         places = []

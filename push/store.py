@@ -137,7 +137,9 @@ class Store:
         with self._tables.begin() as conn:
             known = _one(self._read(conn, "WHERE id = %s FOR UPDATE", id_), id_)
             self._tables.execute(conn, "DELETE FROM {}.subscriptions WHERE id = %s", id_)
-            self._tables.execute(conn, _FORGET, *(known.readable().group_id,) * 2)
+            # Of what was kept when other rules held, too: it need not be valid to be forgotten.
+            group = known.spec.get("group") or f"dovecote.push.{id_}"
+            self._tables.execute(conn, _FORGET, group, group)
             return known
 
     def set_state(

@@ -35,9 +35,7 @@ class Asked:
     def __init__(self) -> None:
         self.released: list[Connection] = []
         self.transport = Transport()
-        self.connection = Connection(
-            most=MOST, released=self.released.append, lost=lambda _: None
-        )
+        self.connection = Connection(most=MOST, released=self.released.append, lost=lambda _: None)
         self.connection.connection_made(cast("asyncio.Transport", self.transport))
         self.answer = self.connection.ask(b"", bodyless=False)
 
