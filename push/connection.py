@@ -10,7 +10,7 @@ import httptools
 
 from outbox.errors import DovecoteError
 
-_KEPT_BYTES = 1024
+KEPT_BYTES = 1024
 _HEADER_BYTES = 64_000
 # A chunk of one byte has six; what has more about it than that is sent for its own sake.
 _WRAPPED = 8
@@ -147,8 +147,8 @@ class Connection(asyncio.Protocol):
         if self._answer is None:
             return
         self._size += len(data)
-        if len(self._body) < _KEPT_BYTES:
-            self._body += data[: _KEPT_BYTES - len(self._body)]
+        if len(self._body) < KEPT_BYTES:
+            self._body += data[: KEPT_BYTES - len(self._body)]
         if self._size > self._most:
             self._complete(keep=False, cut=True)
             self.close()

@@ -14,9 +14,10 @@ from outbox import envelope
 from outbox.errors import InvalidEvent
 from push import handshake, shape
 from push.client import Client
-from push.connection import Answer, SendFailed
+from push.connection import KEPT_BYTES, SendFailed
 from push.engine_api import Attempt, Book, Circuit, Outcome
 from push.gate import Gate, Left, Passed
+from push.hiding import hiding
 from push.limits import Concurrency, Rate
 from push.metrics import Numbers
 from push.request import Composer, Request
@@ -55,6 +56,7 @@ class Delivery:
         self._origin = origin
         self._composer = Composer(shape.form(subscription))
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
+        self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
         self._rate = Rate(subscription.limits.rate)
         self.gate = Gate(
@@ -160,7 +162,9 @@ class Delivery:
         except SendFailed as error:
             return NotAnswered(str(error)), str(error)
         told = Answered(answer.status, answer.headers.get("retry-after"))
-        return told, _excerpt(answer)
+        said = answer.excerpt.decode(errors="replace")
+        cut = len(answer.excerpt) >= KEPT_BYTES
+        return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else ""
 
     def _count(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
         told: Outcome
@@ -240,7 +244,3 @@ def _left(outcome: Answering) -> Left:
         return "overload"
     success = isinstance(outcome, Answered) and 200 <= outcome.status < 300  # noqa: PLR2004  # what 2xx is
     return "success" if success else "refusal"
-
-
-def _excerpt(answer: Answer) -> str:
-    return answer.excerpt.decode(errors="replace")[:_DETAIL_CHARACTERS]

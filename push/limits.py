@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 
 _BURST_SECONDS = 0.1
+_LONGEST_SECONDS = 3_600.0
+"""Who has longer to wait asks again by then."""
 
 
 class Concurrency:
@@ -49,13 +51,11 @@ class Rate:
     _next: float = 0.0
 
     def reserve(self, now: float, *, most: float) -> float:
-        """
-        Return after how many seconds the next may go; up to `most` it is reserved by that.
-        """
+        """Return after how many seconds to go, if at most `most`: reserved; or to ask again."""
         if self.per_second is None:
             return 0.0
         first = max(self._next, now - _BURST_SECONDS)
         wait = max(0.0, first - now)
         if wait <= most:
             self._next = first + 1.0 / self.per_second
-        return wait
+        return min(wait, _LONGEST_SECONDS)

@@ -20,6 +20,7 @@ from pydantic import (
 )
 
 from push.values import (
+    Charset,
     Headers,
     Model,
     Offset,
@@ -107,7 +108,7 @@ class Endpoint(Model):
     query_param_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~-]{1,100}$")] = "message"
     """The parameter that holds the value where the method has no body."""
 
-    charset: Annotated[str, Field(pattern=r"^[A-Za-z0-9._:-]{1,40}$")] = "UTF-8"
+    charset: Charset = "UTF-8"
     """What values are written in, as `Content-Type` says it of text."""
 
     headers: Headers = Field(default_factory=dict)

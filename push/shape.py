@@ -13,6 +13,7 @@ from push.parts import Backoff, PerPartition, signing_key
 from push.request import Form, Metadata
 from push.signing import Signer
 from push.subscription import Subscription
+from push.values import is_plain
 from push.verdict import Rules
 
 _MOST_IN_FLIGHT = 10_000
@@ -52,6 +53,16 @@ def signer(subscription: Subscription) -> Signer:
     """
     secrets = subscription.signing.secrets if subscription.signing is not None else ()
     return Signer(signing_key(each.get_secret_value()) for each in secrets)
+
+
+def secrets(subscription: Subscription) -> list[str]:
+    """Return what nobody may read of its requests, and what signs them."""
+    signing = subscription.signing.secrets if subscription.signing is not None else ()
+    headers = subscription.endpoint.headers.items()
+    return [
+        each.get_secret_value()
+        for each in (*(value for name, value in headers if not is_plain(name)), *signing)
+    ]
 
 
 def rules(subscription: Subscription) -> Rules:

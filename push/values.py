@@ -76,6 +76,20 @@ Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99
 
 Topic: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 
+
+def _charset(value: str) -> str:
+    try:
+        "".encode(value)  # what makes anything else than bytes of text is refused, too
+    except (LookupError, UnicodeError):
+        msg = "is no charset that is known here"
+        raise ValueError(msg) from None
+    return value
+
+
+Charset: TypeAlias = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9._:-]{1,40}$"), AfterValidator(_charset)
+]
+
 Partition: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
 Offset: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
@@ -164,7 +178,12 @@ def _told_headers(value: dict[str, SecretStr], info: SerializationInfo) -> dict[
 
 def _told_header(name: str, value: SecretStr, info: SerializationInfo) -> str:
     text = value.get_secret_value()
-    return text if name.lower() in _PLAIN and not text.startswith(SEALED) else _told(value, info)
+    return text if is_plain(name) and not text.startswith(SEALED) else _told(value, info)
+
+
+def is_plain(name: str) -> bool:
+    """Tell whether everybody may see what a header of this name says."""
+    return name.lower() in _PLAIN
 
 
 def _read_headers(value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401  # whatever came

@@ -133,6 +133,14 @@ def test_a_rate_is_kept_over_any_stretch_of_time(gaps: list[float], per_second: 
             assert last - first <= allowed
 
 
+@pytest.mark.parametrize("per_second", [1e-9, 1e-300, 5e-324])
+def test_whatever_the_rate_a_wait_can_be_waited(per_second: float) -> None:
+    rate = Rate(per_second)
+    assert rate.reserve(100.0, most=2.0) == 0.0
+    assert 2.0 < rate.reserve(100.0, most=2.0) <= 3600.0
+    assert 2.0 < rate.reserve(1e9, most=2.0) <= 3600.0
+
+
 def test_a_wait_that_is_too_long_reserves_nothing() -> None:
     rate = Rate(1.0)
     assert rate.reserve(100.0, most=2.0) == 0.0

@@ -113,6 +113,8 @@ def test_secrets_are_in_no_answer_no_repr_and_no_error() -> None:
             "longer than 0",
         ),
         ({"endpoint": {"url": "http://x", "timeout": 3}}, "endpoint.timeout", "not a duration"),
+        ({"endpoint": {"url": "http://x", "charset": "KOI-99"}}, "endpoint.charset", "no charset"),
+        ({"endpoint": {"url": "http://x", "charset": "hex"}}, "endpoint.charset", "no charset"),
         ({"endpoint": {"url": "http://x", "colour": 3}}, "endpoint.colour", "no such field"),
         ({"limits": {"max_in_flight": "5"}}, "limits.max_in_flight", "integer"),
         ({"limits": {"max_in_flight": True}}, "limits.max_in_flight", "integer"),

@@ -1,0 +1,90 @@
+"""What an endpoint answers is shown, and what it was sent is not."""
+
+import asyncio
+import json
+from typing import cast
+
+import pytest
+
+from dedup.record import Record
+from push.client import Client
+from push.connection import Answer
+from push.delivery import Delivery
+from push.engine_api import Attempt
+from push.hiding import hiding
+from push.metrics import Metrics
+from push.shape import secrets
+from push.subscription import Subscription, subscription
+
+TOKEN = "Bearer s3cr3t/t0ken&<x>+=="  # noqa: S105  # nobody's
+KEY = "whsec_" + "b2xk" * 8
+
+
+def subscribed() -> Subscription:
+    return subscription(
+        {
+            "id": "s",
+            "topics": ["orders"],
+            "endpoint": {
+                "url": "https://example.com/",
+                "headers": {"Authorization": TOKEN, "Content-Type": "text/plain"},
+            },
+            "signing": {"secrets": [KEY]},
+        }
+    )
+
+
+def test_what_is_hidden_are_headers_that_may_hold_tokens_and_what_signs() -> None:
+    assert secrets(subscribed()) == [TOKEN, KEY]
+
+
+class Echo:
+    """An endpoint that answers with what it was sent."""
+
+    async def send(self, *_: object) -> Answer:
+        return Answer(500, {}, f"{{'Authorization': '{TOKEN}', 'secret': '{KEY}'}}".encode())
+
+
+class Noted(list[Attempt]):
+    """A book."""
+
+    def attempted(self, attempt: Attempt) -> None:
+        self.append(attempt)
+
+    def disable(self, id_: str, reason: str) -> None:
+        """Nobody is."""
+
+
+def test_what_is_written_down_of_an_echo_shows_no_secret() -> None:
+    book, numbers = Noted(), Metrics().of("s")
+    record = Record("orders", 0, 7, 0, b"k", b"{}", ())
+
+    asyncio.run(Delivery(subscribed(), cast("Client", Echo()), numbers, book).deliver(record))
+
+    assert [each.detail for each in book] == [
+        "{'Authorization': '********', 'secret': '********'}"
+    ]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        f"you sent Authorization: {TOKEN}!",
+        f"no such token: {TOKEN.split()[1]}",
+        json.dumps({"authorization": TOKEN}),
+        "<td>Bearer s3cr3t/t0ken&amp;&lt;x&gt;+==</td>",
+        "?token=s3cr3t%2Ft0ken%26%3Cx%3E%2B%3D%3D",
+        "cut in the middle of Bearer s3cr3t/t0k",
+        "cut in the middle of s3cr3t/t0k",
+    ],
+)
+def test_an_echo_shows_no_secret(said: str) -> None:
+    shown = hiding([TOKEN])(said, cut=said.startswith("cut"))
+    assert "s3cr3t" not in shown
+    assert "********" in shown
+
+
+@pytest.mark.parametrize("said", ["", "thanks", "Internal Server Error", "s3c"])
+def test_what_holds_no_secret_is_shown_as_it_is(said: str) -> None:
+    assert hiding([TOKEN, "x", ""])(said, cut=True) == said
+    assert hiding([])(said, cut=True) == said
