@@ -13,12 +13,12 @@ from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
 from outbox.errors import BadSettings, DovecoteError
-from spark_jobs.aggregation.limits import SIZE, called
+from spark_jobs.aggregation.limits import REST, SIZE, called
 from spark_jobs.aggregation.settings import AggregationSettings
 
 _KEPT = 4
-_TRIES = 1_000
-"""How many calls of one request may end a helper."""
+_TRIES = 100
+"""How many calls of one request may end a helper before no other is made."""
 
 
 class Held(NamedTuple):
@@ -59,7 +59,8 @@ class Helper:
         """
         Return what `method` of the host returns; `state` comes before its arguments.
 
-        A call of a script that ends the process has failed: the rest is asked of a new one.
+        A call of a script that ends the process has failed: the rest is asked of a new one. After
+        many such calls those that follow have failed, too: to begin anew for each takes too long.
 
         Raises:
             HelperFailed: the process ends without a script being to blame.
@@ -67,7 +68,7 @@ class Helper:
         refused: dict[int, str] = {}
         given = arguments
         is_known = state is not None and state.start == self.starts
-        while len(refused) <= _TRIES:
+        while True:
             if state is not None:
                 given = (state.number, None if is_known else state.data), *arguments
             try:
@@ -75,14 +76,14 @@ class Helper:
                 found = self._received()
             except (EOFError, ConnectionError):
                 refused |= self._blamed()
+                if len(refused) >= _TRIES:
+                    refused[REST] = f"{_TRIES} calls of scripts have ended their process before it"
                 self._start()
                 found = None
             else:
                 if state is None or found is not None:
                     return found
             is_known = False
-        msg = f"more than {_TRIES} calls of scripts ended their process"
-        raise HelperFailed(msg)
 
     def close(self) -> None:
         """End the process; it ends by itself with its parent."""

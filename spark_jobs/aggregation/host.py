@@ -27,9 +27,14 @@ class Host:
     """What a parent may ask."""
 
     def __init__(self, settings: AggregationSettings, limits: Limits) -> None:
-        self._operator = Aggregation(settings, Scripts(settings, limits.call))
+        self._scripts = Scripts(settings, limits.call)
+        self._operator = Aggregation(settings, self._scripts)
         self._states: OrderedDict[int, Any] = OrderedDict()
         self._number = 0
+
+    def begin(self) -> None:
+        """Begin a request."""
+        self._scripts.begin()
 
     def step(
         self, state: tuple[int, bytes | None], batch: tuple[Sequence[Input], bool], now: int, /
@@ -84,6 +89,7 @@ def main(connection: Connection, shared: mmap.mmap) -> None:
         except EOFError:
             return
         limits.begin(refused)
+        host.begin()
         try:
             answer = "done", getattr(host, method)(*arguments)
         except Exception as error:  # noqa: BLE001  # the parent raises it

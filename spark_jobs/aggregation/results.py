@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from outbox.envelope import Record
-from spark_jobs.aggregation.scripts import Answer, ScriptError
+from spark_jobs.aggregation.scripts import LONGEST_KEY, Answer, ScriptError
 
 _KNOWN = {"TargetTopic", "TargetKey", "kafka", "BranchName"}
 
@@ -81,10 +81,9 @@ def _directions(given: Any) -> Directions:  # noqa: ANN401  # JSON
     if unknown := {*given} - _KNOWN:
         msg = f"HEADERS has {', '.join(sorted(_KNOWN))}, not {', '.join(sorted(unknown))}"
         raise ScriptError(msg)
-    key = _text(given, "TargetKey")
     return Directions(
         _text(given, "TargetTopic"),
-        None if key is None else key.encode(),
+        _key(given),
         _text(given, "BranchName"),
         _flat(given.get("kafka") or {}),
     )
@@ -96,6 +95,14 @@ def _text(given: Mapping[str, Any], name: str) -> str | None:
         msg = f"HEADERS.{name} must be text"
         raise ScriptError(msg)
     return found
+
+
+def _key(given: Mapping[str, Any]) -> bytes | None:
+    found = _text(given, "TargetKey")
+    if found is None or len(data := found.encode()) <= LONGEST_KEY:
+        return None if found is None else data
+    msg = f"HEADERS.TargetKey must be shorter than {LONGEST_KEY} bytes, not {len(data)}"
+    raise ScriptError(msg)
 
 
 def _flat(given: Any) -> tuple[tuple[str, bytes | None], ...]:  # noqa: ANN401  # JSON

@@ -7,6 +7,7 @@ text that Starlark reads itself.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
 from itertools import chain, repeat
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,6 +17,7 @@ import starlark
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.aggregation.settings import AggregationSettings, Text
+from spark_jobs.operators.step import NEVER
 
 # Starlark asks whether to stop about once in a thousand of its instructions. Counted, not timed:
 # the same call must end the same way when its batch is run again.
@@ -24,48 +26,63 @@ _CALL_DEPTH = 100
 _LONGEST = 200
 _LARGEST = 16 * 2**20
 """An answer with its cache is no longer than this: no topic would take it."""
+_TOGETHER = 128 * 2**20
+_SHORT = 1_024
+"""What the answers of a batch may have together; short ones are taken in any case."""
+_DEEPEST = 100
+LONGEST_KEY = 65_536
+# What orjson writes at most; so many lists around a value tell whether it nests too deeply.
+_LEVELS = 254 - _DEEPEST
 
 # What Starlark offers beyond itself. No load, no print, no clock, no chance.
 _GLOBALS = starlark.Globals.extended_by(
     [starlark.LibraryExtension.StructType, starlark.LibraryExtension.Json]
 )
 
+# Before each script, so that it may call its own things what it likes.
+_BEFORE = """
+dovecote_json, dovecote_struct, dovecote_type = json, struct, type
+dovecote_len, dovecote_str = len, str
+"""
+
 # The last lines of every script: from JSON to the arguments, and back.
 _ONE = """
 def dovecote_call(given):
-    p = json.decode(given)
-    env = struct(
-        SourceTopic=p["t"], SourceKey=p["k"], kafka=struct(headers=p["h"]), cache=p["c"],
+    p = dovecote_json.decode(given)
+    env = dovecote_struct(
+        SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]), cache=p["c"],
         TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
     )
     found = {name}(p["in"], env)
-    return json.encode([type(found), found, p["c"]])
+    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
 """
 _KEYS = """
 def dovecote_call(given):
     all = []
-    for p in json.decode(given):
-        env = struct(
-            SourceTopic=p["t"], SourceKey=p["k"], kafka=struct(headers=p["h"]), cache=p["c"],
+    for p in dovecote_json.decode(given):
+        env = dovecote_struct(
+            SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]),
+            cache=p["c"],
             TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
         )
         found = {name}(p["in"], env)
-        all.append([type(found), found])
-    return json.encode(all)
+        kind = dovecote_type(found)
+        all.append([kind, dovecote_str(found) if kind == "int" else found])
+    return dovecote_json.encode(all)
 """
 _MANY = """
 def dovecote_call(given):
-    p = json.decode(given)
-    env = struct(
+    p = dovecote_json.decode(given)
+    env = dovecote_struct(
         sources=[
-            struct(SourceTopic=s[0], SourceKey=s[1], kafka=struct(headers=s[2]))
+            dovecote_struct(SourceTopic=s[0], SourceKey=s[1], kafka=dovecote_struct(headers=s[2]))
             for s in p["sources"]
         ],
         cache=p["c"], loadedVariables=dovecote_variables, AggregationKey=p["k"],
-        AggregationWindowTimeMs=p["age"], AggregationEventCount=len(p["in"]),
+        AggregationWindowTimeMs=p["age"], AggregationEventCount=dovecote_len(p["in"]),
     )
     found = {name}(p["in"], env)
-    return json.encode([type(found), found, p["c"]])
+    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
 """
 
 Caller: TypeAlias = Callable[[Callable[[], Any]], Any]
@@ -103,6 +120,11 @@ class Scripts:
             if text is not None
         }
         self._with_headers = any("headers" in text.text for text in found if text is not None)
+        self._left = NEVER
+
+    def begin(self) -> None:
+        """Begin a batch: what the answers may have together is counted anew."""
+        self._left = _TOGETHER
 
     def has(self, name: str) -> bool:
         return name in self._modules
@@ -185,10 +207,29 @@ class Scripts:
                 msg = f"{name}: {reason(error)}"
                 raise ScriptError(msg) from error
             raise
-        if len(answer) > _LARGEST:
-            msg = f"{name}: its answer has {len(answer)} characters, more than {_LARGEST}"
+        return self._read(name, answer)
+
+    def _read(self, name: str, answer: str) -> Any:  # noqa: ANN401  # JSON
+        size = len(answer)
+        if size > _LARGEST:
+            msg = f"{name}: its answer has {size} characters, more than {_LARGEST}"
             raise ScriptError(msg)
-        return orjson.loads(answer)
+        if size > _SHORT:
+            if size > self._left:
+                msg = f"{name}: the answers of a batch have more than {_TOGETHER} characters"
+                raise ScriptError(msg)
+            self._left -= size
+        try:
+            found = orjson.loads(answer)
+            if answer.count("[") + answer.count("{") > _DEEPEST:
+                orjson.dumps(reduce(lambda inner, _: [inner], range(_LEVELS), found))
+        except orjson.JSONDecodeError as error:
+            msg = f"{name}: its answer cannot be read: {error}"
+            raise ScriptError(msg) from error
+        except orjson.JSONEncodeError as error:
+            msg = f"{name}: its answer nests more than {_DEEPEST} levels deep"
+            raise ScriptError(msg) from error
+        return found
 
 
 def headers(record: Record) -> dict[str, str | None]:
@@ -213,7 +254,10 @@ def reason(error: BaseException) -> str:
 def _key(kind: str, found: Any) -> "bytes | ScriptError":  # noqa: ANN401  # JSON
     if kind not in {"string", "int"} or found == "":
         return ScriptError(f"key must return text, not {_short(found)}")
-    return str(found).encode()
+    data: bytes = found.encode()
+    if len(data) > LONGEST_KEY:
+        return ScriptError(f"key must be shorter than {LONGEST_KEY} bytes, not {len(data)}")
+    return data
 
 
 def _answer(kind: str, found: Any, cache: Any) -> Answer:  # noqa: ANN401  # JSON
@@ -231,9 +275,10 @@ def _compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
     try:
         module = starlark.Module()
         module["dovecote_text"] = variables
+        starlark.eval(module, starlark.parse(text.path, _BEFORE), _GLOBALS)
         own = starlark.parse(text.path, text.text, starlark.Dialect.extended())
         starlark.eval(module, own, _GLOBALS)
-        rest = f"dovecote_variables = json.decode(dovecote_text)\n{call}"
+        rest = f"dovecote_variables = dovecote_json.decode(dovecote_text)\n{call}"
         starlark.eval(module, starlark.parse(text.path, rest), _GLOBALS)
         return module.freeze()
     except BaseException as error:

@@ -26,7 +26,7 @@ def encoded(state: State) -> bytes:
             held.clock,
             held.arrived,
             None if held.window is None else _window(held.window),
-            orjson.dumps(held.cache) if held.cache else None,
+            None if held.cache == {} else orjson.dumps(held.cache),
             held.at,
             held.next,
             held.empty,
