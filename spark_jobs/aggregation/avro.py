@@ -7,9 +7,11 @@ from pathlib import PurePath
 from typing import Any
 
 import fastavro
+from fastavro import _read_py  # it has no other name for the reader in Python
 from fastavro.schema import SchemaParseException, UnknownType
 
 _BINARY = {"bytes", "fixed"}
+_NAMED = {"record", "error", "fixed"}
 
 
 class AvroCodec:
@@ -28,13 +30,22 @@ class AvroCodec:
     def __init__(self, schemas: Sequence[tuple[str, str, bool]]) -> None:
         self._by_name: dict[str, Any] = {}
         self._binary: list[str] = []
+        self._boundless: list[str] = []
+        self._recurses = False
         parsed = [self._parsed(path, text) for path, text, _ in schemas]
         defaults = [one for one, (_, _, default) in zip(parsed, schemas, strict=True) if default]
         self._default = (defaults or parsed)[0]
 
     def decode(self, data: bytes, schema: str | None) -> Any:  # noqa: ANN401  # JSON
         source = io.BytesIO(data)
-        found = fastavro.schemaless_reader(source, self._schema(schema), None)
+        # A record of a few thousand bytes nests as many levels deep, where its schema lets it, and
+        # the reader in C ends the process then.
+        read = _read_py.schemaless_reader if self._recurses else fastavro.schemaless_reader
+        try:
+            found = read(source, self._schema(schema), None)
+        except RecursionError as error:
+            msg = "it nests too deeply"
+            raise ValueError(msg) from error
         if source.tell() != len(data):
             msg = f"{len(data) - source.tell()} bytes are left over: it is of another schema"
             raise ValueError(msg)
@@ -44,6 +55,20 @@ class AvroCodec:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, self._schema(schema), event, strict=True)
         return out.getvalue()
+
+    def require_readable(self) -> None:
+        """
+        Look whether records can be read.
+
+        Raises:
+            ValueError: a record of a few bytes could be larger than all memory.
+        """
+        if self._boundless:
+            msg = (
+                f"{', '.join(self._boundless)}: an array of what takes no bytes cannot be read, "
+                "for nothing bounds how long it is"
+            )
+            raise ValueError(msg)
 
     def require_writable(self) -> None:
         """
@@ -80,6 +105,10 @@ class AvroCodec:
             self._by_name.setdefault(name, parsed)
         if _has_bytes(plain):
             self._binary.append(path)
+        shape = _Shape(plain)
+        self._recurses |= shape.recurses
+        if shape.is_boundless:
+            self._boundless.append(path)
         return parsed
 
 
@@ -93,6 +122,45 @@ def _without_logical_types(schema: Any) -> Any:  # noqa: ANN401  # JSON
             if name != "logicalType"
         }
     return schema
+
+
+class _Shape:
+    """What a schema allows records to be."""
+
+    def __init__(self, schema: Any) -> None:  # noqa: ANN401  # JSON
+        self.recurses = self.is_boundless = False
+        self._empty: dict[str, bool] = {}
+        self._within: list[str] = []
+        self._is_empty(schema)
+
+    def _is_empty(self, schema: Any) -> bool:  # noqa: ANN401  # JSON
+        """Tell whether a value of it takes no bytes; look at all that is in it."""
+        if isinstance(schema, list):
+            _ = [self._is_empty(each) for each in schema]
+            return False  # the number of the branch
+        if not isinstance(schema, dict):
+            name = str(schema).rpartition(".")[2]
+            self.recurses |= name in self._within
+            return schema == "null" or self._empty.get(name, False)
+        kind = schema.get("type")
+        name = str(schema.get("name", "")).rpartition(".")[2]
+        match kind:
+            case "record" | "error":
+                self._within.append(name)
+                found = [self._is_empty(each.get("type")) for each in schema.get("fields", ())]
+                self._within.pop()
+                self._empty[name] = all(found)
+            case "fixed":
+                self._empty[name] = schema.get("size") == 0
+            case "array":
+                self.is_boundless |= self._is_empty(schema.get("items"))
+            case "map":
+                self._is_empty(schema.get("values"))
+            case "enum":
+                pass
+            case _:
+                return self._is_empty(kind)
+        return kind in _NAMED and self._empty[name]
 
 
 def _has_bytes(schema: Any) -> bool:  # noqa: ANN401  # JSON

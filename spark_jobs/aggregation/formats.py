@@ -46,9 +46,12 @@ def reading(settings: AggregationSettings) -> Callable[[bytes | None, str | None
     Return what reads the events of a step.
 
     Raises:
-        BadSettings: a schema is none.
+        BadSettings: a schema is none, or one whose records nothing bounds.
     """
-    return _guarded(codec(settings.step.format.input, settings.input_schemas).decode)
+    found = codec(settings.step.format.input, settings.input_schemas)
+    if isinstance(found, AvroCodec):
+        _require(found.require_readable)
+    return _guarded(found.decode)
 
 
 def writing(settings: AggregationSettings) -> tuple[Callable[[Any, str | None], bytes], str]:
@@ -60,10 +63,7 @@ def writing(settings: AggregationSettings) -> tuple[Callable[[Any, str | None], 
     """
     found = codec(settings.step.format.output, settings.output_schemas)
     if isinstance(found, AvroCodec):
-        try:
-            found.require_writable()
-        except ValueError as error:
-            raise BadSettings(str(error)) from error
+        _require(found.require_writable)
     return _guarded(found.encode), found.content_type
 
 
@@ -84,6 +84,13 @@ def codec(format_: Format, schemas: Sequence[Text]) -> Codec:
         except ValueError as error:
             raise BadSettings(str(error)) from error
     return _JsonCodec()
+
+
+def _require(look: Callable[[], None]) -> None:
+    try:
+        look()
+    except ValueError as error:
+        raise BadSettings(str(error)) from error
 
 
 def _guarded(work: Callable[[Any, str | None], Any]) -> Callable[[Any, str | None], Any]:

@@ -94,3 +94,40 @@ def test_what_is_no_schema_is_refused(text: str) -> None:
     avro: Any = TypeAdapter(Format).validate_python({"type": "avro", "schema": [{"path": "a"}]})
     with pytest.raises(BadSettings, match=r"a\.avsc is not an Avro schema"):
         codec(avro, [Text(path="a.avsc", text=text)])
+
+
+LINKED = {
+    "type": "record",
+    "name": "Link",
+    "namespace": "n",
+    "fields": [{"name": "next", "type": ["null", "n.Link"]}],
+}
+
+
+@pytest.mark.parametrize("levels", [5_000, 1_000_000])
+def test_avro_that_nests_too_deeply_is_refused(levels: int) -> None:
+    avro = AvroCodec([("link.avsc", json.dumps(LINKED), False)])
+    assert avro.decode(b"\x02\x02\x00", None) == {"next": {"next": {"next": None}}}
+    with pytest.raises(ValueError, match="nests too deeply"):
+        avro.decode(b"\x02" * levels + b"\x00", None)
+
+
+NOTHING = {"type": "record", "name": "Nothing", "fields": [{"name": "a", "type": "null"}]}
+
+
+@pytest.mark.parametrize(
+    "items", ["null", NOTHING, {"type": "fixed", "name": "F", "size": 0}, {"type": "null"}]
+)
+def test_avro_whose_records_nothing_bounds_is_refused(items: object) -> None:
+    fields = [{"name": "all", "type": ["null", {"type": "array", "items": items}]}]
+    schema = {"type": "record", "name": "R", "fields": fields}
+    with pytest.raises(ValueError, match="takes no bytes"):
+        AvroCodec([("r.avsc", json.dumps(schema), False)]).require_readable()
+
+
+@pytest.mark.parametrize(
+    "items", ["int", ["null"], "string", {"type": "array", "items": "int"}, LINKED]
+)
+def test_avro_of_other_arrays_is_read(items: object) -> None:
+    text = json.dumps({"type": "array", "items": items})
+    AvroCodec([("r.avsc", text, False)]).require_readable()
