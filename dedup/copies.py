@@ -64,13 +64,24 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
     """
     Return the dead letter of a record that no topic takes.
 
-    Without the value and the headers that made it so; its origin says where they are.
+    Without the value, the headers, the key or the id that made it so; its origin says where they
+    are.
     """
+    id_, before = _id(record), delivery(record)
+    state = replace(
+        before,
+        origin=before.origin if _fits(before.origin) else None,
+        group=before.group if _fits(before.group) else None,
+        error=None,
+    )
     headers = [
-        (envelope.ID, _id(record).encode()),
-        *(envelope.with_delivery([], delivery(record))),
+        (envelope.ID, (id_ if _fits(id_) else place(record)).encode()),
+        *envelope.with_delivery([], state),
     ]
-    copy = dead(record._replace(value=None, headers=headers), ("", 0), now=now, error=error)
+    rest = record._replace(
+        key=record.key if _fits(record.key) else None, value=None, headers=headers
+    )
+    copy = dead(rest, ("", 0), now=now, error=error)
     return copy._replace(headers=[*copy.headers, (envelope.WITHOUT_VALUE, b"1")])
 
 
@@ -101,6 +112,10 @@ def place(record: Record) -> str:
 def cut(error: str) -> str:
     """Return `error` as it fits into a header."""
     return error[:_ERROR_CHARACTERS]
+
+
+def _fits(text: str | bytes | None) -> bool:
+    return text is None or len(text) <= _ERROR_CHARACTERS
 
 
 def _copy(record: Record, identity: Identity, state: Delivery) -> Copy:

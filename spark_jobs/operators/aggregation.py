@@ -240,16 +240,18 @@ class Aggregation:
             if held.empty >= self._most_empty:
                 del state.keys[key]
                 return
+            # Of the days that the job was down, what has come is in this one window.
+            passed = held.next if held.window is None else max(held.next, turn.now)
             self._fire(key, held, "time", turn)
-            held.next = self._following(held)
+            held.next = self._following(held, passed)
         self._set_alarm(state, key, held)
 
-    def _following(self, held: Held) -> int:
+    def _following(self, held: Held, passed: int) -> int:
         """Return when the daily trigger fires after it has."""
         try:
-            return (self._daily or self._read(held.at or "")).after(held.next)
+            return (self._daily or self._read(held.at or "")).after(passed)
         except BadTime:  # the pattern is another than when the text was found
-            return held.next + _DAY
+            return passed + _DAY
 
     def _moment(self, state: State, held: Held) -> int:
         behind_at = state.behind_at

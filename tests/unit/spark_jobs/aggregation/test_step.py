@@ -382,6 +382,22 @@ def test_t3_time_fires_once_a_day_and_forgets_keys_after_empty_intervals(tmp_pat
     assert given.deadline is None
 
 
+def test_t3_days_that_a_job_was_down_are_no_empty_intervals(tmp_path: Path) -> None:
+    trigger = {**DAILY, "maxEmptyIntervals": 1}
+    config = step(trigger=trigger, dsl={"path": "aggregate.star"}, stateFull=True)
+    given = running(tmp_path, config, aggregate=SUMS)
+    day, fires = 86_400_000, (11 * 60 + 5) * 60_000
+    given.at(0, event(id=1))
+    # It starts again on the fourth day, and reads what has come since; then it has caught up.
+    late = fires + 3 * day + 1_000
+    assert given.at(late, event(id=2), event(id=3), behind=True) == []
+    assert values(given.at(late + 60_000)) == [{"ids": [1, 2, 3]}]
+    assert list(given.state.keys) == [b"k"]
+    assert given.deadline == fires + 4 * day
+    assert given.at(fires + 4 * day) == []
+    assert given.state.keys == {}
+
+
 def test_t4_time_from_event_is_what_a_script_finds_in_the_first_event(tmp_path: Path) -> None:
     trigger = {
         "type": "timeFromEvent",

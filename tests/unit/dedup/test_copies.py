@@ -1,0 +1,39 @@
+"""What is left of a record that no topic takes fits into any."""
+
+from itertools import product
+
+import pytest
+
+from dedup import copies
+from outbox import envelope
+from outbox.envelope import Pair, Record
+
+HUGE = b"x" * 1_000_000
+ORIGIN = b"orders/3/14"
+NAMES = (envelope.ID, envelope.ORIGIN, envelope.GROUP, envelope.ERROR, envelope.ATTEMPT, "other")
+
+
+def emptied(key: bytes | None, headers: list[Pair]) -> copies.Copy:
+    record = Record("orders", 3, 15, 0, key, HUGE, headers)
+    return copies.emptied(record, now=1, error="too large")
+
+
+def size(copy: copies.Copy) -> int:
+    return len(copy.key or b"") + sum(len(name) + len(text or b"") for name, text in copy.headers)
+
+
+@pytest.mark.parametrize(("name", "key"), [*product(NAMES, [b"k", HUGE, None])])
+def test_what_is_left_is_small_whatever_was_large(name: str, key: bytes | None) -> None:
+    copy = emptied(key, [(name, HUGE)])
+    assert copy.value is None
+    assert size(copy) < 10_000
+    assert dict(copy.headers)[envelope.ORIGIN] == b"orders/3/15"
+
+
+def test_what_is_left_says_what_fits() -> None:
+    copy = emptied(b"k", [(envelope.ID, b"e1"), (envelope.ORIGIN, ORIGIN), (envelope.GROUP, b"g")])
+    found = dict(copy.headers)
+    assert copy.key == b"k"
+    assert (found[envelope.ID], found[envelope.ORIGIN]) == (b"e1", ORIGIN)
+    assert (found[envelope.GROUP], found[envelope.ERROR]) == (b"g", b"too large")
+    assert found[envelope.WITHOUT_VALUE] == b"1"
