@@ -26,11 +26,12 @@ from devstack.jars import spark_kafka_jars
 from devstack.java import java
 from spark_jobs import columns, dedup
 from spark_jobs.evaluation import evaluate, load
+from spark_jobs.garbage import rarely_collecting
 from spark_jobs.outgoing import Router
 from spark_jobs.progress import BatchLine
 from spark_jobs.session import close_session, configuration, open_session
 from spark_jobs.settings import DedupSettings
-from spark_jobs.stage import rarely_collecting, shuffled
+from spark_jobs.stage import shuffled
 
 _TIME = "2026-01-01T00:00:00.000000Z"
 _HEADERS = {

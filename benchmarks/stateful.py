@@ -23,10 +23,10 @@ from devstack import Stack
 from devstack.jars import spark_kafka_jars
 from devstack.java import java
 from spark_jobs import stateful_job
+from spark_jobs.garbage import rarely_collecting
 from spark_jobs.outcome import Outcome
 from spark_jobs.progress import BatchLine
 from spark_jobs.session import STATE_STORE, close_session, configuration, open_session
-from spark_jobs.stage import rarely_collecting
 from spark_jobs.stateful import outcomes
 from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
 

@@ -1,10 +1,11 @@
 """What a step of an operator comes to, as one row on its way to the sink."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import blake2b
+from itertools import repeat
 from typing import Any, Self, TypeAlias
 
 import msgpack
@@ -77,15 +78,16 @@ class Outcome:
 
     def encode(self) -> bytes:
         *fields, outgoing, _ = [getattr(self, name) for name in self.__slots__]
-        columns = [*zip(*outgoing, strict=True)]
-        data: bytes = msgpack.packb([*fields, [], msgpack.packb([self.envelope, columns])])
+        told = msgpack.packb([self.envelope, _columns(outgoing)])
+        data: bytes = msgpack.packb([*fields, [], told])
         return data
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
         found = cls(*msgpack.unpackb(data))
-        envelope, columns = msgpack.unpackb(found.told)
-        found.envelope = [(name, value) for name, value in envelope]
+        # Headers are to be tuples; to make them of lists takes longer than all the rest.
+        envelope, columns = msgpack.unpackb(found.told, use_list=False)
+        found.envelope = list(envelope)
         if columns:
             found.outgoing = _outgoing(found.envelope, *columns)
         return found
@@ -210,28 +212,50 @@ def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Ou
     return Outgoing(dead_letter, *copy, 0, outgoing.origin)
 
 
-def _outgoing(common: list[Pair], *columns: list[Any]) -> list[Outgoing]:
+def _columns(outgoing: list[Any]) -> list[Any]:
+    """Return what `Teller` tells, by columns; one value stands for a column of equal ones."""
+    if not outgoing:
+        return []
+    topics, keys, values, headers, timestamps, places = zip(*outgoing, strict=True)
+    sources, *numbers = zip(*places, strict=True)
+    return [_one(topics), keys, values, headers, timestamps, _one(sources), *numbers]
+
+
+def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
+    return texts[0] if len(set(texts)) == 1 else texts
+
+
+def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
     """Return the records that have what `columns` say, in the order in which `Teller` tells it."""
-    topics, keys, values, headers, timestamps, places = columns
+    topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
     pairs = [
         [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
         for each in headers
     ]
-    # The tuple's own way to make one; that of the named tuple takes three times as long.
-    make = tuple.__new__
-    origins = [
-        make(Record, (*place, timestamp, key, None, each))
-        for place, timestamp, key, each in zip(places, timestamps, keys, pairs, strict=True)
-    ]
-    rows = zip(topics, keys, values, pairs, timestamps, origins, strict=True)
-    return [make(Outgoing, row) for row in rows]
+    origins = map(
+        _record,
+        zip(
+            _all(sources), partitions, offsets, timestamps, keys, repeat(None), pairs, strict=False
+        ),
+    )
+    rows = zip(_all(topics), keys, values, pairs, timestamps, origins, strict=False)
+    return list(map(_row, rows))
 
 
-def _pairs(headers: list[Any]) -> list[Pair]:
+def _all(texts: str | tuple[str, ...]) -> Iterable[str]:
+    return repeat(texts) if isinstance(texts, str) else texts
+
+
+# The tuple's own way to make one; that of the named tuple takes three times as long.
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
+_row: Callable[[Iterable[Any]], Outgoing] = partial(tuple.__new__, Outgoing)
+
+
+def _pairs(headers: tuple[Any, ...]) -> list[Pair]:
     if headers and headers[0].__class__ is bytes:
         why, own = headers
-        return [*((name, text) for name, text in own), *_told(why)]
-    return [(name, text) for name, text in headers]
+        return [*own, *_told(why)]
+    return [*headers]
 
 
 @lru_cache(maxsize=16)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from outbox.envelope import Pair, Record
+from spark_jobs.garbage import rarely_collecting
 
 SCHEMA = "bucket int, packet binary"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -32,13 +33,14 @@ class Pack:
     """In milliseconds; None: the source is never behind."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = [batch for batch in batches if batch.num_rows]
-        if not found:
-            return
-        rows = pa.Table.from_batches(found)
-        packets = list(self._packed(rows))
-        if self._is_behind(rows):
-            packets += [(bucket, b"") for bucket in self.buckets]
+        with rarely_collecting():
+            found = [batch for batch in batches if batch.num_rows]
+            if not found:
+                return
+            rows = pa.Table.from_batches(found)
+            packets = list(self._packed(rows))
+            if self._is_behind(rows):
+                packets += [(bucket, b"") for bucket in self.buckets]
         columns = [pa.array(column) for column in zip(*packets, strict=True)]
         yield pa.RecordBatch.from_arrays(
             [columns[0].cast(pa.int32()), columns[1].cast(pa.binary())], schema=_PACKET

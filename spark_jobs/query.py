@@ -61,6 +61,8 @@ class Query:
         self._asked_to_stop = threading.Event()
         self._admitted = False
         self._failure: JobError | None = None
+        self._writers: dict[int, str] = {}
+        """Who wrote each shuffle partition last."""
         self._done: dict[int, Summary] = {}
         """Batches that are written, until Spark has written that down."""
         self._heard = threading.Condition()
@@ -144,11 +146,14 @@ class Query:
         if not self._admitted:
             self._admit(query, number)
         now = time.time_ns() // 1_000_000
-        batch = Batch(query=query, number=number, now=now, adopt=adopt)
+        writers = dict(self._writers)
+        batch = Batch(query=query, number=number, now=now, adopt=adopt, writers=writers)
         reports = self._config.run(rows, batch)
         for report in reports:
             if (error := report.exception()) is not None:
                 raise error
+            if report.writer:
+                self._writers[report.partition] = report.writer
         self._admitted = True
         return reports
 

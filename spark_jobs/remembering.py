@@ -24,8 +24,8 @@ from dedup.memory import Memory, Seen
 from outbox import envelope
 from spark_jobs import columns, packets, source
 from spark_jobs.columns import Rows
+from spark_jobs.garbage import collect_rarely, spare
 from spark_jobs.packets import Pack
-from spark_jobs.stage import rarely_collecting
 from spark_jobs.stateful import StateTooLarge
 
 _SCHEMA = "bucket int, packet binary, taken long, copies long, newest long, known long, bytes long"
@@ -84,6 +84,7 @@ class Remembering(StatefulProcessor):
         self._config = config
 
     def init(self, handle: StatefulProcessorHandle) -> None:
+        collect_rarely()
         self._state = handle.getValueState("memory", "memory binary")
 
     def handleInputRows(  # noqa: N802  # Spark's name
@@ -95,9 +96,11 @@ class Remembering(StatefulProcessor):
         frames = list(rows)
         packed = [packet for frame in frames for packet in frame["packet"]]
         now = int(frames[0][columns.NOW].iloc[0])
-        with rarely_collecting():
-            found = self._passed(key[0], _sorted(packed), now)
-        yield found
+        yield self._passed(key[0], _sorted(packed), now)
+
+    def close(self) -> None:
+        """Have the memories that this worker keeps left in peace."""
+        spare()
 
     def _passed(self, bucket_: int, table: pa.Table, now: int) -> pd.DataFrame:
         memory = self._restored(bucket_)

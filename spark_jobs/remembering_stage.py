@@ -7,9 +7,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from spark_jobs import columns
+from spark_jobs.garbage import rarely_collecting
 from spark_jobs.markers import Counts
 from spark_jobs.stage import SCHEMA as REPORT
-from spark_jobs.stage import Batch, Report, StageConfig, Task, partition_id, rarely_collecting
+from spark_jobs.stage import Batch, Report, StageConfig, Task, partition_id
 
 COPY = "duplicate"
 _ORDER = [(name, "ascending") for name in ("key", "topic", "partition", "offset")]

@@ -8,7 +8,7 @@ later: the marker decides which run writes.
 import logging
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from tenacity import (
@@ -75,6 +75,8 @@ class Settled:
 
     counts: Counts
     replayed: bool
+    writer: str = field(default="", compare=False)
+    """Name of the writer that is the newest of the partition now; empty: unknown."""
 
 
 Evaluate = Callable[[], Evaluation]
@@ -93,18 +95,21 @@ def settle(
     evaluate: Evaluate,
     replace_poison: Replace,
     adopt: bool = False,
+    newest: str = "",
 ) -> Settled:
     """
     Write what `evaluate` returns, unless a committed marker says that it is written.
 
-    `evaluate` is called at most once, and not at all where nothing is to be written.
+    `evaluate` is called at most once, and not at all where nothing is to be written. `newest`
+    names the writer that settled the partition's last turn, where that is known: of all others
+    one knows without trying that they are fenced.
 
     Raises:
         MarkerRefused: the marker found is not this turn's.
         Unwritable: even the dead letter topic refuses a record.
         KafkaUnavailable: Kafka did not take the turn in time; none of it is visible.
     """
-    attempt = _Attempt(turn, rows, config, adopt=adopt)
+    attempt = _Attempt(turn, rows, config, adopt=adopt, newest=newest)
     retrying = Retrying(
         retry=retry_if_exception_type(NotCommitted),
         stop=stop_after_attempt(_TRIES),
@@ -126,8 +131,11 @@ def settle(
 class _Attempt:
     """The tries at one turn, which share its evaluation."""
 
-    def __init__(self, turn: Turn, rows: Input, config: SinkConfig, *, adopt: bool) -> None:
+    def __init__(
+        self, turn: Turn, rows: Input, config: SinkConfig, *, adopt: bool, newest: str
+    ) -> None:
         self._turn, self._rows, self._config, self._adopt = turn, rows, config, adopt
+        self._newest = newest
         self._evaluation: Evaluation | None = None
         self._one_by_one = False
 
@@ -167,7 +175,10 @@ class _Attempt:
         look at the marker itself: an operator may have had the query adopt it since.
         """
         writer = _writers.pop(key, None)
-        if writer is None or isinstance(self._decision(writer), Write):
+        if writer is None:
+            return None
+        is_fenced = bool(self._newest) and writer.name != self._newest
+        if not is_fenced and isinstance(self._decision(writer), Write):
             return writer
         writer.close()
         return None
@@ -180,7 +191,7 @@ class _Attempt:
         if isinstance(decision, Refused):
             raise MarkerRefused(decision.reason)
         if isinstance(decision, Committed):
-            return Settled(decision.marker.counts, replayed=True)
+            return Settled(decision.marker.counts, replayed=True, writer=writer.name)
         if self._evaluation is None:
             self._evaluation = evaluate()
         marker = Marker(
@@ -193,7 +204,7 @@ class _Attempt:
             counts=self._evaluation.counts,
         )
         writer.commit(self._evaluation.outgoing, marker)
-        return Settled(self._evaluation.counts, replayed=False)
+        return Settled(self._evaluation.counts, replayed=False, writer=writer.name)
 
     def _opened(self, key: str) -> Writer:
         config = self._config

@@ -20,7 +20,11 @@ def rows(settings: Reading, spark: SparkSession) -> DataFrame:
         "startingOffsets": source.starting_offsets,
         "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
     }
-    return spark.readStream.format("kafka").options(**options).load()
+    found = spark.readStream.format("kafka").options(**options).load()
+    # Spark asks the size of its Arrow batch before each row, and goes through all of its null
+    # lists then.
+    none = F.array().cast(found.schema["headers"].dataType)
+    return found.withColumn("headers", F.coalesce("headers", none))
 
 
 def timed_rows(settings: Reading, spark: SparkSession) -> DataFrame:

@@ -1,9 +1,7 @@
 """The stage that does the work: shuffle by key, then one pass that handles and writes."""
 
-import gc
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Protocol, Self
 
@@ -18,6 +16,7 @@ from spark_jobs import columns, sink
 from spark_jobs.columns import Rows
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
 from spark_jobs.evaluation import Evaluation, evaluate, load
+from spark_jobs.garbage import rarely_collecting
 from spark_jobs.markers import Counts, Turn
 from spark_jobs.outgoing import Router, Topics
 from spark_jobs.sink import Input, Settled, SinkConfig
@@ -48,6 +47,8 @@ class Batch:
     now: int
     """Wall clock when it began, in milliseconds; where Spark's is among the rows, that counts."""
     adopt: bool = False
+    writers: Mapping[int, str] = field(default_factory=dict)
+    """Names of those that wrote shuffle partitions last, as far as the driver was told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,8 @@ class Report:
     """The newest timestamp among its rows, in milliseconds."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of the states that were stepped, by bucket: keys, what is open, bytes."""
+    writer: str = ""
+    """Name of the writer that settled it; empty: nothing was to be settled."""
     error: str | None = None
     """Name of the error, one of `REPORTED`."""
     message: str = ""
@@ -139,6 +142,7 @@ class Task:
             counts=settled.counts,
             replayed=settled.replayed,
             newest=max(rows.timestamps),
+            writer=settled.writer,
         )
 
     def _settle(self, rows: Rows, partition: int, before: Counts) -> Settled:
@@ -162,28 +166,8 @@ class Task:
             evaluate=evaluated,
             replace_poison=router.unwritable,
             adopt=batch.adopt,
+            newest=batch.writers.get(partition, ""),
         )
-
-
-@contextmanager
-def rarely_collecting() -> Iterator[None]:
-    """
-    Have Python look for garbage in cycles less often.
-
-    A batch is a million objects without a cycle; looking through them time and again takes as
-    long as making them.
-    """
-    before = gc.get_threshold()
-    collect_rarely()
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-
-
-def collect_rarely() -> None:
-    """Have this process look for garbage in cycles less often, for good."""
-    gc.set_threshold(100_000, 20, 50)
 
 
 def partition_id() -> int:

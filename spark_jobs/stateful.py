@@ -25,6 +25,7 @@ from spark_jobs import packets
 from spark_jobs.aggregation.bucketing import bucketed, key
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.errors import JobError
+from spark_jobs.garbage import collect_rarely, spare
 from spark_jobs.operators import extent
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
@@ -33,7 +34,6 @@ from spark_jobs.operators.step import Failed, Input
 from spark_jobs.operators.table import operator
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
 from spark_jobs.packets import Pack, Rows
-from spark_jobs.stage import collect_rarely
 
 SCHEMA = "outcome binary"
 STATE_NAME = "bucket"
@@ -152,7 +152,8 @@ class Bucket(StatefulProcessor):
         yield from self._step(key[0], Rows(), now, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """Nothing to do: what is kept, Spark keeps."""
+        """Have the states that this worker keeps left in peace."""
+        spare()
 
     def _step(
         self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None

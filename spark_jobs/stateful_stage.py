@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame
 from spark_jobs import sink
 from spark_jobs.errors import JobError
 from spark_jobs.evaluation import Evaluation
+from spark_jobs.garbage import rarely_collecting
 from spark_jobs.markers import Counts, Turn
 from spark_jobs.outcome import OperatorTopics, Outcome, unwritable
 from spark_jobs.sink import Input, Settled, SinkConfig
-from spark_jobs.stage import SCHEMA, Batch, Report, partition_id, rarely_collecting
+from spark_jobs.stage import SCHEMA, Batch, Report, partition_id
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class Task:
             replayed=settled.replayed,
             newest=max(each.newest for each in outcomes),
             buckets={str(each.bucket): [each.keys, each.open, each.size] for each in last},
+            writer=settled.writer,
         )
 
     def _settle(self, outcomes: list[Outcome], counts: Counts, partition: int) -> Settled:
@@ -87,4 +89,5 @@ class Task:
             evaluate=lambda: Evaluation(outgoing, counts),
             replace_poison=partial(unwritable, config.topics.dead_letter, batch.now),
             adopt=batch.adopt,
+            newest=batch.writers.get(partition, ""),
         )

@@ -1,6 +1,7 @@
 """One Kafka transaction per turn: its records and its marker, by a producer that is fenced."""
 
 import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -94,6 +95,8 @@ class Writer:
         self._failure: KafkaError | None = None
         self._producer = Producer({**config, "error_cb": self._ended}, logger=_silent)
         self.marker: Marker | None = None
+        self.name = secrets.token_hex(8)
+        """Tells it from all other writers."""
 
     def open(self) -> None:
         """

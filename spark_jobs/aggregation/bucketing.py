@@ -14,6 +14,7 @@ from spark_jobs.aggregation.config import HashKey, HeadersKey, Step
 from spark_jobs.aggregation.guard import Guarded
 from spark_jobs.aggregation.keys import SEPARATOR
 from spark_jobs.aggregation.settings import AggregationSettings
+from spark_jobs.garbage import rarely_collecting
 from spark_jobs.packets import BUCKET, COLUMNS
 
 _RECORD = ("topic", "partition", "offset", "key", "value", "headers")
@@ -43,11 +44,12 @@ class ByScript:
     buckets: Sequence[int]
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        operator = Guarded(self.settings)
-        for batch in batches:
-            keys = operator.keys(_records(batch))
-            column = pa.array([self._bucket(each) for each in keys], pa.int32())
-            yield batch.append_column(BUCKET, column)
+        with rarely_collecting():
+            operator = Guarded(self.settings)
+            for batch in batches:
+                keys = operator.keys(_records(batch))
+                column = pa.array([self._bucket(each) for each in keys], pa.int32())
+                yield batch.append_column(BUCKET, column)
 
     def _bucket(self, found: bytes | None) -> int:
         # A record without a key goes anywhere; there it is an error again.

@@ -116,22 +116,49 @@ class Sessions:
 
     def _own(self, state: State, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key that has its own clock."""
-        key, time = record.key, record.time
+        key, time = record[0], record[1]  # by number: of all that is done here, names are dear
         held = state.keys.get(key)
         if held is None:
             held = state.keys[key] = Held(time, now)
-        was_open = bool(held.open)
+        open_ = held.open
+        was_open = bool(open_)
         held.arrived = now
         has_advanced = time >= held.clock
         if has_advanced:
             held.clock = time
         close_time = max(held.clock - self._open_for, held.floor)
-        self._join(held, record, close_time, outputs)
-        if has_advanced and held.open and held.open[0].end < close_time:
+        if not (self._is_simple and self._joined(open_, record, close_time)):
+            self._join(held, record, close_time, outputs)
+            open_ = held.open
+        if has_advanced and open_ and open_[0].end < close_time:
             self._close(key, held, close_time, outputs)
         # An alarm may be early: a key that stays open has one.
         if not was_open or not held.open:
             self._set_alarms(state, key, held)
+
+    def _joined(self, open_: list[Open], record: Input, close_time: int) -> bool:
+        """
+        Put `record` at the end of the last session, or into a new one behind it.
+
+        Of the aggregates that need no more. False: it belongs elsewhere, or fails.
+        """
+        time = record[1]
+        functions = self._aggregate
+        try:
+            if open_ and time <= (last := open_[-1]).end + self._gap:
+                if time < last.end:
+                    return False
+                last.value = functions.aggregator("", record[2], last.value)
+                last.end = time
+                last.revision += 1
+            elif time < close_time:
+                return False
+            else:
+                value = functions.aggregator("", record[2], functions.initializer())
+                open_.append(Open(time, time, value, 1))
+        except Exception:  # noqa: BLE001  # it raises again where it is told
+            return False
+        return True
 
     def _shared(self, state: State, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key that shares its clock with others."""
