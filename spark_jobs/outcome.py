@@ -1,7 +1,7 @@
 """What a step of an operator comes to, as one row on its way to the sink."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from hashlib import blake2b
@@ -111,20 +111,24 @@ class Teller:
             (envelope.SPECVERSION, b"1.0"),
             (envelope.CONTENT_TYPE, b"application/json"),
         ]
+        self._saying: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
+            Paired: self._paired,
+            Session: self._session,
+            Made: self._made,
+            Released: self._released,
+        }
 
     def tell(self, outputs: Iterable[Output], outcome: Outcome, rows: Rows, now: int) -> None:
         """Put what `outputs` say into `outcome`; `rows` has the records they are about."""
         skipped: Counter[str] = Counter()
         outcome.envelope = self._headers
-        outgoing = outcome.outgoing
+        outgoing, saying = outcome.outgoing, self._saying
         for output in outputs:
+            say = saying.get(output.__class__)
+            if say is not None:
+                outgoing.append(say(output))
+                continue
             match output:
-                case Paired() | Session() | Made():
-                    outgoing.append(self._said(output))
-                case Released(record):
-                    place = (record.topic, record.partition, record.offset)
-                    content = (record.key, record.value, record.headers)
-                    outgoing.append((self._back(record), *content, 0, place))
                 case Skipped():
                     skipped[kind(output.reason)] += 1
                 case Late(record, reason, _):
@@ -141,26 +145,22 @@ class Teller:
             outcome.handled -= skipped["late"]
         outcome.skipped = dict(sorted(skipped.items()))
 
-    def _said(self, output: Paired | Session | Made) -> tuple[Any, ...]:
-        match output:
-            case Paired():
-                return self._paired(output)
-            case Session():
-                return self._session(output)
-            case Made():
-                return self._made(output)
-
     def _made(self, made: Made) -> tuple[Any, ...]:
         """Return a record with why it is there; one that goes on as it is keeps what it says."""
-        headers = [pair for pair in made.headers if pair[0] not in envelope.WINDOW]
-        if not made.is_passed:
-            bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{made.number}"
-            identity = _digest(made.window, f"{bounds}/{made.origin}")
+        topic, key, value, headers, time, *why, number, origin, window, _, is_passed = made
+        if headers:
+            headers = [pair for pair in headers if pair[0] not in envelope.WINDOW]
+        if not is_passed:
+            bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{number}"
+            identity = _digest(window, f"{bounds}/{origin}")
             own = {name for name, _ in headers}
             ours = ((envelope.ID, self._source + identity), *self._headers)
             headers = [*(pair for pair in ours if pair[0] not in own), *headers]
-        why = _why(*made[5:10])
-        return made.topic, made.key, made.value, (why, headers), max(made.time, 0), made.origin
+        return topic, key, value, (_why(*why), headers), max(time, 0), origin
+
+    def _released(self, output: Released) -> tuple[Any, ...]:
+        topic, partition, offset, _, key, value, headers = output.value
+        return self._back(output.value), key, value, headers, 0, (topic, partition, offset)
 
     def _back(self, record: Record) -> str:
         """Return the topic that a delayed record goes on to: its own, if settings name that."""
@@ -242,7 +242,7 @@ def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
     return list(map(_row, rows))
 
 
-def _all(texts: str | tuple[str, ...]) -> Iterable[str]:
+def _all(texts: str | Sequence[str]) -> Iterable[str]:
     return repeat(texts) if isinstance(texts, str) else texts
 
 

@@ -121,6 +121,8 @@ def _headers(table: pa.Table) -> list[list[Pair]]:
     """Return the headers of each row; row by row, Arrow takes ten times as long."""
     column = table.column("headers").combine_chunks()
     pairs = column.flatten()
+    if not len(pairs):
+        return [[] for _ in range(len(column))]
     found = list(zip(*(pairs.field(name).to_pylist() for name in ("key", "value")), strict=True))
     ends = np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy()).tolist()
     return [found[start:end] for start, end in zip([0, *ends], ends, strict=False)]

@@ -102,19 +102,17 @@ class _Windowed:
 
 
 def _whole(record: Record, row: Any) -> Input:  # noqa: ANN401  # the caller's
-    place = (record.topic, record.partition, record.offset)
-    return Input(record.key, record.timestamp, record, *place, record.value, row)
+    topic, partition, offset, time, key, raw, _ = record
+    return tuple.__new__(Input, (key, time, record, topic, partition, offset, raw, row))
 
 
 def _delayed(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
-    def taken(time: int) -> Input:
-        place = (record.topic, record.partition, record.offset)
-        return Input(record.key, time, record, *place, record.value, row)
-
+    topic, partition, offset, _, key, raw, _ = record
     try:
-        return taken(envelope.delivery(record).not_before or 0)
+        due = envelope.due(record)
     except DovecoteError as error:
-        return Failed(taken(0), str(error))
+        return Failed(Input(key, 0, record, topic, partition, offset, raw, row), str(error))
+    return tuple.__new__(Input, (key, due, record, topic, partition, offset, raw, row))
 
 
 def _field(value: Any, name: str) -> Any:  # noqa: ANN401  # JSON

@@ -1,7 +1,7 @@
 """One turn is written once, whoever else has a try at it."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 import pytest
@@ -58,6 +58,7 @@ class Sink:
         partitions: int = 2,
         digest: str = "d",
         adopt: bool = False,
+        newest: str = "",
     ) -> Settled:
         def evaluate() -> Evaluation:
             self.evaluations += 1
@@ -70,6 +71,7 @@ class Sink:
             evaluate=evaluate,
             replace_poison=self.router.unwritable,
             adopt=adopt,
+            newest=newest,
         )
 
     def writer(self) -> Writer:
@@ -153,6 +155,30 @@ def test_a_kept_producer_that_was_fenced_is_a_cache_miss(kafka: Sink) -> None:
     assert not settled.replayed
     assert kafka.evaluations == 2
     assert kafka.written() == [b"0", b"1", b"2"]
+
+
+def test_a_kept_producer_that_is_known_to_be_fenced_is_not_tried(
+    kafka: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = kafka.settle(0, b"0").writer
+    assert kafka.settle(1, b"1", newest=first).writer == first
+    elsewhere = kafka.writer()
+    elsewhere.open()
+    elsewhere.commit(kafka.outgoing(b"2"), _marker(2))
+    elsewhere.close()
+    tried: list[str] = []
+    commit = Writer.commit
+
+    def told(writer: Writer, outgoing: Iterable[Outgoing], marker: Marker) -> None:
+        tried.append(writer.name)
+        commit(writer, outgoing, marker)
+
+    monkeypatch.setattr(Writer, "commit", told)
+
+    assert kafka.settle(3, b"3", newest=elsewhere.name).writer not in {first, elsewhere.name}
+
+    assert len(tried) == 1
+    assert kafka.written() == [b"0", b"1", b"2", b"3"]
 
 
 def test_who_comes_late_finds_the_turn_written(kafka: Sink) -> None:
