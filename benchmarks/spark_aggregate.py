@@ -10,10 +10,11 @@ import argparse
 import sys
 from typing import Any
 
+from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
 from benchmarks.stateful import main
-from benchmarks.work import KEYS, Work
+from benchmarks.work import KEYS, Work, text
 
 KEY = """
 def key(IN, Env):
@@ -58,18 +59,25 @@ def _operator(scripts: str) -> dict[str, Any]:
     return found
 
 
+def _user(number: Column) -> Column:
+    return text("key-", F.pmod(F.xxhash64(number), F.lit(KEYS)))
+
+
 def _work(scripts: str) -> Work:
     return Work(
         operator=_operator(scripts),
         topics=("bench-clicks",),
         topic=lambda _: F.lit("bench-clicks"),
         time=lambda number: number,
-        key=lambda number: F.format_string("key-%d", F.pmod(F.xxhash64(number), F.lit(KEYS))),
-        value=lambda number: F.format_string(
-            '{"id":%d,"user":"key-%d","sum":%d,"note":"' + "x" * 60 + '"}',
+        key=_user,
+        value=lambda number: text(
+            '{"id":',
             number,
-            F.pmod(F.xxhash64(number), F.lit(KEYS)),
+            ',"user":"',
+            _user(number),
+            '","sum":',
             F.pmod(number, F.lit(7)),
+            ',"note":"' + "x" * 60 + '"}',
         ),
         told={"scripts": scripts},
     )

@@ -9,22 +9,19 @@ by what was sent alone. `DOVECOTE_KILLS_OF_SPARK=100` makes it long.
 import json
 import os
 import random
-import subprocess
-import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import psutil
 import pytest
 from confluent_kafka import Producer
 
 from dedup import decode
 from devstack import Stack
 from outbox.envelope import ID, TYPE
+from tests.crash.spark_storm import PATIENCE, storm
 from tests.fix_stack import MakeTopic, new_topics
 from tests.spark.fix_spark import as_record
 from tests.waiting import consume, until
@@ -32,11 +29,7 @@ from tests.waiting import consume, until
 KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_SPARK", "4"))
 USERS, CALLS = 6, max(10, KILLS)
 ATTEMPTS = 3
-BAD_USAGE = 2
 T0 = 1_700_000_000_000
-ROOT = Path(__file__).parents[2]
-# On a machine that is busy with other things a Spark takes its time to start.
-PATIENCE = 180.0
 
 JOBS = """
 [kafka]
@@ -134,113 +127,37 @@ def pairs(sent: list[Event]) -> Counter[str]:
     )
 
 
-class Storm:
-    """The jobs as a process that is started again whenever it ends, and what kills it."""
-
-    def __init__(self, stack: Stack, folder: Path, topics: Topics, dice: random.Random) -> None:
-        self.stack, self.folder, self.topics, self.dice = stack, folder, topics, dice
-        self.killed: Counter[str] = Counter()
-        self.starts = 0
-        self._began = 0
-        self._log = folder / "jobs.log"
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def files(self) -> list[str]:
-        topics, common = self.topics, {"kafka": self.stack.kafka.bootstrap, "folder": self.folder}
-        dedup = JOBS.format(
-            **common,
-            source=json.dumps([topics.main]),
-            output=topics.left,
-            dead=topics.dead,
-            own_output=f'retry_topic = "{topics.retry}"\nby_type = {{ Came = "{topics.came}" }}',
-            query="storm",
-            operator='type = "exact"\nremember = "1h"\n'
-            'handler = "tests.unit.spark_jobs.handlers:until_finished"\n'
-            f'[retry]\nmax_attempts = {ATTEMPTS}\nbase = "300ms"\n'
-            '[recirculation]\nrun = "together"\ntrigger = "500ms"',
-        )
-        pairing = JOBS.format(
-            **common,
-            source=json.dumps([topics.left, topics.came]),
-            output=topics.pairs,
-            dead=topics.pairs_dead,
-            own_output=f'late_topic = "{topics.late}"',
-            query="pairs",
-            operator='type = "pairing"\nkey = ["user"]\nevent_time = "at"\nwithin = "60s"\n'
-            'grace = "24h"\nclose_after = "off"\n[operator.sides]\n'
-            f'left = {{ topic = "{topics.left}", field = "call" }}\n'
-            f'came = {{ topic = "{topics.came}", field = "call" }}',
-        )
-        paths = [self.folder / "dedup.toml", self.folder / "pairing.toml"]
-        for path, text in zip(paths, (dedup, pairing), strict=True):
-            path.write_text(text)
-        return [str(path) for path in paths]
-
-    def start(self) -> None:
-        command = str(Path(sys.executable).with_name("dovecote"))
-        with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
-                [command, "spark", "together", *self.files(), "--json", "--master", "local[2,4]"],
-                stdout=log,
-                stderr=log,
-                env={**os.environ, "PYTHONPATH": str(ROOT)},
-            )
-        self.starts += 1
-
-    def is_up(self) -> bool:
-        """See to it that the jobs run; tell whether they have finished a batch since a kill."""
-        process = self._process
-        if process is None or process.poll() is not None:
-            assert process is None or process.returncode != BAD_USAGE, self._log.read_text()
-            self.start()
-            self._began = self.batches()
-            return False
-        return self.batches() > self._began
-
-    def batches(self) -> int:
-        return self._log.read_bytes().count(b'{"query"') if self._log.exists() else 0
-
-    def kill(self, what: str) -> None:
-        assert self._process is not None
-        self.killed[what] += 1
-        self._began = self.batches()
-        if what == "broker":
-            self.stack.kafka.kill()
-            self.stack.kafka.start()
-        elif what == "driver":
-            self.end()
-        else:
-            for victim in self._victims(what):
-                victim.kill()
-
-    def end(self) -> None:
-        if self._process is not None and self._process.poll() is None:
-            children = psutil.Process(self._process.pid).children(recursive=True)
-            self._process.kill()
-            self._process.wait()
-            # They notice it; the next driver must not meet them.
-            psutil.wait_procs(children, timeout=30)
-
-    def _victims(self, what: str) -> list[psutil.Process]:
-        assert self._process is not None
-        try:
-            found = psutil.Process(self._process.pid).children(recursive=True)
-            if what == "jvm":
-                return [each for each in found if each.name() == "java"]
-            workers = [each for each in found if "pyspark.daemon" in " ".join(each.cmdline())]
-        except psutil.NoSuchProcess:
-            return []  # it ended meanwhile
-        return self.dice.sample(workers, min(1, len(workers)))
-
-
-@contextmanager
-def storm(stack: Stack, folder: Path, topics: Topics, dice: random.Random) -> Iterator[Storm]:
-    running = Storm(stack, folder, topics, dice)
-    running.start()
-    try:
-        yield running
-    finally:
-        running.end()
+def files(stack: Stack, folder: Path, topics: Topics) -> list[str]:
+    """Write the settings of the jobs; return their paths."""
+    common = {"kafka": stack.kafka.bootstrap, "folder": folder}
+    dedup = JOBS.format(
+        **common,
+        source=json.dumps([topics.main]),
+        output=topics.left,
+        dead=topics.dead,
+        own_output=f'retry_topic = "{topics.retry}"\nby_type = {{ Came = "{topics.came}" }}',
+        query="storm",
+        operator='type = "exact"\nremember = "1h"\n'
+        'handler = "tests.unit.spark_jobs.handlers:until_finished"\n'
+        f'[retry]\nmax_attempts = {ATTEMPTS}\nbase = "300ms"\n'
+        '[recirculation]\nrun = "together"\ntrigger = "500ms"',
+    )
+    pairing = JOBS.format(
+        **common,
+        source=json.dumps([topics.left, topics.came]),
+        output=topics.pairs,
+        dead=topics.pairs_dead,
+        own_output=f'late_topic = "{topics.late}"',
+        query="pairs",
+        operator='type = "pairing"\nkey = ["user"]\nevent_time = "at"\nwithin = "60s"\n'
+        'grace = "24h"\nclose_after = "off"\n[operator.sides]\n'
+        f'left = {{ topic = "{topics.left}", field = "call" }}\n'
+        f'came = {{ topic = "{topics.came}", field = "call" }}',
+    )
+    paths = [folder / "dedup.toml", folder / "pairing.toml"]
+    for path, text in zip(paths, (dedup, pairing), strict=True):
+        path.write_text(text)
+    return [str(path) for path in paths]
 
 
 @pytest.fixture
@@ -279,7 +196,8 @@ def test_kills_at_any_moment_change_nothing_of_what_is_written(
     # What ends the process costs a start of Spark; the rest is as likely to do harm.
     plan = [*kinds, *dice.choices(kinds, [4, 3, 1, 1], k=KILLS)][:KILLS]
     share = -(-len(queue) // (len(plan) + 1))
-    with storm(module_stack, tmp_path, topics, dice) as jobs:
+    arguments = ["together", *files(module_stack, tmp_path, topics)]
+    with storm(module_stack, tmp_path, arguments, dice) as jobs:
         for what in plan:
             _send(module_stack, topics.main, queue[:share])
             queue = queue[share:]
