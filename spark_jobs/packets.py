@@ -3,9 +3,12 @@ The rows of a batch, packed by bucket before the shuffle, and unpacked behind it
 
 A packet holds what one task has read for one bucket, as Arrow. So few and large rows are shuffled
 instead of many small ones, and no value is turned into an object of Pandas or of the JVM on the
-way. An empty packet says that the source is behind.
+way. A short packet says how new the newest record is of the input partition that is furthest
+behind, where that may be a sign of a source that is.
 """
 
+import struct
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -20,7 +23,8 @@ from spark_jobs.garbage import rarely_collecting
 
 SCHEMA = "bucket int, packet binary"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-BUCKET, NOW = "bucket", "now"
+BUCKET = "bucket"
+_TIME = struct.Struct(">q")
 _PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
 
 
@@ -39,8 +43,8 @@ class Pack:
                 return
             rows = pa.Table.from_batches(found)
             packets = list(self._packed(rows))
-            if self._is_behind(rows):
-                packets += [(bucket, b"") for bucket in self.buckets]
+            if (newest := self._newest(rows)) is not None:
+                packets += [(bucket, _TIME.pack(newest)) for bucket in self.buckets]
         columns = [pa.array(column) for column in zip(*packets, strict=True)]
         yield pa.RecordBatch.from_arrays(
             [columns[0].cast(pa.int32()), columns[1].cast(pa.binary())], schema=_PACKET
@@ -58,13 +62,21 @@ class Pack:
                 writer.write_table(rows.slice(start, end - start))
             yield bucket, sink.getvalue().to_pybytes()
 
-    def _is_behind(self, rows: pa.Table) -> bool:
-        """Tell whether the newest record of some partition has been waiting to be read."""
+    def _newest(self, rows: pa.Table) -> int | None:
+        """
+        Return the newest timestamp of the partition that is furthest behind, if it may matter.
+
+        Whether it does, the clock of the batch says, which is the same when the batch is run
+        again. It does not come along as a column: Spark would write it into code that it compiles,
+        anew for each batch. This machine's clock is later than that by nature, and half of
+        `max_lag` is for machines that do not agree.
+        """
         if self.max_lag is None:
-            return False
+            return None
         newest = rows.group_by(["topic", "partition"]).aggregate([("timestamp", "max")])
-        now = _milliseconds(rows.column(NOW).slice(0, 1))[0]
-        return min(_milliseconds(newest.column("timestamp_max"))) < now - self.max_lag
+        least = min(_milliseconds(newest.column("timestamp_max")))
+        now = time.time_ns() // 1_000_000
+        return least if least < now - self.max_lag // 2 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,16 +96,19 @@ class Rows:
         return self.records[row]._replace(headers=pairs)
 
 
-def unpack(packets: Iterable[bytes], *, by_offset: bool, with_headers: bool) -> Rows:
+def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_headers: bool) -> Rows:
     """
     Return the rows in `packets`.
 
     In the order of timestamp, topic, partition and offset; `by_offset`: of topic, partition and
-    offset alone.
+    offset alone. The source is behind if all records of a partition are from before `recent`.
     """
     packed = list(packets)
-    tables = [pa.ipc.open_stream(packet).read_all() for packet in packed if packet]
-    is_behind = any(not packet for packet in packed)
+    newest = [_TIME.unpack(packet)[0] for packet in packed if len(packet) == _TIME.size]
+    is_behind = any(moment < recent for moment in newest)
+    tables = [
+        pa.ipc.open_stream(packet).read_all() for packet in packed if len(packet) > _TIME.size
+    ]
     if not tables:
         return Rows(is_behind=is_behind)
     table = pa.concat_tables(tables).combine_chunks()

@@ -157,7 +157,7 @@ def _seen(rows: Rows) -> Iterator[Seen]:
 
 def _sorted(packed: Sequence[bytes]) -> pa.Table:
     """Return the rows in `packed` in the order of their offsets."""
-    tables = [pa.ipc.open_stream(packet).read_all() for packet in packed if packet]
+    tables = [pa.ipc.open_stream(packet).read_all() for packet in packed]
     order = [(name, "ascending") for name in ("topic", "partition", "offset")]
     return pa.concat_tables(tables).sort_by(order)
 

@@ -30,7 +30,7 @@ from spark_jobs.operators import extent
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
-from spark_jobs.operators.step import Failed, Input
+from spark_jobs.operators.step import NEVER, Failed, Input
 from spark_jobs.operators.table import operator
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
 from spark_jobs.packets import Pack, Rows
@@ -74,7 +74,6 @@ def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
     packed = rows.select(
         *packets.COLUMNS,
         found.cast("int").alias(packets.BUCKET),
-        F.current_timestamp().alias(packets.NOW),
     ).mapInArrow(pack, packets.SCHEMA)
     return packed.groupBy(packets.BUCKET).transformWithStateInPandas(
         statefulProcessor=Bucket(config),
@@ -121,6 +120,8 @@ class Bucket(StatefulProcessor):
         self._state = handle.getValueState(STATE_NAME, _STATE)
         self._operator = operator(config.operator)
         self._read = reader(config.operator)
+        lag = max_lag(config.operator)
+        self._max_lag = NEVER if lag is None else lag
         self._settings = repr(config.operator)
         self._teller = Teller(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
@@ -137,10 +138,15 @@ class Bucket(StatefulProcessor):
         rows: Iterator[Any],
         timerValues: TimerValues,  # noqa: N803  # Spark's name
     ) -> Iterator[pd.DataFrame]:
-        packed = [packet for frame in rows for packet in frame["packet"]]
-        found = packets.unpack(packed, by_offset=self._by_offset, with_headers=self._with_headers)
         now = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._step(key[0], found, now)
+        found = packets.unpack(
+            (packet for frame in rows for packet in frame["packet"]),
+            recent=now - self._max_lag,
+            by_offset=self._by_offset,
+            with_headers=self._with_headers,
+        )
+        if found.records or found.is_behind:
+            yield from self._step(key[0], found, now)
 
     def handleExpiredTimer(  # noqa: N802  # Spark's name
         self,

@@ -1,6 +1,7 @@
 """Rows packed by bucket come out as they went in, in the order their operator takes them."""
 
 import random
+import time
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ from spark_jobs import packets
 from spark_jobs.packets import Pack, Rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-NOW = 1_000_000
+NOW = time.time_ns() // 1_000_000
 
 
 def _record(n: int, topic: str = "t", partition: int = 0, time: int | None = None) -> Record:
@@ -35,7 +36,6 @@ def _batch(records: list[Record], buckets: int) -> pa.RecordBatch:
             "value": pa.array([each.value for each in records], pa.binary()),
             "headers": pa.array(headers, HEADERS),
             "bucket": pa.array([each.offset % buckets for each in records], pa.int32()),
-            "now": pa.array([NOW * 1000] * len(records), pa.timestamp("us")),
         }
     )
 
@@ -48,7 +48,8 @@ def _through(
         for out in Pack(range(buckets), max_lag)(batches):
             for row in out.to_pylist():
                 by_bucket.setdefault(row["bucket"], []).append(row["packet"])
-    given: dict[str, Any] = {"by_offset": False, "with_headers": False, **how}
+    recent = NOW - (max_lag or 0)
+    given: dict[str, Any] = {"recent": recent, "by_offset": False, "with_headers": False, **how}
     return {bucket: packets.unpack(found, **given) for bucket, found in by_bucket.items()}
 
 
@@ -84,15 +85,23 @@ def test_the_order_does_not_depend_on_the_tasks(*, by_offset: bool) -> None:
 
 
 def test_a_source_that_is_behind_tells_every_bucket() -> None:
-    old = [_record(n, partition=1, time=NOW - 501) for n in range(2)]
+    lag = 600_000
+    old = [_record(n, partition=1, time=NOW - lag - 1) for n in range(2)]
     fresh = [_record(n) for n in range(2, 4)]
     for records, behind in (([*old, *fresh], True), (fresh, False)):
-        found = _through([[_batch(records, 2)]], 4, max_lag=500)
+        found = _through([[_batch(records, 2)]], 4, max_lag=lag)
         assert {rows.is_behind for rows in found.values()} == {behind}
         assert set(found) == ({0, 1, 2, 3} if behind else {0, 1})
     assert not _through([[_batch(old, 1)]], 1)[0].is_behind
 
 
+def test_the_clock_of_the_batch_decides_what_is_behind() -> None:
+    lag = 600_000
+    batch = _batch([_record(0, time=NOW - lag)], 1)
+    for recent, behind in ((NOW - lag, False), (NOW - lag + 1, True)):
+        assert _through([[batch]], 1, max_lag=lag, recent=recent)[0].is_behind is behind
+
+
 def test_an_old_record_among_newer_ones_of_its_partition_is_no_sign() -> None:
     records = [_record(0, time=1), _record(1)]
-    assert not _through([[_batch(records, 1)]], 1, max_lag=500)[0].is_behind
+    assert not _through([[_batch(records, 1)]], 1, max_lag=600_000)[0].is_behind
