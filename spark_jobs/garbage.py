@@ -2,11 +2,12 @@
 
 import gc
 import itertools
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyspark import TaskContext
-
+_WORKER = "SPARK_REUSE_WORKER"
+"""What Spark tells workers that are to have more than one task."""
 # So many tasks may leave dead cycles behind before somebody looks for them.
 _TASKS_BETWEEN = 50
 _tasks = itertools.count(1)
@@ -41,6 +42,6 @@ def spare() -> None:
     A worker of PySpark goes through all of its objects after each task. Its modules alone take
     70 ms, more than a small batch has to do, and the states that it keeps as much again.
     """
-    if TaskContext.get() is None:
-        return  # no worker: nobody looks
+    if _WORKER not in os.environ:
+        return  # no worker that has another task after this: nobody looks
     gc.freeze() if next(_tasks) % _TASKS_BETWEEN else gc.unfreeze()

@@ -4,7 +4,6 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-from pyspark import TaskContext
 
 from spark_jobs.garbage import rarely_collecting, spare
 
@@ -25,7 +24,7 @@ class Cycle:
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let this process look like a worker of Spark, and none of it be left behind."""
-    monkeypatch.setattr(TaskContext, "get", object)
+    monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     yield
     gc.unfreeze()
     gc.collect()
