@@ -82,19 +82,12 @@ class Maker:
         """Let the events go on as they are: of all that fires the most, and the simplest."""
         topic, key, count = self._topics[0], firing.key, len(firing.events)
         why = (firing.reason, firing.start, firing.end, count, firing.revision)
+        # The tuple's own way to make one; that of the named tuple takes three times as long.
+        make = tuple.__new__
         return [
-            Made(
-                topic,
-                each.key,
-                each.value,
-                each.headers,
-                each.timestamp,
-                *why,
-                number,
-                (each.topic, each.partition, each.offset),
-                key,
-                None,
-                True,  # noqa: FBT003  # by position, for speed
+            make(
+                Made,
+                (topic, *each[4:], each.timestamp, *why, number, each[:3], key, None, True),
             )
             for number, each in enumerate(firing.events)
         ]

@@ -94,7 +94,9 @@ class Aggregation:
     def _record(self, state: State, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
         source: Record = record.value
         key = record.key or b""
-        held = state.keys.get(key) or Held()
+        held = state.keys.get(key)
+        if held is None:
+            held = Held()
         if self._gap < NEVER and not self._is_in_time(key, held, record, turn):
             return
         window = held.window
