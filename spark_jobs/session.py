@@ -3,7 +3,7 @@
 import os
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from subprocess import PIPE, Popen, TimeoutExpired
 from typing import IO
@@ -28,6 +28,9 @@ STATE_STORE = {
 _JVM_SECONDS = 20
 # Spark itself asks Java for the module that Java warns of.
 _NOISE = b"WARNING: Using incubator modules"
+# A worker that had nothing to do for a minute is let go; it tries to say goodbye, to nobody.
+_TRACEBACK = b"Traceback (most recent call last)"
+_DISMISSED = (b'pyspark/daemon.py", line ', b"BrokenPipeError: [Errno 32]")
 
 
 def configuration(
@@ -127,7 +130,21 @@ def _launch(conf: Mapping[str, str]) -> None:
 
 def _pass_on(stderr: IO[bytes]) -> None:
     with stderr:
-        for line in stderr:
-            if not line.startswith(_NOISE):
-                sys.stderr.write(line.decode(errors="replace"))
-                sys.stderr.flush()
+        for line in worth_telling(stderr):
+            sys.stderr.write(line.decode(errors="replace"))
+            sys.stderr.flush()
+
+
+def worth_telling(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """Give the lines of Spark's stderr that mean something."""
+    begun: list[bytes] = []
+    for line in lines:
+        if line.startswith(_TRACEBACK):
+            begun.append(line)  # of what, only the next line says
+        elif any(each in line for each in _DISMISSED):
+            begun.clear()
+        elif not line.startswith(_NOISE):
+            yield from begun
+            begun.clear()
+            yield line
+    yield from begun
