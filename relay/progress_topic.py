@@ -228,6 +228,8 @@ class ProgressTopic:
                 "auto.offset.reset": "earliest",
                 "isolation.level": isolation,
                 "enable.partition.eof": True,
+                # The broker says that it has no more: by default it waits for more half a second.
+                "fetch.wait.max.ms": 5,
             },
             logger=_log,
         )

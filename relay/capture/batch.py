@@ -14,6 +14,9 @@ position, id, time, topic, key, value, type, source, subject, content type, head
 would cost as much as publishing the events.
 """
 
+FIRST_ROWS = 2_000
+"""Of many events, so many come first: they are published while the others are read."""
+
 
 @dataclass(frozen=True, slots=True)
 class Batch:

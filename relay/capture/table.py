@@ -21,7 +21,7 @@ from psycopg import sql
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
-from relay.capture.batch import Batch, Row
+from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.window import behind, own, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, first_line, follow_indexes
@@ -282,11 +282,12 @@ class TableCapture:
             " AND {own} ORDER BY position LIMIT %(limit)s"
         ).format(columns=COLUMNS, events=self._events, own=self._own)
         (lsn,) = self._one(sql.SQL("SELECT pg_current_wal_flush_lsn()::text"))
-        limit = self._batch_rows
-        window = {"until": str(until), "since": str(since), "limit": limit}
+        window = {"until": str(until), "since": str(since)}
+        limit = min(FIRST_ROWS, self._batch_rows)
         while True:
             read = 0
-            for rows, size in self._page(query, {**window, "position": position}):
+            page = {**window, "position": position, "limit": limit}
+            for rows, size in self._page(query, page):
                 read += len(rows)
                 position = rows[-1][0]
                 done = read < limit and size < self._batch_bytes
@@ -294,6 +295,7 @@ class TableCapture:
                 yield Batch(rows, cursor, size, lsn=lsn)
             if read < limit:
                 return
+            limit = self._batch_rows
 
     def _page(
         self, query: sql.Composed, params: Mapping[str, object]

@@ -14,7 +14,7 @@ import psycopg
 
 from outbox import capture as outbox_capture
 from outbox.slots import slot_name
-from relay.capture.batch import Batch, Row
+from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.pgoutput import NOWHERE, Decoder, read_keepalive
 from relay.capture.replication import Stream, Wake
 from relay.leaves import TABLES
@@ -105,7 +105,8 @@ class WalCapture:
         """Yield what has come, in batches that may end within a transaction."""
         rows: list[Row] = []
         size = 0
-        take, most, most_bytes = decoder.take, self._batch_rows, self._batch_bytes
+        take, most_bytes = decoder.take, self._batch_bytes
+        most = min(FIRST_ROWS, self._batch_rows)
         enough = time.monotonic() + _LONGEST_ROUND
         while time.monotonic() < enough and (messages := stream.receive()):
             for data in messages:
@@ -118,7 +119,7 @@ class WalCapture:
                     size += len(data)
                     if len(rows) >= most or size >= most_bytes:
                         yield Batch(rows, decoder.position, size)
-                        rows, size = [], 0
+                        rows, size, most = [], 0, self._batch_rows
         if rows:
             yield Batch(rows, decoder.position, size)
 

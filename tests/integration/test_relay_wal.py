@@ -157,9 +157,13 @@ def test_a_wish_that_is_taken_back_leaves_the_relay_in_the_log(
         commit(fleet.dsn, event(name, 1))
         late.commit()
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
-    # It may have gone already: then it has come back.
-    went, came = (relay.log.count(f"going on in the {place}") for place in ("table", "log"))
-    assert came == went + 1
+
+    def is_back() -> bool:
+        # It may have gone already: then it comes back.
+        went, came = (relay.log.count(f"going on in the {place}") for place in ("table", "log"))
+        return came == went + 1
+
+    until(is_back, within=10, what="the relay in the log")
     assert slots(fleet.dsn) == 1
 
 
