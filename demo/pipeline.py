@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import psycopg
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from demo import configs, service
+from demo import configs, service, topics
 from demo.children import Child, ChildFailed, dovecote, module
 from demo.configs import Files
 from demo.story import Results
@@ -18,25 +16,12 @@ from demo.view import Snapshot, Stage
 from demo.watch import Arrivals, Ends, batched
 from outbox import schema
 
-_ADMIN_SECONDS = 30.0
 _RELAY_STOP_SECONDS = 20.0
 _SPARK_STOP_SECONDS = 60.0
 # So long the broker takes at most to finish a commit that it was asked for.
 _COMMIT_SECONDS = 0.1
 
-TOPICS = (
-    configs.FLIGHTS,
-    configs.DEPARTURES,
-    configs.ARRIVALS,
-    configs.RETRY,
-    configs.DEAD_LETTER,
-    configs.TRIPS,
-    configs.DAYS,
-    *configs.ASIDE,
-)
 RESULTS = (configs.DEPARTURES, configs.ARRIVALS, configs.TRIPS, configs.DAYS)
-# Brokers delete records by their timestamps, and those of trips and days are of 2013.
-_KEPT = {"retention.ms": "-1"}
 
 
 class Plan(NamedTuple):
@@ -59,10 +44,7 @@ def prepare(plan: Plan) -> Files:
     with psycopg.connect(plan.dsn) as conn:
         schema.install(conn)
         service.install(conn)
-    admin = AdminClient({"bootstrap.servers": plan.bootstrap, "log_level": 0})
-    wanted = [NewTopic(topic, configs.PARTITIONS, 1, config=_KEPT) for topic in TOPICS]
-    for made in admin.create_topics(wanted).values():
-        made.result(_ADMIN_SECONDS)
+    topics.make(plan.bootstrap)
     return configs.write(plan.directory, dsn=plan.dsn, bootstrap=plan.bootstrap)
 
 
@@ -216,7 +198,7 @@ class Pipeline:
                 Stage("published", self.published(), total),
                 Stage("deduplicated", read, total),
             ),
-            outcomes=tuple((topic, arrivals.count(topic)) for topic in TOPICS[1:7]),
+            outcomes=tuple((topic, arrivals.count(topic)) for topic in topics.TOPICS[1:7]),
             kills=self.kills,
         )
 

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from demo import configs
-from demo.check import aggregated, deduplicated, evidence, published
-from demo.check.aggregated import Results
-from demo.check.deduplicated import Topics
 from demo.check.evidence import EvidenceMissing, Where
 from demo.check.verdict import Line, Numbers, agrees, judge, numbers
+from demo.check.whole import look
 from demo.flights import flights
-from demo.pipeline import TOPICS, Pipeline, Plan, prepare
+from demo.pipeline import Pipeline, Plan, prepare
 from demo.story import results, total
+from demo.topics import TOPICS
 from demo.view import View
 from demo.watch import Arrivals
 from devstack import Stack
@@ -170,23 +169,12 @@ def _waiting(pipeline: Pipeline) -> str:
 def _check(options: Options, stack: Stack, kills: int, seconds: Callable[[], float]) -> Outcome:
     where = Where(dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap)
     try:
-        told = {topic: evidence.records(where, topic) for topic in TOPICS}
-        flights_ = told[configs.FLIGHTS]
-        sent = [record for record in flights_ if not record.round]
-        first = published.compare(evidence.committed(where), sent)
-        left, came = told[configs.DEPARTURES], told[configs.ARRIVALS]
-        topics = Topics(left, came, told[configs.RETRY], told[configs.DEAD_LETTER])
-        second = deduplicated.compare(flights_, topics)
-        aside = [record for topic in configs.ASIDE for record in told[topic]]
-        third = aggregated.compare(
-            left, came, Results(told[configs.TRIPS], told[configs.DAYS], aside)
-        )
+        found = look(where)
     except EvidenceMissing as error:
         msg = f"the check could not be made: {error}"
         raise DovecoteError(msg) from error
-    found = numbers(first, second, third, kills=kills, seconds=seconds())
-    notes = first.notes + second.notes + third.notes
-    return Outcome(found, judge(found, kills=options.kills), notes)
+    told = numbers(*found, kills=kills, seconds=seconds())
+    return Outcome(told, judge(told, kills=options.kills), found.notes)
 
 
 def _keep_logs(stack: Stack, directory: Path) -> None:

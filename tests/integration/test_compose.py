@@ -1,4 +1,4 @@
-"""`compose/`: containers of Postgres, Kafka, two relays, push and a service, as documented."""
+"""`compose/`: containers of Postgres, Kafka, two relays, push, a service and its Spark jobs."""
 
 import os
 import shutil
@@ -16,6 +16,7 @@ from tests.waiting import until
 FILE = Path(__file__).parents[2] / "compose" / "compose.yaml"
 IMAGES = ("postgres:17", "apache/kafka:4.2.0", "python:3.11-slim")
 FLIGHTS = 500
+WITHOUT_SPARK = ("relay", "standby", "push", "service")
 
 
 def said(*command: str, within: float = 60.0) -> str:
@@ -25,7 +26,7 @@ def said(*command: str, within: float = 60.0) -> str:
     return done.stdout
 
 
-pytestmark = [pytest.mark.containers(*IMAGES), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.containers(*IMAGES), pytest.mark.timeout(1_200)]
 
 
 class Project:
@@ -35,7 +36,8 @@ class Project:
         self.name = f"dovecote-{uuid4().hex[:8]}"
 
     def compose(self, *arguments: str, within: float = 60.0) -> str:
-        return said("docker-compose", "-p", self.name, "-f", str(FILE), *arguments, within=within)
+        whose = ("-p", self.name, "-f", str(FILE), "--profile", "spark")
+        return said("docker-compose", *whose, *arguments, within=within)
 
     def container(self, service: str) -> str:
         return self.compose("ps", "-q", service).strip()
@@ -65,20 +67,22 @@ class Project:
         return [line for line in lines if line.startswith("{")]
 
 
-@pytest.fixture
-def project(monkeypatch: pytest.MonkeyPatch) -> Iterator[Project]:
+@pytest.fixture(scope="module")
+def project() -> Iterator[Project]:
+    """All but the Spark jobs."""
     if shutil.which("docker-compose") is None:
         pytest.skip("there is no docker-compose: install it")
-    monkeypatch.setenv("DOVECOTE_FLIGHTS", str(FLIGHTS))
-    monkeypatch.setenv("DOVECOTE_PUSH_PORT", str(free_port()))
-    monkeypatch.setenv("DOVECOTE_BUILD_NETWORK", os.environ.get("DOVECOTE_BUILD_NETWORK", "host"))
-    project = Project()
-    try:
-        project.compose("build", within=400)
-        project.compose("up", "-d", within=200)
-        yield project
-    finally:
-        project.compose("down", "--volumes", within=120)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DOVECOTE_FLIGHTS", str(FLIGHTS))
+        patch.setenv("DOVECOTE_PUSH_PORT", str(free_port()))
+        patch.setenv("DOVECOTE_BUILD_NETWORK", os.environ.get("DOVECOTE_BUILD_NETWORK", "host"))
+        project = Project()
+        try:
+            project.compose("build", "init", within=600)
+            project.compose("up", "-d", *WITHOUT_SPARK, within=200)
+            yield project
+        finally:
+            project.compose("down", "--volumes", within=120)
 
 
 def test_everything_gets_healthy_and_a_killed_relay_is_replaced_with_nothing_lost(
@@ -105,3 +109,19 @@ def test_everything_gets_healthy_and_a_killed_relay_is_replaced_with_nothing_los
 
     until(arrived, within=120, what=f"{wanted} records")
     assert len(found) == len(set(found)) == wanted
+
+
+def test_the_spark_jobs_make_of_it_what_they_should_once_each(project: Project) -> None:
+    service = project.container("service")
+    assert said("docker", "wait", service, within=120).strip() == "0"
+    project.compose("build", "jobs", within=900)
+    project.compose("up", "-d", "--no-deps", "jobs", within=60)
+    until(lambda: project.health("jobs") == "healthy", within=240, what="jobs healthy")
+    check = ("python", "-m", "demo.jobs", "--bootstrap", "kafka:9092", "check")
+
+    def agrees() -> bool:
+        command = ["docker", "exec", project.container("jobs"), *check]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        return done.returncode == 0
+
+    until(agrees, within=240, what=f"success of {' '.join(check)}")
