@@ -13,8 +13,8 @@ from pathlib import Path
 from demo import configs, topics
 from demo.check.evidence import EvidenceMissing, Where
 from demo.check.verdict import agrees, judge, numbers
-from demo.check.whole import look
 from demo.children import dovecote
+from demo.comparing import look
 
 
 def main() -> None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from demo import configs
 from demo.check.evidence import EvidenceMissing, Where
 from demo.check.verdict import Line, Numbers, agrees, judge, numbers
-from demo.check.whole import look
+from demo.comparing import look
 from demo.flights import flights
 from demo.pipeline import Pipeline, Plan, prepare
 from demo.story import results, total
