@@ -24,6 +24,7 @@ _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _TRACESTATE = "tracestate"
 _UTF8 = frozenset({"utf-8", "utf8"})
 _TO_COME = frozenset({"specversion", "id", "type", "source"})
+_OURS = frozenset({"id", "specversion", "data"})
 _STANDING = ("host", "user-agent", "content-type")
 
 
@@ -168,7 +169,7 @@ def attributes(record: Record, id_: str) -> dict[str, str]:
         if name.startswith(_PREFIX):
             attribute = name[len(_PREFIX) :]
             # An event without an id is known by its place, which is not among its headers.
-            if attribute not in {"id", "specversion"} and _ATTRIBUTE.fullmatch(attribute):
+            if attribute not in _OURS and _ATTRIBUTE.fullmatch(attribute):
                 found[attribute] = _text(name, value)
         elif name == envelope.CONTENT_TYPE:
             found["datacontenttype"] = _text(name, value)

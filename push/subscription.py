@@ -25,6 +25,7 @@ Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structur
 Location: TypeAlias = tuple[int | str, ...]
 
 _LONGEST_PATTERN = 500
+_OWN = "dovecote."
 
 
 class Subscription(Model):
@@ -109,8 +110,14 @@ class Subscription(Model):
         if found := own & set(self.topic_names()):
             msg = f"{found.pop()} is where what it gave up goes: it cannot read that"
             raise ValueError(msg)
-        if self.dead_letter_topic is not None and self.dead_letter_topic == self.requeued:
-            msg = f"dead_letter_topic must not be {self.requeued}, which it reads"
+        return self
+
+    @model_validator(mode="after")
+    def _forges_nothing(self) -> Self:
+        # What others remember themselves by: progress, markers, offsets, what is to come again.
+        name = self.dead_letters
+        if name.startswith("__") or (name.startswith(_OWN) and not name.endswith(".dead")):
+            msg = f"dead_letter_topic: {name} is no topic for dead letters"
             raise ValueError(msg)
         return self
 

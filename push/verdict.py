@@ -69,9 +69,8 @@ def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
             if rules.is_dead(status):
                 return Dead(described(status))
             after = retry_after(told, now=now) if rules.obeys and told is not None else None
-            return Retry(
-                described(status), None if after is None else min(after, rules.longest_wait)
-            )
+            # A moment that is over may be one of a clock that is behind: the backoff waits.
+            return Retry(described(status), min(after, rules.longest_wait) if after else None)
 
 
 def retry_after(text: str, *, now: datetime) -> timedelta | None:

@@ -9,6 +9,7 @@ from pydantic import field_validator, model_validator
 from dedup.consumer_settings import HttpSettings
 from dedup.retry_settings import TopicName
 from outbox.settings import Duration, KafkaProperties, Settings
+from spark_jobs.aggregation.config import Gapped
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.kafka_options import leave_guarantees_alone
 from spark_jobs.operators.settings import (
@@ -195,6 +196,13 @@ class AggregationJob(StatefulSettings):
 
     def reads(self) -> Reading:
         return self.model_copy(update={"kafka": self.reading})
+
+    def pins(self) -> Pins:
+        step = self.operator.step
+        # A window that ends by a gap has no time of day to wait for, and the other way round.
+        ends = "gap" if isinstance(step.trigger, Gapped) else step.trigger.type
+        key = step.key.model_dump(mode="json", exclude={"source", "path"})
+        return {**super().pins(), "step.key": key, "step.trigger": ends}
 
 
 JOBS: dict[str, type[StatefulSettings]] = {

@@ -147,6 +147,14 @@ def test_a_foreign_record_is_an_event_all_the_same() -> None:
     assert told["ce-time"] == "2023-11-14T22:13:20.000000Z"
 
 
+def test_no_header_of_a_record_takes_the_place_of_its_value() -> None:
+    composer = Composer(Form(url=URL, format="cloudevents_structured"))
+    headers = (("ce_id", b"e"), ("ce_type", b"t"), ("ce_source", b"s"), ("ce_data", b"forged"))
+    body = composer.request(record(b"[1]", *headers), "e").body
+    assert b"forged" not in body
+    assert json.loads(body)["data"] == [1]
+
+
 def test_text_goes_out_in_the_charset_that_is_asked_for_or_not_at_all() -> None:
     composer = Composer(Form(url=URL, charset="iso-8859-1"))
     assert composer.request(record("ä".encode()), "e").body == b"\xe4"

@@ -90,6 +90,14 @@ def test_retry_after_is_obeyed_up_to_a_day() -> None:
     assert longest.after == timedelta(hours=24)
 
 
+@pytest.mark.parametrize("told", ["0", "Thu, 01 Jan 2026 11:00:00 GMT"])
+def test_a_retry_after_that_is_over_leaves_the_wait_to_the_backoff(told: str) -> None:
+    # An endpoint whose clock is behind would use up all attempts at once.
+    verdict = judge(Answered(503, told), BACKOFF, now=NOW)
+    assert isinstance(verdict, Retry)
+    assert verdict.after is None
+
+
 def test_only_trouble_of_the_endpoint_weighs_on_its_circuit() -> None:
     assert [s for s in range(200, 600) if weighs(Answered(s))] == [408, 429, *range(500, 600)]
     assert weighs(NotAnswered("x"))

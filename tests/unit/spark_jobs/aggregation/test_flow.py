@@ -8,6 +8,7 @@ import pytest
 
 from outbox.errors import BadSettings
 from spark_jobs.aggregation.flow import Job, load_flow
+from spark_jobs.pins import refusal
 from spark_jobs.settings import DedupSettings
 from spark_jobs.stateful_settings import AggregationJob, StatefulSettings
 from tests.unit.spark_jobs.aggregation.steps import SUMS, place, step
@@ -48,6 +49,39 @@ def test_a_step_becomes_a_query_of_its_own(tmp_path: Path) -> None:
     assert job.kafka == {"bootstrap.servers": "two:9092", "sasl.password": "hush"}
     assert job.reads().kafka["bootstrap.servers"] == "one:9092"
     assert "hush" not in repr(job)
+
+
+GAP = {"type": "count", "count": 2, "timeout": 100}
+OTHER_GAP = {"type": "dsl", "path": "t.star", "timeout": 9}
+DAILY = {"type": "time", "time": "11:05", "timePattern": "HH:mm"}
+FROM_EVENT = {"type": "timeFromEvent", "path": "t.star", "timePattern": "HH:mm"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [
+        ({}, {"key": {"type": "hash"}}, "step.key"),
+        ({"key": {"type": "headers", "keys": ["a"]}}, {"key": {"type": "key"}}, "step.key"),
+        ({"trigger": GAP}, {"trigger": DAILY}, "step.trigger"),
+        ({"trigger": OTHER_GAP}, {"trigger": FROM_EVENT}, "step.trigger"),
+        ({"trigger": DAILY}, {"trigger": FROM_EVENT}, "step.trigger"),
+        ({"trigger": GAP}, {"trigger": OTHER_GAP, "maxLag": 5, "stateFull": True}, None),
+        ({"trigger": DAILY}, {"trigger": {**DAILY, "time": "12:00"}}, None),
+    ],
+)
+def test_a_checkpoint_goes_on_with_the_windows_and_keys_it_was_made_with(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], refused: str | None
+) -> None:
+    (tmp_path / "t.star").write_text(
+        "def trigger(IN, Env):\n    pass\ndef time(IN, Env):\n    pass\n"
+    )
+    before, after = (
+        next(iter(_load(tmp_path, _flow(step(**each))).values())) for each in (one, other)
+    )
+    assert isinstance(before, AggregationJob)
+    assert isinstance(after, AggregationJob)
+    told = refusal("c", before.pins(), after.pins())
+    assert told is None if refused is None else refused in (told or "")
 
 
 def test_steps_in_files_have_their_scripts_in_the_folders_of_both(tmp_path: Path) -> None:
