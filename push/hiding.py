@@ -19,8 +19,9 @@ class Hide(Protocol):
 
 
 def hiding(secrets: Iterable[str]) -> Hide:
-    """Return what hides these, and the words that they are made of."""
-    found = {word for text in secrets for word in (text, *text.split()) if len(word) >= _SHORTEST}
+    """Return what hides these, and the words in them behind the first: `Bearer` is none."""
+    words = {word for text in secrets for word in (text, *text.split()[1:])}
+    found = {word for word in words if len(word) >= _SHORTEST}
     spelled = {
         each
         for word in found
