@@ -20,6 +20,9 @@ SCHEMA_NAME = "schemaName"
 
 _END = "\r\n"
 
+# A record is as long as its topic lets it be, and so may be each of its columns.
+csv.field_size_limit(2**31 - 1)
+
 
 class BadRecord(DovecoteError):
     """Bytes that are not of their format, or an event that cannot be written in it."""

@@ -70,6 +70,12 @@ def test_csv_that_is_not_one_line_of_its_columns_is_refused(data: bytes) -> None
         lines.decode(data, None)
 
 
+def test_a_csv_column_may_be_as_long_as_a_record() -> None:
+    lines = codec(Csv.model_validate({"type": "csv", "fieldNames": ["a", "b"]}), [])
+    event = {"a": "x" * 900_000, "b": "y"}
+    assert lines.decode(lines.encode(event, None), None) == event
+
+
 def test_logical_types_are_read_as_what_they_are_made_of() -> None:
     schema = {
         "type": "record",
