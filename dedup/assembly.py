@@ -9,6 +9,8 @@ import psycopg
 
 from dedup import inbox_schema
 from dedup.aside import Aside
+from dedup.claim import Claim
+from dedup.claims import Claims
 from dedup.connections import AsyncConnections, Connections
 from dedup.consumer_metrics import Metrics
 from dedup.consumer_settings import ConsumerSettings
@@ -32,6 +34,8 @@ class Assembled(NamedTuple):
 
     handle: Handler
     aside: Aside
+    claims: Claims | None
+    """Where partitions are claimed before they are handled; None: nowhere."""
 
 
 @contextmanager
@@ -49,7 +53,7 @@ def assembled(
     Raises:
         DovecoteError: the inbox cannot be used; the message says what to do.
     """
-    together = settings.handler_batch > 1
+    together, claims = settings.handler_batch > 1, None
     with ExitStack() as stack:
         if settings.inbox is not None:
             _require_inbox(settings.inbox)
@@ -62,12 +66,15 @@ def assembled(
                 together=together,
             )
             stack.enter_context(_keeper(settings.inbox, metrics).at_work())
+            if settings.partitions is None:
+                claims = Claims(settings.inbox.dsn, settings.group, settings.inbox.schema_name)
+                stack.enter_context(closing(claims))
         elif takes_records:
             handle = handler
         else:
             handle = of_batches(handler) if together else of_records(handler)
         if aside is not None:
-            yield Assembled(handle, aside)
+            yield Assembled(handle, aside, claims)
             return
         letters = stack.enter_context(Letters(settings.kafka))
         retries = Retries(
@@ -77,7 +84,7 @@ def assembled(
             group=settings.group,
         )
         handling = retries.handling_batch if together else retries.handling
-        yield Assembled(handling(handle), retries)
+        yield Assembled(handling(handle), retries, claims)
 
 
 def _once(
@@ -96,6 +103,9 @@ def _once(
     def known_by(record: Record) -> tuple[str, int]:
         return record.identity
 
+    def claim_of(record: Record) -> Claim | None:
+        return record.claim
+
     if is_awaited(handler):
         on_loop = stack.enter_context(closing(AsyncConnections(inbox.dsn))).begin
 
@@ -106,8 +116,8 @@ def _once(
             return await handler([given(record) for record in records], tx)
 
         if together:
-            return in_one_async(once, several_awaited, on_loop, identity=known_by)
-        return once.once_async(handle_awaited, on_loop, identity=known_by)
+            return in_one_async(once, several_awaited, on_loop, identity=known_by, claim=claim_of)
+        return once.once_async(handle_awaited, on_loop, identity=known_by, claim=claim_of)
 
     begin = stack.enter_context(closing(Connections(inbox.dsn))).begin
 
@@ -118,8 +128,8 @@ def _once(
         return handler([given(record) for record in records], tx)
 
     if together:
-        return in_one(once, several, begin, identity=known_by)
-    return once.once(handle, begin, identity=known_by)
+        return in_one(once, several, begin, identity=known_by, claim=claim_of)
+    return once.once(handle, begin, identity=known_by, claim=claim_of)
 
 
 def _itself(record: Record) -> Record:

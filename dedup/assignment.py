@@ -11,6 +11,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dedup.aside import Aside, Partition
 from dedup.assigned import Assigned, assigned
+from dedup.claim import Claim
+from dedup.claiming import Claiming
 from dedup.committing import Commits
 from dedup.consumer_metrics import Metrics
 from dedup.handover import Handover, Report
@@ -52,6 +54,7 @@ class Assignment:
         max_skew: int,
         drain: float,
         incremental: bool,
+        claiming: Claiming | None = None,
         apply: Callable[[Sequence[Report]], object],
         reclaim: Callable[[], None],
     ) -> None:
@@ -59,7 +62,7 @@ class Assignment:
         self._handover, self._aside, self._commits = handover, aside, commits
         self._metrics, self._threads = metrics, threads
         self._max_skew, self._drain, self._incremental = max_skew, drain, incremental
-        self._apply, self._reclaim = apply, reclaim
+        self._claiming, self._apply, self._reclaim = claiming, apply, reclaim
         self._opened: deque[Stretch[Record]] = deque()
         self._closed = threading.Event()
 
@@ -136,6 +139,8 @@ class Assignment:
 
     def open(self) -> None:
         """Let the records of partitions be handled for which all is ready."""
+        if self._claiming is not None:
+            self._opened += self._claiming.claimed(self.partitions.values())
         while self._opened:
             stretch = self._opened.popleft()
             with self._handover.lock:
@@ -148,6 +153,8 @@ class Assignment:
     def _begin(self, partition: TopicPartition, known: TopicPartition | None) -> Stretch[Record]:
         with self._handover.lock:
             stretch = self._handover.lanes.begin(partition.topic, partition.partition)
+        if self._claiming is not None:
+            stretch.claim = Claim()
         offsets = Offsets() if known is None else Offsets(known.offset, known.metadata)
         new = assigned(stretch, offsets, max_skew=self._max_skew)
         self.partitions[partition.topic, partition.partition] = new
@@ -201,7 +208,10 @@ class Assignment:
                 self._closed.wait(wait)
                 wait = min(2 * wait, _LONGEST_OUTAGE_SECONDS)
             else:
-                self._opened.extend(stretches)
+                if self._claiming is None:
+                    self._opened.extend(stretches)
+                else:
+                    self._claiming.want(stretches)
                 return
 
     def _tell(self, names: list[Partition]) -> None:

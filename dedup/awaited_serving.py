@@ -4,12 +4,13 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from dedup.aside import Aside
 from dedup.awaited_policies import AwaitedPolicy, attempt
 from dedup.batching import AwaitedBatchHandler, Batching, decided, together_awaited
+from dedup.certainty import UNCERTAIN_SECONDS, Certainty
 from dedup.handover import Report
 from dedup.lanes import Lane, Run, Stretch
 from dedup.policies import Verdict
@@ -60,11 +61,14 @@ class AwaitedServing:
     decides_anew: bool = False
     """Whether the policy chooses anew where a record is handled again: others may lose by it."""
 
+    certainty: Certainty = field(default_factory=Certainty)
+
     slice_seconds: float = 0.02
 
     async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None:
         """Serve a run of each of these lanes, the handler called once."""
-        if self.batching is not None and self.handle_batch is not None:
+        certain = time.monotonic() <= self.certainty.until
+        if certain and self.batching is not None and self.handle_batch is not None:
             chosen = self.batching.choose(lanes)
             records = [record for each in chosen for record in each.records()]
             stretches = [stretch for each in chosen for stretch in each.stretches()]
@@ -96,6 +100,9 @@ class AwaitedServing:
         if run.state is None:
             if not run.stretch.live:
                 return None
+            if time.monotonic() > self.certainty.until:
+                self.certainty.doubt()
+                return UNCERTAIN_SECONDS
             if not (self.plain and need_no_choice(run.records, self.unchosen)):
                 run.state = self._begun(run.stretch, run.records)
             else:
@@ -192,11 +199,13 @@ class AwaitedServing:
         return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
 
     def _while_live(self, stretch: Stretch[Record]) -> AwaitedHandle:
-        """Return the handler, which begins no record once the stretch is over."""
+        """Return the handler, which begins no record once the stretch is, or may be, over."""
 
         async def handle(record: Record) -> Result:
             if not stretch.live:
                 raise Over
+            if time.monotonic() > self.certainty.until:
+                return self.certainty.doubt()
             return await self.handle(record)
 
         return handle

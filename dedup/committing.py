@@ -71,6 +71,14 @@ class Commits:
         except KafkaException as error:
             self._failed(error.args[0])
 
+    def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None:
+        """Return what may be committed of the first partition of which anything may."""
+        for assigned in partitions:
+            if (commit := assigned.offsets.commit(self._limit)) is not None:
+                topic, number = assigned.stretch.topic, assigned.stretch.partition
+                return TopicPartition(topic, number, commit.offset, commit.metadata)
+        return None
+
     def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
         """Take the broker's answer; the client calls it from within `poll`."""
         asked = self._asked

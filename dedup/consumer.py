@@ -13,6 +13,8 @@ from confluent_kafka import KafkaError, TopicPartition
 from dedup.aside import Aside
 from dedup.assembly import Assembled, assembled
 from dedup.assignment import Assignment
+from dedup.certainty import Certainty
+from dedup.claiming import Claiming, Claims
 from dedup.committing import Commits, Committed
 from dedup.consumer_health import Health
 from dedup.consumer_metrics import Metrics
@@ -23,6 +25,7 @@ from dedup.explicit import explicit
 from dedup.expressions import compile_filter
 from dedup.handover import Handover
 from dedup.lanes import Lanes
+from dedup.membership import Membership, patience
 from dedup.polling import Polling, Workers
 from dedup.pressure import Limits
 from dedup.record import read_with
@@ -64,6 +67,7 @@ class Consumer:
         health: Health | None = None,
         loop: Loop | None = None,
         committed: Committed | None = None,
+        claims: Claims | None = None,
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
@@ -71,6 +75,7 @@ class Consumer:
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
         self._set_aside, self._loop, self._told = aside, loop, committed
+        self._claims = claims
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
         self.metrics = metrics or Metrics(settings.group)
@@ -109,6 +114,9 @@ class Consumer:
     def _consume(self, parts: Assembled) -> None:
         handover = Handover(Lanes(self._settings.lane_of_no_key()))
         self._aside = parts.aside
+        if self._claims is None:
+            self._claims = parts.claims
+        self._certainty = Certainty(doubted=self.metrics.doubted)
         with ThreadPoolExecutor(_ASIDE_THREADS, "aside") as threads:
             workers = workers_for(
                 self._settings,
@@ -119,6 +127,7 @@ class Consumer:
                 threads=threads,
                 failed=self._failed,
                 loop=self._loop,
+                certainty=self._certainty,
             )
             try:
                 self._poll(handover, workers, threads)
@@ -135,6 +144,17 @@ class Consumer:
             told=self._told,
         )
         self._commits = commits
+        membership = Membership(
+            client,
+            commits,
+            self._certainty,
+            patience=None if settings.partitions is not None else patience(settings.kafka),
+        )
+        claiming = None
+        if self._claims is not None and settings.partitions is None:
+            claiming = Claiming(
+                self._claims, membership, threads=threads, refused=self.metrics.refused
+            )
         assignment = Assignment(
             handover,
             self._aside,
@@ -145,6 +165,7 @@ class Consumer:
             drain=settings.drain.total_seconds(),
             incremental=settings.partitions is None
             and (settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"),
+            claiming=claiming,
             apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which comes below
             reclaim=lambda: workers.reclaim(everything=True),
         )
@@ -153,6 +174,7 @@ class Consumer:
             handover,
             workers,
             assignment=assignment,
+            membership=membership,
             commits=commits,
             record=self._record,
             batch_size=settings.batch_size,

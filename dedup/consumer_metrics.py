@@ -37,6 +37,14 @@ class Metrics:
             "Changes of the assignment, by kind: assigned, revoked, lost.",
             "kind",
         )
+        self._doubts = self._counter(
+            "doubts_total",
+            "Times that nothing was begun, until the group said whose the partition is.",
+        )
+        self._refused = self._counter(
+            "refused_total",
+            "Times that the inbox refused what another member has claimed the partition of.",
+        )
         self._pauses = self._counter(
             "pauses_total",
             "Times that no more records were taken, by cause: memory, skew.",
@@ -100,6 +108,12 @@ class Metrics:
 
     def paused(self, cause: str) -> None:
         self._pauses.labels(self._group, cause).inc()
+
+    def doubted(self) -> None:
+        self._doubts.labels(self._group).inc()
+
+    def refused(self) -> None:
+        self._refused.labels(self._group).inc()
 
     def levels(self, *, records: int, size: int, lanes: int, held: int, oldest: float) -> None:
         """Tell what is in memory."""

@@ -17,8 +17,8 @@ _INBOX = Migrations("dedup", "inbox", ADVICE)
 _GRANTS = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations TO {role};
-GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {schema}.rotate
-    TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {schema}.rotate,
+    {schema}.claim, {schema}.take_claimed, {schema}.take_many_claimed TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.held TO {role};
 """
 
@@ -28,7 +28,8 @@ SELECT coalesce(bool_and(may), false) FROM (
       FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS each
     UNION ALL
     SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc
-     WHERE pronamespace = %(schema)s::regnamespace AND proname IN ('take', 'again', 'rotate')
+     WHERE pronamespace = %(schema)s::regnamespace
+       AND proname IN ('take', 'again', 'rotate', 'claim')
 ) AS rights
 """
 

@@ -3,7 +3,16 @@
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from dedup.inbox import Begin, BeginAsync, Inbox, TakenBack, away, identity_of
+from dedup.inbox import (
+    Begin,
+    BeginAsync,
+    ClaimOf,
+    Inbox,
+    Taken,
+    TakenBack,
+    identity_of,
+    nobodys,
+)
 from dedup.policies import Identity
 from dedup.results import Again, Dead, Done, Result, Retry, Skip
 
@@ -21,6 +30,7 @@ def together(
     begin: Begin[T],
     *,
     identity: Callable[[E], Identity] | None = None,
+    claim: ClaimOf[E] | None = None,
 ) -> Callable[[Sequence[E]], Sequence[Result]]:
     """
     As `Inbox.once`, for a handler of several events in one transaction.
@@ -29,13 +39,14 @@ def together(
     or `Dead`, the transaction rolls back and `OneByOne` is raised, so that the caller hands
     over each alone.
     """
-    known_by = identity or identity_of
+    known_by, claim_of = identity or identity_of, claim or nobodys
 
     def handler(events: Sequence[E]) -> Sequence[Result]:
+        taken = Taken(claim_of(event) for event in events)
         try:
             with begin() as tx:
                 known = [known_by(event) for event in events]
-                before = inbox.take_many(tx, known)
+                before = inbox.take_many(tx, known, taken.numbers)
                 new = [event for event, told in zip(events, before, strict=True) if not told]
                 results = _settled(before, handle(new, tx) if new else None)
                 for who, again in _to_come_again(known, before, results):
@@ -44,7 +55,7 @@ def together(
         except TakenBack as taken_back:
             return [taken_back.result]
         except Exception as error:
-            if (gone := away(error)) is not None:
+            if (gone := taken.refused(error)) is not None:
                 raise gone from error
             raise
 
@@ -57,15 +68,17 @@ def together_async(
     begin: BeginAsync[T],
     *,
     identity: Callable[[E], Identity] | None = None,
+    claim: ClaimOf[E] | None = None,
 ) -> Callable[[Sequence[E]], Awaitable[Sequence[Result]]]:
     """As `together`, for handlers and connections that are awaited."""
-    known_by = identity or identity_of
+    known_by, claim_of = identity or identity_of, claim or nobodys
 
     async def handler(events: Sequence[E]) -> Sequence[Result]:
+        taken = Taken(claim_of(event) for event in events)
         try:
             async with begin() as tx:
                 known = [known_by(event) for event in events]
-                before = await inbox.take_many_async(tx, known)
+                before = await inbox.take_many_async(tx, known, taken.numbers)
                 new = [event for event, told in zip(events, before, strict=True) if not told]
                 results = _settled(before, await handle(new, tx) if new else None)
                 for who, again in _to_come_again(known, before, results):
@@ -74,7 +87,7 @@ def together_async(
         except TakenBack as taken_back:
             return [taken_back.result]
         except Exception as error:
-            if (gone := away(error)) is not None:
+            if (gone := taken.refused(error)) is not None:
                 raise gone from error
             raise
 

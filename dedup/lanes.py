@@ -13,6 +13,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from dedup.claim import Claim
+
 R = TypeVar("R")
 
 NullKey: TypeAlias = Literal["apart", "partition"]
@@ -42,6 +44,9 @@ class Stretch(Generic[R]):
     """Lanes that were taken and not given back."""
 
     unopened: "list[Lane[R]]" = field(default_factory=list, repr=False)
+
+    claim: Claim | None = None
+    """What its records are taken in the name of; None: nobody asks for it."""
 
 
 @dataclass(slots=True, eq=False)

@@ -16,6 +16,7 @@ from dedup.consumer_health import Health
 from dedup.consumer_metrics import Metrics
 from dedup.handover import Handover, Report
 from dedup.lanes import Stretch
+from dedup.membership import Membership
 from dedup.pressure import Limits, Pressure
 from dedup.rarely import Rarely
 from dedup.record import Record
@@ -56,6 +57,7 @@ class Polling:
         workers: Workers,
         *,
         assignment: Assignment,
+        membership: Membership,
         commits: Commits,
         record: type[Record],
         batch_size: int,
@@ -67,7 +69,7 @@ class Polling:
         prompt: bool = False,
     ) -> None:
         self._client, self._handover, self._workers = client, handover, workers
-        self._assignment, self._commits = assignment, commits
+        self._assignment, self._membership, self._commits = assignment, membership, commits
         self._record, self._batch_size, self._limits = record, batch_size, limits
         self._metrics, self._health = metrics, health
         self._amplification = amplification
@@ -89,6 +91,7 @@ class Polling:
     def turn(self) -> None:
         """Poll once, and do what is due."""
         messages = self._poll()
+        self._membership.beat(self._assignment.partitions.values())
         touched = self._sort(messages) if messages else ()
         self._assignment.open()
         ready, _ = self._handover.release()

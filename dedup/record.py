@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from dedup import decode
+from dedup.claim import Claim
 from dedup.policies import Identity
 from outbox import envelope
 from outbox.event import Event
@@ -19,6 +20,9 @@ class Record(envelope.Record):
     """
 
     decode: Decode = staticmethod(decode.as_json)
+
+    claim: Claim | None = None
+    """In whose name it is taken, where the inbox asks for it: that of its assignment."""
 
     # Not cached_property: until Python 3.12 all records share its lock, and threads queue for it.
 

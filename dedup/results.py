@@ -22,6 +22,10 @@ class Unavailable(DovecoteError):
     """
 
 
+class TakenOver(Unavailable):
+    """The inbox raises it for a record whose partition another member has claimed since."""
+
+
 class Keep(Enum):
     """The one value that is neither a key nor the absence of one."""
 

@@ -140,7 +140,9 @@ class Retries:
         state = self._state(record)
         if state is None:
             return record
-        return record._replace(headers=envelope.with_delivery(record.headers, state))
+        as_it_is = record._replace(headers=envelope.with_delivery(record.headers, state))
+        as_it_is.claim = record.claim
+        return as_it_is
 
     def assigned(self, partitions: Collection[Partition]) -> None:
         """Learn what held records of the partitions went through before."""

@@ -181,6 +181,9 @@ def next_run(lane: Lane[Record]) -> Run[Record] | None:
         except IndexError:
             return None
         lane.current = run
+        if (claim := run.stretch.claim) is not None:
+            for record in run.records:
+                record.claim = claim
     if run.stretch is not lane.stretch:
         # It is of another assignment, on whose behalf the lane has to be taken anew.
         return None

@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 from typing import TypeAlias
 
 from dedup.aside import Aside
 from dedup.batching import BatchHandler, Batching, decided, together
+from dedup.certainty import UNCERTAIN_SECONDS, Certainty
 from dedup.handover import Report
 from dedup.lanes import Lane, Run, Stretch
 from dedup.policies import Policy, Verdict, attempt
@@ -55,12 +56,15 @@ class Serving:
     decides_anew: bool = False
     """Whether the policy chooses anew where a record is handled again: others may lose by it."""
 
+    certainty: Certainty = field(default_factory=Certainty)
+
     slice_seconds: float = 0.02
     """How long a lane is served at a time."""
 
     def serve_together(self, lanes: Sequence[Lane[Record]], report: Report) -> None:
         """Serve a run of each of these lanes, the handler called once."""
-        if self.batching is not None and self.handle_batch is not None:
+        certain = time.monotonic() <= self.certainty.until
+        if certain and self.batching is not None and self.handle_batch is not None:
             chosen = self.batching.choose(lanes)
             records = [record for each in chosen for record in each.records()]
             stretches = [stretch for each in chosen for stretch in each.stretches()]
@@ -92,6 +96,9 @@ class Serving:
         if run.state is None:
             if not run.stretch.live:
                 return None
+            if time.monotonic() > self.certainty.until:
+                self.certainty.doubt()
+                return UNCERTAIN_SECONDS
             if not (self.plain and need_no_choice(run.records, self.unchosen)):
                 run.state = self._begun(run.stretch, run.records)
             else:
@@ -187,11 +194,13 @@ class Serving:
         return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
 
     def _while_live(self, stretch: Stretch[Record]) -> Handle:
-        """Return the handler, which begins no record once the stretch is over."""
+        """Return the handler, which begins no record once the stretch is, or may be, over."""
 
         def handle(record: Record) -> Result:
             if not stretch.live:
                 raise Over
+            if time.monotonic() > self.certainty.until:
+                return self.certainty.doubt()
             return self.handle(record)
 
         return handle

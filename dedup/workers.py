@@ -10,6 +10,7 @@ from dedup.aside import Aside
 from dedup.awaited_policies import AWAITED
 from dedup.awaited_serving import AwaitedServing
 from dedup.batching import Batching, alone, alone_awaited
+from dedup.certainty import Certainty
 from dedup.consumer_settings import ConsumerSettings
 from dedup.expressions import Filter
 from dedup.handlers import answering, answering_awaited, is_awaited
@@ -37,6 +38,7 @@ def workers_for(
     threads: Executor,
     failed: Callable[[BaseException], None],
     loop: Loop | None = None,
+    certainty: Certainty | None = None,
 ) -> Workers:
     """Return who hands records to `handler`, which takes a record or several of them."""
 
@@ -61,6 +63,7 @@ def workers_for(
             decides_anew=settings.policy == "first_match",
             batching=batching,
             handle_batch=handler,
+            certainty=certainty or Certainty(),
         )
         return Tasks(
             handover,
@@ -82,5 +85,6 @@ def workers_for(
         decides_anew=settings.policy == "first_match",
         batching=batching,
         handle_batch=handler,
+        certainty=certainty or Certainty(),
     )
     return Threads(handover, serving, most=settings.concurrency, together=together, failed=failed)

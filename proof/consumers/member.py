@@ -6,10 +6,12 @@ import random
 import signal
 import sys
 import time
+from operator import attrgetter
 from pathlib import Path
 
 import psycopg
 
+from dedup.claims import Claims
 from dedup.connections import Connections
 from dedup.consumer import Consumer
 from dedup.consumer_settings import ConsumerSettings
@@ -17,7 +19,6 @@ from dedup.inbox import Inbox
 from dedup.record import Record
 from dedup.results import Done, Result, Retry
 from outbox import envelope
-from outbox.event import Event
 
 _FAILING_SHARE = 0.01
 
@@ -27,7 +28,8 @@ def main() -> None:
     told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     chance = random.Random(told["member"])  # noqa: S311  # to be repeated, no secret
 
-    def effect(event: Event, tx: psycopg.Connection) -> Result:
+    def effect(record: Record, tx: psycopg.Connection) -> Result:
+        event = record.event
         tx.execute(
             "INSERT INTO effects (topic, key, number) VALUES (%s, %s, %s)",
             [event.topic, event.key, int(event.value_bytes() or b"")],
@@ -36,16 +38,25 @@ def main() -> None:
         # After the insert: what failed must have left nothing.
         return Retry("by chance") if chance.random() < _FAILING_SHARE else Done()
 
-    once = Inbox(told["settings"]["group"]).once(effect, Connections(told["dsn"]).begin)
+    dsn, group = told["dsn"], told["settings"]["group"]
+    once = Inbox(group).once(
+        effect,
+        Connections(dsn).begin,
+        identity=attrgetter("identity"),
+        claim=attrgetter("claim"),
+    )
 
     def handle(record: Record) -> Result:
         if envelope.delivery(record).attempt == 1:
             line = f"{time.time_ns()} {record.topic} {record.partition} {record.offset}\n"
             os.write(notes, line.encode())
-        return once(record.event)
+        return once(record)
 
     consumer = Consumer(
-        ConsumerSettings.model_validate(told["settings"]), handle, takes_records=True
+        ConsumerSettings.model_validate(told["settings"]),
+        handle,
+        takes_records=True,
+        claims=Claims(dsn, group),
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     # From here on it can be asked to leave; whoever asks looks for this file.
