@@ -8,7 +8,7 @@ from datetime import timedelta
 from dedup.backoff import Backoff, Patience
 from dedup.blame import Tracebacks
 from dedup.rarely import Rarely
-from dedup.results import Dead, Retry, Skip, Unavailable, failure
+from dedup.results import Dead, Retry, Skip, TakenOver, Unavailable, failure
 from dedup.run_progress import Early
 from outbox.errors import DovecoteError
 
@@ -35,6 +35,10 @@ class Exceptions:
     def result(self, error: Exception) -> Retry | Dead | Skip:
         """Return the result that `error` stands for."""
         told = failure(error)
+        if isinstance(error, TakenOver):
+            # Whatever `dead` says: it is another member's, and no failure of the record.
+            _rarely.warning("records wait until it is clear whose they are: %s", told.error)
+            return Early(told.error, self.pause)
         if isinstance(error, self.dead):
             return Dead(told.error)
         if isinstance(error, (Unavailable, *self.wait)):

@@ -13,8 +13,9 @@ from dedup.decode import Undecodable
 from dedup.held_states import Place, State
 from dedup.plan import Exceptions, Plan, Tier
 from dedup.record import Record
-from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
+from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip, TakenOver
 from dedup.retries import Retries
+from dedup.run_progress import Early
 from outbox import envelope
 from outbox.envelope import ERROR, FIRST_SEEN, GROUP, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
 
@@ -212,6 +213,11 @@ def test_exceptions_stand_for_results() -> None:
     assert exceptions.result(ValueError("a")) == Retry("ValueError: a")
     assert Exceptions().result(NonRetriable("a")) == Dead("a")
     assert Exceptions(skip=(Undecodable,)).result(Undecodable("a")) == Skip("a")
+
+
+def test_what_another_member_has_has_not_failed_whatever_settings_say() -> None:
+    exceptions = Exceptions(dead=(Exception,), skip=(Exception,))
+    assert exceptions.result(TakenOver("a")) == Early("a", timedelta(seconds=1))
 
 
 def test_a_handlers_exception_is_a_result_of_the_plan() -> None:
