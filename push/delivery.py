@@ -136,11 +136,11 @@ class Delivery:
         self._book.attempted(
             Attempt(
                 subscription=self._subscription.id,
-                event_id=record.identity[0],
+                event_id=record.identity[0][:_DETAIL_CHARACTERS],
                 topic=record.topic,
                 partition=record.partition,
                 offset=record.offset,
-                key=None if record.key is None else record.key.decode(errors="backslashreplace"),
+                key=_shown(record.key),
                 number=number,
                 at=at,
                 seconds=seconds,
@@ -237,6 +237,10 @@ def _attempt(record: Record) -> int:
         return envelope.delivery(record).attempt if envelope.was_delivered(record) else 1
     except InvalidEvent:
         return 1
+
+
+def _shown(key: bytes | None) -> str | None:
+    return None if key is None else key[:_DETAIL_CHARACTERS].decode(errors="backslashreplace")
 
 
 def _left(outcome: Answering) -> Left:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Collection
 from dataclasses import dataclass, field
+from datetime import datetime
 from uuid import uuid4
 
 import psycopg
@@ -65,7 +66,7 @@ class Feed:
         self._held: Collection[str] = ()
         self._looked = 0.0
         self._unusable: dict[str, Snapshot] = {}
-        self._handed: dict[str, Work] = {}
+        self._handed: dict[str, tuple[Work, datetime | None]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="push-feed", daemon=True)
         self.health = Health()
@@ -96,6 +97,10 @@ class Feed:
                 self.health.say(f"Postgres: {error}")
                 _log.warning("subscriptions are not followed for now: %s", error)
                 self._stop.wait(self._every)
+            except Exception as error:  # noqa: BLE001  # without this thread nothing is followed
+                self.health.say(f"subscriptions are not followed: {type(error).__name__}: {error}")
+                _log.exception("subscriptions are not followed for now")
+                self._stop.wait(self._every)
 
     def _follow(self, conn: psycopg.Connection) -> None:
         claims = Claims(conn, self._tables.schema)
@@ -113,7 +118,7 @@ class Feed:
         is_new = revision != self._revision or is_old
         if is_new:
             self._active = [each for each in self._store.all() if each.status.state == "active"]
-        held = claims.take([each.id for each in self._active if each.spec["partitions"]])
+        held = claims.take([each.id for each in self._active if each.spec.get("partitions")])
         if is_new or held != self._held:
             self._hand_over(held)
             self._held, self._revision = held, revision
@@ -123,7 +128,7 @@ class Feed:
     def _hand_over(self, held: Collection[str]) -> None:
         work, unusable = [], {}
         for each in self._active:
-            if each.spec["partitions"] and each.id not in held:
+            if each.spec.get("partitions") and each.id not in held:
                 continue  # another process has it
             try:
                 work.append(self._work(each))
@@ -135,10 +140,15 @@ class Feed:
         self._unusable = unusable
 
     def _work(self, found: Stored) -> Work:
-        """Return what to deliver: where a secret changed, another version of it."""
+        """
+        Return what to deliver: where a secret changed, another version of it.
+
+        Also where it was disabled and resumed since: the engine has let go of what was disabled.
+        """
         resolved = self._references.resolved(found.subscription(self._keys))
-        before = self._handed.get(found.id)
-        if before is None or before.subscription != resolved:
+        since = found.status.since
+        before, was_since = self._handed.get(found.id, (None, None))
+        if before is None or before.subscription != resolved or was_since != since:
             version = 1 if before is None else before.version + 1
-            self._handed[found.id] = Work(resolved, version)
-        return self._handed[found.id]
+            self._handed[found.id] = Work(resolved, version), since
+        return self._handed[found.id][0]

@@ -22,6 +22,7 @@ _PLAINLY = re.compile(r"[!#$&-~]*")  # what a header may hold as it is: no blank
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _TRACESTATE = "tracestate"
+_REMEMBERED = 200
 _UTF8 = frozenset({"utf-8", "utf8"})
 _TO_COME = frozenset({"specversion", "id", "type", "source"})
 _OURS = frozenset({"id", "specversion", "data"})
@@ -248,9 +249,14 @@ def webhook_id(id_: str) -> str:
     return encoded(id_).replace(".", "%2E")
 
 
-@lru_cache(maxsize=4096)
 def encoded(text: str) -> str:
     """Return an attribute as CloudEvents writes it in an HTTP header."""
+    # What is long comes once, and a cache of it would be all that a record may hold, often.
+    return _known(text) if len(text) <= _REMEMBERED else _known.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _known(text: str) -> str:
     return text if _PLAINLY.fullmatch(text) and "%" not in text else quote(text, safe=_SAFE)
 
 

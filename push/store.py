@@ -34,6 +34,11 @@ class Stored:
     status: Status
     created_at: datetime
 
+    @property
+    def group(self) -> str:
+        """Its consumer group; known even of one that is not valid by now."""
+        return str(self.spec.get("group") or f"dovecote.push.{self.id}")
+
     def told(self) -> dict[str, Any]:
         """Return what it says, with its secrets masked."""
         return {
@@ -137,9 +142,7 @@ class Store:
         with self._tables.begin() as conn:
             known = _one(self._read(conn, "WHERE id = %s FOR UPDATE", id_), id_)
             self._tables.execute(conn, "DELETE FROM {}.subscriptions WHERE id = %s", id_)
-            # Of what was kept when other rules held, too: it need not be valid to be forgotten.
-            group = known.spec.get("group") or f"dovecote.push.{id_}"
-            self._tables.execute(conn, _FORGET, group, group)
+            self._tables.execute(conn, _FORGET, known.group, known.group)
             return known
 
     def set_state(

@@ -79,6 +79,38 @@ def test_a_subscription_is_made_told_paused_resumed_and_forgotten(
     assert client("POST", "/subscriptions/slack/pause").status == 404
 
 
+def test_what_was_disabled_and_resumed_before_anybody_looked_begins_anew(
+    client: Client, process: tuple[Running, Idle], tables: str
+) -> None:
+    engine = process[1]
+    client("POST", "/subscriptions", LEAST)
+    until(lambda: "slack" in engine.work, within=5, what="work")
+    before = engine.work["slack"].version
+    change = "UPDATE push.subscriptions SET since = now(), state = %s WHERE id = 'slack'"
+    with psycopg.connect(tables) as conn:
+        conn.execute(change, ["disabled"])
+        conn.execute(change, ["active"])
+    # What the endpoint answered 410 to has let go of it, and would not take it up again.
+    until(lambda: engine.work["slack"].version > before, within=5, what="another version")
+
+
+def test_a_subscription_that_is_none_stops_no_other(
+    client: Client, process: tuple[Running, Idle], tables: str
+) -> None:
+    engine = process[1]
+    with psycopg.connect(tables) as conn:
+        conn.execute("INSERT INTO push.subscriptions (id, spec) VALUES ('broken', '{}')")
+    client("POST", "/subscriptions", LEAST)
+    until(lambda: "slack" in engine.work, within=5, what="work")
+    told = until(
+        lambda: client("GET", "/subscriptions/broken").body["delivery"]["trouble"],
+        within=5,
+        what="trouble",
+    )
+    assert "endpoint: is missing" in told
+    assert client("DELETE", "/subscriptions/broken").status == 200
+
+
 def test_secrets_reach_the_engine_and_nobody_else(
     client: Client, process: tuple[Running, Idle], tables: str, caplog: pytest.LogCaptureFixture
 ) -> None:

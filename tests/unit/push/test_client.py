@@ -136,6 +136,18 @@ def test_a_request_has_its_headers_once_and_its_length() -> None:
     talking(DONE, talk)
 
 
+def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "")
+
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 204
+        assert server.connections == 1
+
+    talking(DONE, talk)
+
+
 def test_no_header_can_begin_another() -> None:
     async def talk(client: Client, server: Server) -> None:
         for bad in ("x\r\nX: y", "x\ny", "x\ry"):

@@ -66,6 +66,16 @@ def test_what_is_written_down_of_an_echo_shows_no_secret() -> None:
     ]
 
 
+def test_of_a_long_key_the_beginning_is_written_down() -> None:
+    book, numbers = Noted(), Metrics().of("s")
+    record = Record("orders", 0, 7, 0, b"\xff" + b"k" * 900_000, b"{}", ())
+
+    asyncio.run(Delivery(subscribed(), cast("Client", Echo()), numbers, book).deliver(record))
+
+    assert [(each.key or "")[:6] for each in book] == ["\\xffkk"]
+    assert len(book[0].key or "") < 1_000
+
+
 @pytest.mark.parametrize(
     "said",
     [

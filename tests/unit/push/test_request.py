@@ -2,6 +2,7 @@
 
 import base64
 import json
+import tracemalloc
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -145,6 +146,26 @@ def test_a_foreign_record_is_an_event_all_the_same() -> None:
     told = dict(composer.request(record(b"x"), "orders/3/42").headers)
     assert (told["ce-id"], told["ce-type"]) == ("orders/3/42", "kafka.record")
     assert told["ce-time"] == "2023-11-14T22:13:20.000000Z"
+
+
+def test_long_attributes_are_not_remembered() -> None:
+    composer = Composer(Form(url=URL, format="cloudevents_binary"))
+    for number in range(200):
+        subject = b"%06d" % number * 20_000
+        told = composer.request(record(b"[1]", ("ce_subject", subject)), "e").headers
+        assert dict(told)["ce-subject"].encode() == subject
+        if number == 99:
+            tracemalloc.start()
+    grown, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert grown < 1_000_000
+
+
+def test_a_trace_goes_on_with_what_others_keep_in_it() -> None:
+    headers = (("traceparent", TRACE.encode()), ("tracestate", b"a=1,b=2"), ("other", b"x"))
+    told = dict(Composer(Form(url=URL)).request(record(b"[1]", *headers), "e").headers)
+    assert (told["traceparent"], told["tracestate"]) == (TRACE, "a=1,b=2")
+    assert "other" not in told
 
 
 def test_no_header_of_a_record_takes_the_place_of_its_value() -> None:

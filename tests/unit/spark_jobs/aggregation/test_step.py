@@ -119,6 +119,24 @@ def test_a7_state_full_keeps_the_cache_over_windows_and_is_false_by_default(
     assert values(given.at(0, *four)) == ([1, 2] if full else [1, 1])
 
 
+def test_a7_a_key_is_forgotten_a_while_after_its_last_event(tmp_path: Path) -> None:
+    script = (
+        "def aggregate(IN, Env):\n"
+        "    Env.cache['n'] = Env.cache.get('n', 0) + 1\n"
+        "    return struct(OUT=Env.cache['n'])\n"
+    )
+    config = step(
+        trigger={**COUNT, "count": 1}, stateFull=True, dsl={"path": "a.star"}, forgetAfter=5000
+    )
+    given = running(tmp_path, config, a=script)
+    assert values(given.at(0, event())) + values(given.at(4999, event(time=1))) == [1, 2]
+    assert given.at(9998) == []
+    assert list(given.state.keys) == [b"k"]
+    assert given.at(9999) == []
+    assert given.state.keys == {}
+    assert values(given.at(9999, event(time=2))) == [1]
+
+
 def test_a8_destination_is_where_outputs_go(tmp_path: Path) -> None:
     given = running(tmp_path, step(destination=place("sums")))
     said = given.at(0, event(id=1), event(id=2))
