@@ -22,6 +22,8 @@ STATE_STORE = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
+    # Otherwise the whole store is written down after each batch, though nothing has changed.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
 """What Spark's stateful operator in Python needs."""
 
