@@ -21,18 +21,12 @@ from typing import Any
 
 from confluent_kafka import Consumer, Producer
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 
 from benchmarks import harness, processors
 from devstack.jars import spark_kafka_jars
 from devstack.java import java
 from spark_jobs import stateful_job
+from spark_jobs.listening import listening
 from spark_jobs.session import close_session, configuration, open_session
 from spark_jobs.stateful_settings import JOBS, StatefulSettings
 
@@ -43,22 +37,10 @@ _SOURCE, _OUTPUT = "bench-small", "bench-small-out"
 
 
 @dataclass(eq=False)
-class Heard(StreamingQueryListener):
+class Heard:
     """What Spark says of its batches."""
 
     progress: list[Mapping[str, Any]] = field(default_factory=list)
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing to do."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        self.progress.append(json.loads(event.progress.json))
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing to do."""
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing to do."""
 
     def rows(self) -> int:
         return sum(each["numInputRows"] for each in self.progress)
@@ -92,7 +74,6 @@ def _run(
     spark: SparkSession, settings: StatefulSettings, args: argparse.Namespace, bootstrap: str
 ) -> None:
     heard, stop = Heard(), threading.Event()
-    spark.streams.addListener(heard)
     failures: list[BaseException] = []
 
     def job() -> None:
@@ -105,14 +86,14 @@ def _run(
     running = threading.Thread(target=job)
     running.start()
     try:
-        arrived, closed = _feed(bootstrap, args, heard)
-        _emit_batches(args, heard)
-        _emit_closing(args, arrived, closed)
-        _idle(args, heard)
+        with listening(spark, heard.progress.append, lambda _: None):
+            arrived, closed = _feed(bootstrap, args, heard)
+            _emit_batches(args, heard)
+            _emit_closing(args, arrived, closed)
+            _idle(args, heard)
     finally:
         stop.set()
         running.join()
-        spark.streams.removeListener(heard)
     if failures:
         raise SystemExit(f"the job has failed: {failures[0]}")
 

@@ -1,6 +1,5 @@
 """One streaming query, from its first batch to the end of the one that was under way."""
 
-import json
 import logging
 import threading
 import time
@@ -10,18 +9,12 @@ from typing import Any
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException, PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming.listener import (
-    QueryIdleEvent,
-    QueryProgressEvent,
-    QueryStartedEvent,
-    QueryTerminatedEvent,
-    StreamingQueryListener,
-)
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.admission import admit
 from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.listening import listening
 from spark_jobs.markers import Counts, Turn
 from spark_jobs.progress import BatchLine, Summary, line, summary
 from spark_jobs.stage import Batch, Report, Stage
@@ -77,20 +70,17 @@ class Query:
             JobError: a batch could not be written, or Spark gave up.
         """
         self._asked_to_stop = stop
-        listener = _Listener(self._name, self._finished, self._idle)
-        self._spark.streams.addListener(listener)
-        try:
-            query = writer.queryName(self._name).foreachBatch(self._batch).start()
-            self._run = str(query.runId)
-            while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
-                if stop.is_set():
-                    self._stop(query)
-                    return
-            self._await_spark()
-        except StreamingQueryException as error:
-            raise (self._failure or QueryFailed(_reason(error))) from error
-        finally:
-            self._spark.streams.removeListener(listener)
+        with listening(self._spark, self._finished, self._idle):
+            try:
+                query = writer.queryName(self._name).foreachBatch(self._batch).start()
+                self._run = str(query.runId)
+                while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
+                    if stop.is_set():
+                        self._stop(query)
+                        return
+                self._await_spark()
+            except StreamingQueryException as error:
+                raise (self._failure or QueryFailed(_reason(error))) from error
 
     def _stop(self, query: StreamingQuery) -> None:
         """Stop between two batches."""
@@ -169,6 +159,8 @@ class Query:
 
     def _finished(self, progress: Mapping[str, Any]) -> None:
         """Show a batch that Spark has written down as done."""
+        if progress["name"] != self._name:
+            return  # another query of this Spark
         done = self._done.get(progress["batchId"])
         if done is None:
             return
@@ -184,32 +176,6 @@ class Query:
     def _idle(self, run: str) -> None:
         if self._watch is not None and run == self._run:
             self._watch.idle()
-
-
-class _Listener(StreamingQueryListener):
-    """Hears from Spark when a batch of the query `name` is done and written down."""
-
-    def __init__(
-        self,
-        name: str,
-        finished: Callable[[Mapping[str, Any]], None],
-        idle: Callable[[str], None],
-    ) -> None:
-        self._name, self._finished, self._idle = name, finished, idle
-
-    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing to do."""
-
-    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802  # Spark's name
-        progress = json.loads(event.progress.json)
-        if progress["name"] == self._name:
-            self._finished(progress)
-
-    def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802  # Spark's name
-        self._idle(str(event.runId))
-
-    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802  # Spark's name
-        """Nothing to do: who waits for the query hears of it."""
 
 
 def _reason(error: PySparkException) -> str:
