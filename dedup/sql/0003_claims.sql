@@ -66,11 +66,11 @@ BEGIN
         RAISE EXCEPTION USING ERRCODE = 'TAKEN', MESSAGE =
             'inbox: another member of the group has claimed the partition since';
     END IF;
-    -- Before the event is inserted, which asks for it.
+    -- Before the event is inserted, which asks for it. (Assigned, for `PERFORM` is a query.)
     IF coalesce(names, '') IN ('', 'kept') THEN
-        PERFORM set_config('<<setting>>', ' ' || $4 || ' ', true);
+        names := set_config('<<setting>>', ' ' || $4 || ' ', true);
     ELSIF position(' ' || $4 || ' ' IN names) = 0 THEN
-        PERFORM set_config('<<setting>>', names || $4 || ' ', true);
+        names := set_config('<<setting>>', names || $4 || ' ', true);
     END IF;
     RETURN {schema}.take($1, $2, $3);
 END
@@ -82,8 +82,9 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $keep$
 DECLARE
-    names text := current_setting('<<setting>>', true);
-    each  bigint;
+    names  text := current_setting('<<setting>>', true);
+    claims bigint[];
+    each   bigint;
 BEGIN
     IF names = 'kept' THEN
         RETURN NULL;
@@ -91,7 +92,12 @@ BEGIN
         RAISE EXCEPTION USING MESSAGE =
             'inbox: the transaction''s settings were reset, and with them whose it is';
     END IF;
-    FOR each IN SELECT n::bigint FROM string_to_table(trim(names), ' ') AS n ORDER BY 1 LOOP
+    claims := string_to_array(trim(names), ' ');
+    IF cardinality(claims) > 1 THEN
+        -- In one order for everybody.
+        claims := ARRAY(SELECT n FROM unnest(claims) AS n ORDER BY n);
+    END IF;
+    FOREACH each IN ARRAY claims LOOP
         IF current_setting('transaction_isolation') = 'read committed' THEN
             -- In memory: row locks of many at a time would be written to disk.
             PERFORM pg_advisory_xact_lock_shared(
@@ -106,7 +112,7 @@ BEGIN
                 'inbox: another member of the group has claimed the partition meanwhile';
         END IF;
     END LOOP;
-    PERFORM set_config('<<setting>>', 'kept', true);
+    names := set_config('<<setting>>', 'kept', true);
     RETURN NULL;
 END
 $keep$;$function$;
