@@ -6,7 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from uuid import uuid4
@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from devstack import Stack
+from devstack.kafka import JAVA_OPTIONS
 from outbox import schema
 from outbox.capture import use_wal
 
@@ -31,9 +32,10 @@ def emit(bench: str, **fields: object) -> None:
 
 
 @contextmanager
-def servers() -> Iterator[Stack]:
+def servers(kafka_java: Sequence[str] = JAVA_OPTIONS) -> Iterator[Stack]:
     """Run Postgres (fsync and synchronous_commit on) and Kafka for one benchmark."""
-    with Stack(fsync=True, postgres={"shared_buffers": "512MB", "max_wal_size": "4GB"}) as stack:
+    postgres = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+    with Stack(fsync=True, postgres=postgres, kafka_java=kafka_java) as stack:
         yield stack
 
 
@@ -62,11 +64,17 @@ def topic(stack: Stack, name: str | None = None) -> str:
     return topic_at(stack.kafka.bootstrap, name)
 
 
-def topic_at(bootstrap: str, name: str | None = None, partitions: int = PARTITIONS) -> str:
+def topic_at(
+    bootstrap: str,
+    name: str | None = None,
+    partitions: int = PARTITIONS,
+    config: Mapping[str, str] | None = None,
+) -> str:
     """As `topic`, in the Kafka that is at `bootstrap`."""
     name = name or f"bench-{uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(name, partitions)])[name].result(30)
+    new = NewTopic(name, partitions, config=dict(config or {}))
+    admin.create_topics([new])[name].result(30)
     return name
 
 

@@ -75,6 +75,8 @@ class Requests(asyncio.Protocol):
         if path.startswith("/fast"):
             self._arrivals.came(int(body[:10]))
             self._transport.write(_DONE)
+        elif path.startswith("/also-fast"):
+            self._transport.write(_DONE)
         elif path.startswith("/slow-too"):
             asyncio.get_running_loop().call_later(_SLOW_SECONDS, self._transport.write, _DONE)
         elif path.startswith("/slow"):

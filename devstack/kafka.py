@@ -5,7 +5,7 @@ import logging
 import os
 import subprocess
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import KafkaException
@@ -49,6 +49,21 @@ SETTINGS: Mapping[str, str] = {
 }
 """What the stack's Kafka differs in from the defaults."""
 
+JAVA_OPTIONS: Sequence[str] = (
+    "-Xmx512m",
+    # A stack lives for minutes: compiling twice would cost more than it gives back.
+    "-XX:TieredStopAtLevel=1",
+)
+"""What its Java is started with: a small broker that is ready soon."""
+
+SERVING_JAVA_OPTIONS: Sequence[str] = (
+    "-server",
+    *("-Xms1g", "-Xmx1g"),
+    *("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+    *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+)
+"""What Kafka's own `kafka-server-start.sh` starts it with: for a stack that is measured."""
+
 _LOGGING = """\
 rootLogger.level = info
 rootLogger.appenderRef.stdout.ref = stdout
@@ -73,10 +88,12 @@ class Kafka(Server):
         directory: Path,
         *,
         settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = JAVA_OPTIONS,
         temporary: bool = False,
         progress: Progress | None = None,
     ) -> None:
         super().__init__(directory, temporary=temporary)
+        self._java_options = java_options
         self._settings = {**SETTINGS, **(settings or {})}
         self._progress = progress
         self._ports: tuple[int, int] | None = None
@@ -111,9 +128,7 @@ class Kafka(Server):
         return Launch(
             argv=[
                 *run[:1],
-                "-Xmx512m",
-                # A stack lives for minutes: compiling twice would cost more than it gives back.
-                "-XX:TieredStopAtLevel=1",
+                *self._java_options,
                 f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
                 *run[1:],
                 "kafka.Kafka",

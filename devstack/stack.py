@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 from weakref import finalize
 
-from devstack.kafka import Kafka
+from devstack.kafka import JAVA_OPTIONS, Kafka
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from devstack.progress import Progress
@@ -47,6 +47,7 @@ class Stack:
         fsync: bool = True,
         postgres: Mapping[str, str] | None = None,
         kafka: Mapping[str, str] | None = None,
+        kafka_java: Sequence[str] = JAVA_OPTIONS,
         progress: Progress | None = None,
     ) -> None:
         self._temporary = directory is None
@@ -63,6 +64,7 @@ class Stack:
         self.kafka = Kafka(
             self.directory / "kafka",
             settings=kafka,
+            java_options=kafka_java,
             temporary=self._temporary,
             progress=progress,
         )
