@@ -12,7 +12,6 @@ import psycopg
 from pydantic import ValidationError
 
 from outbox.errors import DovecoteError
-from push.claims import Claims
 from push.engine_api import Delivers, Snapshot, Work
 from push.notes import Notes
 from push.secrets import Keys, References
@@ -62,8 +61,6 @@ class Feed:
         self._keys, self._references, self._every = keys, references, every
         self._process = uuid4()
         self._revision: int | None = None
-        self._active: list[Stored] = []
-        self._held: Collection[str] = ()
         self._looked = 0.0
         self._unusable: dict[str, Snapshot] = {}
         self._handed: dict[str, tuple[Work, datetime | None]] = {}
@@ -103,33 +100,25 @@ class Feed:
                 self._stop.wait(self._every)
 
     def _follow(self, conn: psycopg.Connection) -> None:
-        claims = Claims(conn, self._tables.schema)
         while not self._stop.is_set():
-            self._look(claims)
+            self._look()
             self._notes.report(self._process, self.snapshot())
             self.health.say("")
             for _ in conn.notifies(timeout=self._every, stop_after=1):
                 pass  # something changed: look at once
 
-    def _look(self, claims: Claims) -> None:
+    def _look(self) -> None:
         """Hand over what changed since the last time, if something did."""
         revision = self._store.revision()
         is_old = time.monotonic() - self._looked > _LOOK_AGAIN_SECONDS
-        is_new = revision != self._revision or is_old
-        if is_new:
-            self._active = [each for each in self._store.all() if each.status.state == "active"]
-        held = claims.take([each.id for each in self._active if each.spec.get("partitions")])
-        if is_new or held != self._held:
-            self._hand_over(held)
-            self._held, self._revision = held, revision
-        if is_new:
-            self._looked = time.monotonic()
+        if revision == self._revision and not is_old:
+            return
+        self._hand_over([each for each in self._store.all() if each.status.state == "active"])
+        self._revision, self._looked = revision, time.monotonic()
 
-    def _hand_over(self, held: Collection[str]) -> None:
+    def _hand_over(self, active: Collection[Stored]) -> None:
         work, unusable = [], {}
-        for each in self._active:
-            if each.spec.get("partitions") and each.id not in held:
-                continue  # another process has it
+        for each in active:
             try:
                 work.append(self._work(each))
             except ValidationError as error:

@@ -204,26 +204,6 @@ def test_two_processes_follow_the_same_subscriptions(tables: str, stack: Servers
         assert (delivery["in_flight"], delivery["lag"]) == (6, 14)
 
 
-def test_explicit_partitions_are_delivered_by_one_process_and_by_another_when_it_ends(
-    tables: str, stack: Servers
-) -> None:
-    settings = push_settings(tables, stack.kafka.bootstrap)
-    alone = {**LEAST, "topics": [], "partitions": [{"topic": "flights", "numbers": [0]}]}
-    with idle(settings) as (_, other):
-        with idle(settings) as (one, engine):
-            client = Client(one.at.port)
-            client("POST", "/subscriptions", {**alone, "id": "alone"})
-            client("POST", "/subscriptions", LEAST)
-            until(lambda: engine.work and other.work, within=5, what="shared work in both")
-            until(
-                lambda: {*engine.work, *other.work} == {"alone", "slack"},
-                within=5,
-                what="one has the partitions",
-            )
-            assert engine.work.keys() != other.work.keys()
-        until(lambda: "alone" in other.work, within=5, what="the one that is left has them")
-
-
 def test_a_role_with_the_rights_that_init_grants_can_do_all_of_it(
     database: str, stack: Servers
 ) -> None:
