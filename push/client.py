@@ -51,7 +51,12 @@ class Client:
         self._guard, self._patience, self._ca_file = guard, patience, ca_file
         self._standing = _lines(form.standing())
         self._with_body = form.method not in WITHOUT_BODY
+        self._bodyless = form.method == "HEAD"
         self._idle: dict[Connection, None] = {}
+        # One timer for all: each of its own would cost as much as the request's headers.
+        self._asked_for: dict[Connection, float] = {}
+        """Until when to wait for an answer: first whose time is over first."""
+        self._expires: asyncio.TimerHandle | None = None
         self._open: set[Connection] = set()
         self._turns = count()
         self._looks: asyncio.TimerHandle | None = None
@@ -78,8 +83,9 @@ class Client:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._looks is not None:
-            self._looks.cancel()
+        for timer in (self._looks, self._expires):
+            if timer is not None:
+                timer.cancel()
         for each in list(self._open):
             each.close()
         for _ in range(_TURNS):  # the transports end in the loop's next turns
@@ -99,18 +105,25 @@ class Client:
         return await self._asked(await self._connected(), data)
 
     async def _asked(self, connection: Connection, data: bytes) -> Answer:
-        loop = asyncio.get_running_loop()
-        answer = connection.ask(data, bodyless=self._method == "HEAD")
-        seconds = self._patience.whole
-        why = f"no whole answer within {seconds:g} s"
-        timer = loop.call_later(seconds, connection.expire, why)
+        answer = connection.ask(data, bodyless=self._bodyless)
+        self._asked_for[connection] = time.monotonic() + self._patience.whole
+        if self._expires is None:
+            self._expire()
         try:
             return await answer
         except asyncio.CancelledError:
             connection.close()
             raise
-        finally:
-            timer.cancel()
+
+    def _expire(self) -> None:
+        """Give up requests whose time is over, and come again when the next one's is."""
+        now, self._expires = time.monotonic(), None
+        for connection, due in list(self._asked_for.items()):
+            if due > now:
+                later = asyncio.get_running_loop().call_later
+                self._expires = later(due - now, self._expire)
+                break
+            connection.expire(f"no whole answer within {self._patience.whole:g} s")
 
     async def _connected(self) -> Connection:
         origin, seconds = self._origin, self._patience.connect
@@ -165,6 +178,7 @@ class Client:
         return connection
 
     def _released(self, connection: Connection) -> None:
+        self._asked_for.pop(connection, None)
         connection.idle_since = now = time.monotonic()
         if now - connection.made > self._patience.age:
             connection.close()
@@ -172,6 +186,7 @@ class Client:
             self._idle[connection] = None
 
     def _lost(self, connection: Connection) -> None:
+        self._asked_for.pop(connection, None)
         self._idle.pop(connection, None)
         self._open.discard(connection)
 

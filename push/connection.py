@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import cast
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple, cast
 
 import httptools
 
@@ -27,12 +27,11 @@ class Stale(SendFailed):
     """A kept connection was closed by the other side before it answered."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """What an endpoint answered."""
 
     status: int
-    headers: dict[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = MappingProxyType({})
     """By name in small letters; of a repeated one the first."""
     excerpt: bytes = b""
     """How the body begins."""

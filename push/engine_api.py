@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeAlias
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from push.subscription import Subscription
 
@@ -20,8 +20,7 @@ class Work:
     """Rises with every change: of another version nothing goes on as it was."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class Attempt(NamedTuple):
     """One request, and what came of it."""
 
     subscription: str

@@ -111,7 +111,7 @@ class Notes:
 
 def _plain(attempt: Attempt) -> dict[str, Any]:
     """Return an attempt as JSON that Postgres takes, whatever a record or an answer held."""
-    told = {**asdict(attempt), "detail": attempt.detail[:_MOST_ANSWER]}
+    told = {**attempt._asdict(), "detail": attempt.detail[:_MOST_ANSWER]}
     return {
         name: value.encode(errors="replace").decode().replace("\0", "")
         if isinstance(value, str)

@@ -18,14 +18,15 @@ WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 _PREFIX = "ce_"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,40}")
+_LONGEST_NAME = len(_PREFIX) + 40
 _PLAINLY = re.compile(r"[!#$&-~]*")  # what a header may hold as it is: no blank, no quote, no %
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _TRACESTATE = "tracestate"
 _REMEMBERED = 200
 _UTF8 = frozenset({"utf-8", "utf8"})
-_TO_COME = frozenset({"specversion", "id", "type", "source"})
 _OURS = frozenset({"id", "specversion", "data"})
+_TRACE = frozenset({envelope.TRACEPARENT, _TRACESTATE})
 _STANDING = ("host", "user-agent", "content-type")
 
 
@@ -165,16 +166,11 @@ def attributes(record: Record, id_: str) -> dict[str, str]:
     """Return the CloudEvents attributes of a record; a foreign one gets what it needs."""
     found: dict[str, str] = {"specversion": "1.0", "id": id_}
     for name, value in record.headers:
-        if value is None:
-            continue
-        if name.startswith(_PREFIX):
-            attribute = name[len(_PREFIX) :]
-            # An event without an id is known by its place, which is not among its headers.
-            if attribute not in _OURS and _ATTRIBUTE.fullmatch(attribute):
-                found[attribute] = _text(name, value)
-        elif name == envelope.CONTENT_TYPE:
-            found["datacontenttype"] = _text(name, value)
-    if not found.keys() >= _TO_COME:
+        # A longer name is none of an attribute, and is not to be remembered either.
+        attribute = _attribute(name) if len(name) <= _LONGEST_NAME else None
+        if attribute is not None and value is not None:
+            found[attribute] = _text(name, value)
+    if "type" not in found or "source" not in found:
         event = envelope.decode(record)
         found.setdefault("type", event.type)
         found.setdefault("source", event.source)
@@ -232,7 +228,7 @@ def _trace(record: Record) -> Sequence[tuple[str, str]]:
     return [
         (name, printable(_text(name, value)))
         for name, value in record.headers
-        if value is not None and name in {envelope.TRACEPARENT, _TRACESTATE}
+        if name in _TRACE and value is not None
     ]
 
 
@@ -247,6 +243,18 @@ def _in_charset(value: bytes, charset: str) -> bytes:
 def webhook_id(id_: str) -> str:
     """Return an event's id as `webhook-id` holds it: a dot would end it in what is signed."""
     return encoded(id_).replace(".", "%2E")
+
+
+@lru_cache(maxsize=1024)
+def _attribute(name: str) -> str | None:
+    """Return the attribute that a record's header holds, if it holds one."""
+    if name == envelope.CONTENT_TYPE:
+        return "datacontenttype"
+    attribute = name.removeprefix(_PREFIX)
+    # An event without an id is known by its place, which is not among its headers.
+    if attribute == name or attribute in _OURS or not _ATTRIBUTE.fullmatch(attribute):
+        return None
+    return attribute
 
 
 def encoded(text: str) -> str:

@@ -1,14 +1,17 @@
 """Standard Webhooks signatures: `v1` (HMAC-SHA256) and `v1a` (ed25519), one for each secret."""
 
-import hmac
 from base64 import b64encode
+from binascii import b2a_base64
 from collections.abc import Callable, Iterable
+from hashlib import sha256
 from typing import Literal, TypeAlias
 
 Key: TypeAlias = tuple[Literal["v1", "v1a"], bytes]
 """Which signature, and the secret's bytes: for `v1a` the seed of the private key."""
 
 _Sign: TypeAlias = Callable[[bytes], bytes]
+
+_BLOCK = 64
 
 
 class Signer:
@@ -30,17 +33,35 @@ class Signer:
         """Return the signatures of `{id}.{timestamp}.{body}`, with blanks between them."""
         content = b"%b.%d.%b" % (id_.encode(), timestamp, body)
         return " ".join(
-            f"{kind},{b64encode(sign(content)).decode('ascii')}" for kind, sign in self._signs
+            f"{kind},{b2a_base64(sign(content), newline=False).decode('ascii')}"
+            for kind, sign in self._signs
         )
 
 
 def _signing(kind: Literal["v1", "v1a"], secret: bytes) -> _Sign:
     if kind == "v1":
-        return lambda content: hmac.digest(secret, content, "sha256")
+        return _hmac_sha256(secret)
     # Who signs with `v1` alone needs no such library.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(secret).sign
+
+
+def _hmac_sha256(secret: bytes) -> _Sign:
+    """Return RFC 2104's HMAC: `hmac` keys it anew, and lets other threads in, at each request."""
+    key = (secret if len(secret) <= _BLOCK else sha256(secret).digest()).ljust(_BLOCK, b"\0")
+    inner, outer = (
+        sha256(bytes(each ^ 0x36 for each in key)),
+        sha256(bytes(each ^ 0x5C for each in key)),
+    )
+
+    def sign(content: bytes) -> bytes:
+        first, last = inner.copy(), outer.copy()
+        first.update(content)
+        last.update(first.digest())
+        return last.digest()
+
+    return sign
 
 
 def public_key(seed: bytes) -> str:

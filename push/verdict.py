@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from dedup.results import Dead, Done, Retry
 
@@ -15,8 +15,7 @@ _GONE = 410
 _DONE = Done()
 
 
-@dataclass(frozen=True, slots=True)
-class Answered:
+class Answered(NamedTuple):
     """The endpoint answered."""
 
     status: int
@@ -59,10 +58,10 @@ class Rules:
 def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
     """Return what becomes of a record; success is 2xx, and nothing else."""
     match outcome:
-        case NotAnswered(error):
-            return Retry(error)
         case Answered(status) if 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
             return _DONE
+        case NotAnswered(error):
+            return Retry(error)
         case Answered(status, told):
             if rules.obeys and status == _GONE:
                 return Disable("the endpoint answered 410 Gone")
