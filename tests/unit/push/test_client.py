@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -12,7 +13,7 @@ import uvloop
 
 from push.addresses import networks
 from push.client import Client, Patience, trusting
-from push.connection import SendFailed
+from push.connection import Answer, SendFailed
 from push.guard import Guard
 from push.request import Composer, Form, Request
 from tests.certificates import certificates
@@ -231,6 +232,29 @@ def test_an_answer_that_does_not_end_in_time_is_none(trickle: bytes) -> None:
             client = Client(Form(url=server.url), Guard(LOOPBACK), hasty)
             with pytest.raises(SendFailed, match=r"within 0\.1 s"):
                 await client.send(REQUEST)
+            await client.close()
+
+    run(test)
+
+
+def test_each_request_on_a_kept_connection_has_the_whole_time_for_its_answer() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(DONE)
+        await asked(reader)
+        await reader.read()
+
+    async def test() -> None:
+        async with Server(script) as server:
+            hasty = Patience(connect=1.0, whole=0.2)
+            client = Client(Form(url=server.url), Guard(LOOPBACK), hasty)
+            assert (await client.send(REQUEST)).status == 204
+            began = time.monotonic()
+            told = await asyncio.gather(
+                *(client.send(REQUEST) for _ in range(2)), return_exceptions=True
+            )
+            assert [type(each) for each in told] in ([SendFailed, Answer], [Answer, SendFailed])
+            assert time.monotonic() - began >= 0.2
             await client.close()
 
     run(test)

@@ -1,6 +1,7 @@
 """Signatures are those of Standard Webhooks: its own library verifies them."""
 
 import base64
+import hmac
 import json
 import time
 
@@ -31,6 +32,15 @@ def test_the_public_library_verifies_what_is_signed() -> None:
         Webhook(OTHER).verify(body, headers)
     with pytest.raises(WebhookVerificationError):
         Webhook(SECRET).verify(body + b" ", headers)
+
+
+@pytest.mark.parametrize("length", [1, 24, 63, 64, 65, 200])
+def test_a_secret_of_any_length_signs_as_python_does(length: int) -> None:
+    secret = bytes(range(length))
+    for number in range(3):
+        signed = Signer([("v1", secret)]).signature("e1", number, b"{}")
+        expected = hmac.digest(secret, b"e1.%d.{}" % number, "sha256")
+        assert base64.b64decode(signed.removeprefix("v1,")) == expected
 
 
 @pytest.mark.parametrize("secret", [SECRET, OTHER])
