@@ -1,6 +1,7 @@
 """Open and close the Spark that a job runs on."""
 
 import os
+import re
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -27,6 +28,8 @@ STATE_STORE = {
 }
 """What Spark's stateful operator in Python needs."""
 
+_JAVA_DEFAULTS = "spark.driver.defaultJavaOptions"
+_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
 _JVM_SECONDS = 20
 # Spark itself asks Java for the module that Java warns of.
 _NOISE = b"WARNING: Using incubator modules"
@@ -57,6 +60,10 @@ def configuration(
         # Without it each file of the checkpoint forks a process. It needs a file system's rename.
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_CHECKPOINTS
     conf |= settings.conf
+    if conf.get("spark.master", "").startswith("local") and not _names_collector(conf):
+        # Batches are short-lived garbage; what collects it beside them takes their processors.
+        given = conf.get(_JAVA_DEFAULTS, "")
+        conf[_JAVA_DEFAULTS] = f"{given} -XX:+UseParallelGC".strip()
     # The same rows must meet in the same shuffle partition when a batch is run again.
     conf |= {
         "spark.sql.adaptive.enabled": "false",
@@ -70,14 +77,18 @@ def _local() -> dict[str, str]:
     return {
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Batches are short-lived garbage; what collects it beside them takes their processors.
-        "spark.driver.extraJavaOptions": (
-            f"-Dlog4j2.configurationFile={log.as_uri()} -XX:+UseParallelGC"
-        ),
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
         # Rows go to Python and back, and lie on this machine's disk for moments.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.shuffle.compress": "false",
     }
+
+
+def _names_collector(conf: Mapping[str, str]) -> bool:
+    """Tell whether somebody chose Java's garbage collector: asked for two, it ends at once."""
+    given = [conf.get(_JAVA_DEFAULTS, ""), conf.get("spark.driver.extraJavaOptions", "")]
+    given += [os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")]
+    return any(_COLLECTOR.search(options) for options in given)
 
 
 def open_session(conf: Mapping[str, str]) -> SparkSession:

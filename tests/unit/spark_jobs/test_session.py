@@ -1,6 +1,9 @@
-"""What Spark says on its stderr is passed on, but for what means nothing."""
+"""How Java is asked for; what Spark says on its stderr is passed on, if it means anything."""
 
-from spark_jobs.session import worth_telling
+import pytest
+
+from spark_jobs.session import configuration, worth_telling
+from spark_jobs.settings import SparkSettings
 
 FRAMES = [
     b'  File "/x/pyspark.zip/pyspark/daemon.py", line 262, in manager\n',
@@ -21,3 +24,26 @@ def test_workers_may_say_goodbye_at_once() -> None:
     both = [line for pair in zip(DISMISSED, DISMISSED, strict=True) for line in pair]
 
     assert list(worth_telling([*both, *FAILED])) == FAILED
+
+
+def collectors(master: str | None = "local[2]", **conf: str) -> int:
+    """Return how many garbage collectors the driver's Java is asked for."""
+    given = {f"spark.driver.{name}": value for name, value in conf.items()}
+    settings = SparkSettings(query="q", checkpoint="c", conf=given)
+    found = configuration(settings, master=master)
+    names = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
+    return sum(found.get(name, "").count("GC") for name in names)
+
+
+@pytest.mark.parametrize("name", ["defaultJavaOptions", "extraJavaOptions"])
+def test_java_is_asked_for_one_garbage_collector_whoever_names_it(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    for variable in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(variable, raising=False)
+    assert collectors() == 1
+    assert collectors(**{name: "-Xss4m"}) == 1
+    assert collectors(**{name: "-XX:+UseSerialGC -Xss4m"}) == 1
+    assert collectors(None) == 0
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
+    assert collectors() == 0
