@@ -98,7 +98,7 @@ def windows(sent: list[dict[str, int]]) -> Counter[str]:
     return found
 
 
-@pytest.mark.timeout(max(300, 60 * KILLS))
+@pytest.mark.timeout(max(900, 60 * KILLS))
 def test_killed_aggregations_make_of_each_window_what_it_is_once(
     module_stack: Stack, tmp_path: Path
 ) -> None:

@@ -185,7 +185,7 @@ def _send(stack: Stack, topic: str, batch: list[Event]) -> None:
     assert producer.flush(60) == 0
 
 
-@pytest.mark.timeout(max(400, 60 * KILLS))
+@pytest.mark.timeout(max(900, 60 * KILLS))
 def test_kills_at_any_moment_change_nothing_of_what_is_written(
     module_stack: Stack, topics: Topics, tmp_path: Path
 ) -> None:

@@ -26,7 +26,7 @@ def said(*command: str, within: float = 60.0) -> str:
     return done.stdout
 
 
-pytestmark = [pytest.mark.containers(*IMAGES), pytest.mark.timeout(1_200)]
+pytestmark = [pytest.mark.containers(*IMAGES), pytest.mark.timeout(1_800)]
 
 
 class Project:
@@ -116,7 +116,7 @@ def test_the_spark_jobs_make_of_it_what_they_should_once_each(project: Project) 
     assert said("docker", "wait", service, within=120).strip() == "0"
     project.compose("build", "jobs", within=900)
     project.compose("up", "-d", "--no-deps", "jobs", within=60)
-    until(lambda: project.health("jobs") == "healthy", within=240, what="jobs healthy")
+    until(lambda: project.health("jobs") == "healthy", within=400, what="jobs healthy")
     check = ("python", "-m", "demo.jobs", "--bootstrap", "kafka:9092", "check")
 
     def agrees() -> bool:
@@ -124,4 +124,4 @@ def test_the_spark_jobs_make_of_it_what_they_should_once_each(project: Project) 
         done = subprocess.run(command, capture_output=True, timeout=60, check=False)
         return done.returncode == 0
 
-    until(agrees, within=240, what=f"success of {' '.join(check)}")
+    until(agrees, within=400, what=f"success of {' '.join(check)}")
