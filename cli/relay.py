@@ -14,6 +14,7 @@ import typer
 
 from cli.http import serve
 from cli.logs import LogFormat, configure
+from dedup.collector import relax
 from outbox.settings import load, without_secrets
 from relay.health import Health
 from relay.metrics import Metrics
@@ -57,6 +58,7 @@ def relay(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
+    relax()
     health = Health(stall_after=settings.stall_after.total_seconds())
     metrics = [Metrics(shard.name) for shard in settings.own_shards()]
     with ExitStack() as stack:

@@ -35,8 +35,9 @@ def producer_properties(
         "retry.backoff.ms": "5",
         "retry.backoff.max.ms": "500",
         # Where all brokers are away, each of the addresses is tried so often: librdkafka begins
-        # with new ones every time, and the pauses never grow.
-        "reconnect.backoff.ms": "500",
+        # with new ones every time, and the pauses never grow. For half of it after a first
+        # connection, it begins no other: so long does the first event wait.
+        "reconnect.backoff.ms": "200",
         "reconnect.backoff.max.ms": "2000",
         # How long a topic may be missing before an event for it is called unpublishable.
         "topic.metadata.propagation.max.ms": "5000",

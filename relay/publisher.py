@@ -18,6 +18,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
 from outbox.kafka_log import kafka_logger
+from outbox.reaching import reach
 from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
@@ -217,6 +218,7 @@ class TransactionalPublisher(_KafkaPublisher):
 
     def open(self) -> None:
         with self._explained("init_transactions"):
+            reach(self._producer, self._progress_topic, self._timeout)
             self._producer.init_transactions(self._timeout)
 
     def publish(self, rows: Sequence[Row], progress: Progress) -> None:

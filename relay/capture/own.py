@@ -19,23 +19,26 @@ class Own:
 
     def __init__(self, shard: Shard) -> None:
         self._number, self._of = shard.number, shard.of
-        self.of_message = self._finder()
+        self.of_event = self._finder()
 
     def of_row(self, key: bytes | None, event_id: str) -> bool:
         return shard_of(key, event_id, self._of) == self._number
 
-    def _finder(self) -> Callable[[bytes, int], bool]:
-        """Return what tells it of the message that has its payload from a place on."""
+    def of_message(self, data: bytes, start: int) -> bool:
+        """Tell it of the message that has the payload of one event from a place on."""
+        kind, subject, size = _unpack(data, start + _SIZES)
+        place = start + _HEAD_SIZE + kind + max(0, subject)
+        key = None if size < 0 else data[place : place + size]
+        return self.of_event(key, data[start + _ID : start + _SIZES])
+
+    def _finder(self) -> Callable[[bytes | None, bytes], bool]:
+        """Return what tells it of an event by its key and its id."""
         number, of = self._number, self._of
         known: dict[bytes, bool] = {}
 
-        def is_own(data: bytes, start: int) -> bool:
-            kind, subject, size = _unpack(data, start + _SIZES)
-            if size < 0:
-                key = data[start + _ID : start + _SIZES]
-                return int.from_bytes(sha256(key).digest()[:4]) % of == number
-            place = start + _HEAD_SIZE + kind + max(0, subject)
-            key = data[place : place + size]
+        def is_own(key: bytes | None, event_id: bytes) -> bool:
+            if key is None:
+                return int.from_bytes(sha256(event_id).digest()[:4]) % of == number
             found = known.get(key)
             if found is None:
                 if len(known) >= _MOST_KEYS:

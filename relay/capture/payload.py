@@ -1,12 +1,13 @@
-"""Read an event from what `append()` writes to the write-ahead log (format 1, outbox/sql)."""
+"""Read events from what writers put into the write-ahead log (formats 1 and 2, outbox/sql)."""
 
 import struct
+from collections.abc import Callable
 from typing import TypeAlias
 
 from relay.capture.batch import Row
 
-FORMAT = 1
-_FORMAT_BYTE = bytes([FORMAT])
+ONE, MANY = 1, 2
+"""Formats: one event, as `append()` writes it; those of a call, as `append_many()` does."""
 
 Kind: TypeAlias = tuple[str, str, str, str | None]
 """topic, type, source, content type."""
@@ -14,9 +15,15 @@ Kind: TypeAlias = tuple[str, str, str, str | None]
 Kinds: TypeAlias = dict[bytes, Kind]
 """Kinds read before, by their bytes: most events are of few kinds."""
 
+IsOwn: TypeAlias = Callable[[bytes | None, bytes], bool]
+"""Tells by its key and its id whether an event is wanted."""
+
 # Format, time, id, lengths of kind, subject, key and value; lists and contents follow.
 _HEAD = struct.Struct(">Bq36siiii")
-_HEAD_SIZE = _HEAD.size
+# Behind format and number, of each event: time, id, lengths of kind, subject, key, value, headers.
+_HEADS = struct.Struct(">q36siiiii")
+_NUMBER = struct.Struct(">i")
+_HEADS_AT = 1 + _NUMBER.size
 # As array_send() writes a list: dimensions, whether it has NULLs, element type, length, bound.
 _LIST = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
@@ -31,7 +38,7 @@ def decode_event(data: bytes, start: int, position: int, kinds: Kinds) -> Row:
     Raises:
         ValueError: it holds none that this version understands.
     """
-    if data[start : start + 1] != _FORMAT_BYTE:
+    if data[start : start + 1] != b"\1":
         raise ValueError(_not_understood(data[start:]))
     subject = key = value = names = values = None
     try:
@@ -51,8 +58,7 @@ def decode_event(data: bytes, start: int, position: int, kinds: Kinds) -> Row:
             at, end = end, end + value_size
             value = data[at:end]
         if end < len(data):
-            headers, end = read_list(data, end)
-            names, values = [name.decode() for name in headers[::2] if name], headers[1::2]
+            names, values, end = _headers(data, end)
     except (struct.error, UnicodeDecodeError, TypeError) as error:
         raise ValueError(_not_understood(data[start:])) from error
     if end != len(data):
@@ -73,10 +79,80 @@ def decode_event(data: bytes, start: int, position: int, kinds: Kinds) -> Row:
     )
 
 
+def count_events(data: bytes, start: int) -> int:
+    """
+    Return how many events `data` holds from `start` on.
+
+    Raises:
+        ValueError: it is nothing that this version understands.
+    """
+    form = data[start : start + 1]
+    if form == b"\2" and len(data) >= start + _HEADS_AT:
+        return int(_NUMBER.unpack_from(data, start + 1)[0])
+    if form == b"\1":
+        return 1
+    raise ValueError(_not_understood(data[start:]))
+
+
+def decode_events(
+    data: bytes, start: int, position: int, kinds: Kinds, *, is_own: IsOwn | None = None
+) -> list[Row]:
+    """
+    Return the events of one call that `data` holds from `start` on, the first at `position`.
+
+    Of the others where `is_own` is given only those that are.
+
+    Raises:
+        ValueError: it holds something else.
+    """
+    rows: list[Row] = []
+    count = count_events(data, start)
+    heads = start + _HEADS_AT
+    at = heads + max(0, count) * _HEADS.size
+    known, found = kinds.get, position
+    try:
+        for time, id_, kind_size, subject_size, key_size, value_size, size in _HEADS.iter_unpack(
+            data[heads:at]
+        ):
+            subject = key = value = names = values = None
+            begin, at = at, at + kind_size
+            kind = data[begin:at]
+            if subject_size >= 0:
+                begin, at = at, at + subject_size
+                subject = data[begin:at].decode()
+            if key_size >= 0:
+                begin, at = at, at + key_size
+                key = data[begin:at]
+            if value_size >= 0:
+                begin, at = at, at + value_size
+                value = data[begin:at]
+            if size:
+                names, values, at = _headers(data, at)
+            if is_own is None or is_own(key, id_):
+                topic, type_, source, content_type = known(kind) or _kind(kind, kinds)
+                rows.append((
+                    found, id_.decode("ascii"), time, topic, key, value, type_, source,
+                    subject, content_type, names, values,
+                ))  # fmt: skip
+            found += 1
+    except (struct.error, UnicodeDecodeError, TypeError) as error:
+        raise ValueError(_not_understood(data[start:])) from error
+    if at != len(data) or found - position != count:
+        raise ValueError(_not_understood(data[start:]))
+    return rows
+
+
 def _not_understood(payload: bytes) -> str:
-    if payload and payload[0] != FORMAT:
-        return f"an event of format {payload[0]}, this version knows {FORMAT}: upgrade dovecote"
+    if payload and payload[0] not in {ONE, MANY}:
+        known = f"this version knows {ONE} and {MANY}"
+        return f"an event of format {payload[0]}, {known}: upgrade dovecote"
     return f"not an event: {payload[:200]!r}"
+
+
+def _headers(data: bytes, start: int) -> tuple[list[str], list[bytes | None], int]:
+    """Return names, values, and where the list of both ends."""
+    headers, end = read_list(data, start)
+    return [name.decode() for name in headers[::2] if name], headers[1::2], end
 
 
 def _kind(packed: bytes, kinds: Kinds) -> Kind:

@@ -7,13 +7,20 @@ outbox's tables: both count alike, in the order in which the transaction wrote t
 """
 
 import struct
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from relay.capture.batch import Row
 from relay.capture.own import Own
-from relay.capture.payload import Kinds, decode_event, read_list
+from relay.capture.payload import (
+    MANY,
+    Kinds,
+    count_events,
+    decode_event,
+    decode_events,
+    read_list,
+)
 from relay.progress import LogPosition
 from relay.sharding import Shard
 from relay.snapshot import Snapshot
@@ -97,9 +104,13 @@ class Decoder:
         # Made when it is asked for, and not for each event.
         return LogPosition(self._commit_lsn, self._index, self._at.seen, self._at.seen_to)
 
-    def take(self, data: bytes) -> Row | None:
+    def behind(self, row: Row) -> LogPosition:
+        """Return the place behind `row`, which is one of those that were taken last."""
+        return LogPosition(self._commit_lsn, row[0], self._at.seen, self._at.seen_to)
+
+    def take(self, data: bytes) -> Sequence[Row]:
         """
-        Return the event that a message holds, if it holds one that is not published yet.
+        Return the events that a message holds, of those that are not published yet.
 
         Raises:
             ValueError: the message cannot be understood, or the log has lost events.
@@ -118,7 +129,7 @@ class Decoder:
         elif letter not in {b"O", b"Y", b"T", b"U", b"D"}:
             msg = f"a message {letter!r} in the replication stream"
             raise ValueError(msg)
-        return None
+        return ()
 
     def caught_up(self, end: int) -> None:
         """Move on to `end`: all transactions that committed before it have been taken."""
@@ -154,16 +165,22 @@ class Decoder:
         seen = at.seen if lsn < at.seen_to else None
         self._at = LogPosition(lsn, 0, seen, at.seen_to if seen else 0)
 
-    def _message(self, data: bytes) -> Row | None:
+    def _message(self, data: bytes) -> Sequence[Row]:
         # Others are not committed, or not ours: any role may write messages.
         if data[_FLAGS] != _TRANSACTIONAL or not data.startswith(self._prefix, _PREFIX):
-            return None
-        self._index = index = self._index + 1
-        if index <= self._skip:
-            return None
-        if self._own is not None and not self._own.of_message(data, self._content):
-            return None
-        return decode_event(data, self._content, index, self._kinds)
+            return ()
+        content, own = self._content, self._own
+        first = self._index + 1
+        self._index += count_events(data, content)
+        if self._index <= self._skip:
+            return ()
+        if data[content] == MANY:
+            is_own = None if own is None else own.of_event
+            rows = decode_events(data, content, first, self._kinds, is_own=is_own)
+            return rows if first > self._skip else [row for row in rows if row[0] > self._skip]
+        if own is not None and not own.of_message(data, content):
+            return ()
+        return (decode_event(data, content, first, self._kinds),)
 
     def _relation(self, data: bytes) -> None:
         (oid,) = _OID.unpack_from(data, _DATA_SIZE + 1)
@@ -181,20 +198,20 @@ class Decoder:
             place += 8
         self._columns[oid] = names
 
-    def _insert(self, data: bytes) -> Row | None:
+    def _insert(self, data: bytes) -> Sequence[Row]:
         (oid,) = _OID.unpack_from(data, _DATA_SIZE + 1)
         if (names := self._columns.get(oid)) is None:
-            return None
+            return ()
         self._index += 1
         row = dict(zip(names, _tuple(data, _DATA_SIZE + 6), strict=True))
         if self.rows_of is not None:
             self._note(self.rows_of, int.from_bytes(row["xid"] or b""))
         if self._index <= self._skip or self._was_seen(row["xid"]):
-            return None
+            return ()
         id_ = str(UUID(bytes=row["id"]))
         if self._own is not None and not self._own.of_row(row["key"], id_):
-            return None
-        return self._row(row, id_)
+            return ()
+        return (self._row(row, id_),)
 
     def _note(self, rows_of: set[int], xid: int) -> None:
         # A restored row has the id of another server's transaction.

@@ -113,11 +113,16 @@ class WalCapture:
                 if data[0] == _KEEPALIVE:
                     self._kept_alive(stream, decoder, data)
                     continue
-                row = take(data)
-                if row is not None:
-                    rows.append(row)
+                if found := take(data):
+                    rows += found
                     size += len(data)
-                    if len(rows) >= most or size >= most_bytes:
+                    while len(rows) > most:
+                        # Of a call with many events, the rest comes with the next batch.
+                        batch, rows = rows[:most], rows[most:]
+                        share = size * most // (most + len(rows))
+                        yield Batch(batch, decoder.behind(batch[-1]), share)
+                        size, most = size - share, self._batch_rows
+                    if len(rows) == most or size >= most_bytes:
                         yield Batch(rows, decoder.position, size)
                         rows, size, most = [], 0, self._batch_rows
         if rows:

@@ -12,6 +12,7 @@ from devstack import Stack
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from outbox import Event, schema, write
+from outbox import capture as outbox_capture
 from outbox.capture import prefix, use_wal
 from outbox.errors import DovecoteError
 from relay.capture.batch import Batch, Capture
@@ -27,6 +28,7 @@ from tests.relaying import event, installed
 from tests.waiting import until
 
 Make = Callable[[], str]
+Fill = Callable[[psycopg.Connection, int, int], None]
 
 
 @pytest.fixture
@@ -224,14 +226,60 @@ def without_empty(row: tuple[Any, ...]) -> list[Any]:
     return [None if value == [] else value for value in row]
 
 
-def test_an_event_without_an_id_is_refused_and_not_silently_dropped(dsn: str) -> None:
+@pytest.mark.parametrize(
+    "call",
+    [
+        "append('t', NULL, NULL, 'T', NULL::uuid)",
+        "append_many('{t}', '{k}', '{v}', '{T}', '{NULL}', '{s}', '{NULL}', '{now}', '{NULL}')",
+    ],
+)
+def test_an_event_without_an_id_is_refused_and_not_silently_dropped(dsn: str, call: str) -> None:
     with psycopg.connect(dsn) as conn, pytest.raises(psycopg.errors.NotNullViolation):
-        conn.execute("SELECT outbox.append('t', NULL, NULL, 'T', NULL::uuid)")
+        conn.execute(f"SELECT outbox.{call}".encode())
 
 
-def test_a_large_transaction_goes_on_in_the_middle_after_a_restart(dsn: str) -> None:
+def test_the_events_of_a_call_share_messages_of_some_size(dsn: str) -> None:
+    sizes = [*[10] * 200, 300_000, 10, 10, 70_000, 70_000, 10]
+    append(dsn, 1)
     with psycopg.connect(dsn) as conn:
-        append_range(conn, 0, 1_000)
+        write(conn, *[Event(topic="t", type="T", value="x" * size) for size in sizes])
+        conn.commit()
+        own = outbox_capture.installed(conn, "outbox")
+        found = conn.execute(
+            "SELECT length(data) / 1000 FROM pg_logical_slot_peek_binary_changes(%s, NULL, NULL,"
+            " 'proto_version', '1', 'publication_names', %s, 'messages', 'true')"
+            " WHERE get_byte(data, 0) = ascii('M')",
+            [own.slot, own.publication],
+        ).fetchall()
+    assert [above(thousands, 300, 140, 70) for (thousands,) in found] == [0, 300, 70, 70, 0]
+
+
+def test_calls_with_no_events_with_large_ones_and_with_small_ones_come_in_their_order(
+    dsn: str,
+) -> None:
+    lists = ", ".join(["'{}'"] * 9)
+    with psycopg.connect(dsn) as conn:
+        for headers in ("", ", NULL, NULL, NULL", ", '{}', '{}', '{}'"):
+            conn.execute(f"SELECT outbox.append_many({lists}{headers})".encode())
+        write(conn, *[Event(topic="t", type="T", value=f"{n:>20000}") for n in range(3)])
+        write(conn, *[Event(topic="t", type="T", value=f"{n:>9}") for n in (3, 4)])
+    with capturing(dsn) as capture:
+        assert read_on(capture, capture.resume(None), dsn)[0] == [0, 1, 2, 3, 4]
+
+
+def above(size: int, *bounds: int) -> int:
+    """Return the first of these bounds that `size` is not below; 0 if there is none."""
+    return next((bound for bound in bounds if size >= bound), 0)
+
+
+def by_one_call(conn: psycopg.Connection, first: int, count: int) -> None:
+    write_numbers(conn, *range(first, first + count))
+
+
+@pytest.mark.parametrize("fill", [append_range, by_one_call])
+def test_a_large_transaction_goes_on_in_the_middle_after_a_restart(dsn: str, fill: Fill) -> None:
+    with psycopg.connect(dsn) as conn:
+        fill(conn, 0, 1_000)
     append(dsn, 1_000, 1_001)
     found: list[int] = []
     with capturing(dsn) as capture:
@@ -267,9 +315,10 @@ def first_with_rows(capture: SwitchingCapture, place: Place) -> Batch:
     return found[0]
 
 
-def test_batches_are_bounded_in_rows_and_bytes(dsn: str) -> None:
+@pytest.mark.parametrize("fill", [append_range, by_one_call])
+def test_batches_are_bounded_in_rows_and_bytes(dsn: str, fill: Fill) -> None:
     with psycopg.connect(dsn) as conn:
-        append_range(conn, 0, 500)
+        fill(conn, 0, 500)
         conn.execute(
             "SELECT outbox.append('t', NULL, convert_to(repeat('7', 10000), 'UTF8'), 'T')"
             " FROM generate_series(1, 20)"

@@ -392,6 +392,14 @@ def many(**arguments: str) -> str:
             "do not add up",
         ),
         (many(header_counts="'{1,0}'"), "do not add up"),
+        (
+            many(header_counts="'{1,1}'", names="'[0:1]={a,b}'", header_values="'{x,y}'"),
+            "first element at 1",
+        ),
+        (
+            many(header_counts="'{1,1}'", names="'{a,b}'", header_values="'[2:3]={x,y}'"),
+            "first element at 1",
+        ),
         (many(topics="'{t,__x}'"), "Kafka's or Dovecote's own"),
         (many(topics="'{t,NULL}'"), "NULL is not a Kafka topic name"),
     ],

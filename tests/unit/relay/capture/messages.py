@@ -1,4 +1,4 @@
-"""Events as the SQL function `encoded` writes them."""
+"""Events as the SQL functions `encoded` and `emit_many` write them."""
 
 import struct
 
@@ -32,3 +32,15 @@ def payload(
     event = struct.pack(">Bq36siiii", 1, time, id_.encode(), *sizes)
     event += b"".join(part or b"" for part in parts)
     return event + array(*headers) if headers else event
+
+
+def packed(*events: bytes) -> bytes:
+    """Return one message with the events of these messages, which `payload` has made."""
+    heads, bodies = b"", b""
+    for event in events:
+        *_, kind, subject, key, value = sizes = struct.unpack_from(">Bq36siiii", event)
+        body = event[61:]
+        headers = len(body) - sum(max(0, size) for size in (kind, subject, key, value))
+        heads += struct.pack(">q36siiiii", *sizes[1:], headers)
+        bodies += body
+    return struct.pack(">Bi", 2, len(events)) + heads + bodies

@@ -22,6 +22,7 @@ def test_each_message_is_that_of_the_shard_of_its_key(
         expected = shard_of(key, id_, 3)
         for shard, own in enumerate(owners):
             assert own.of_message(data, 6) == (shard == expected)
+            assert own.of_event(key, id_.encode()) == (shard == expected)
             assert own.of_row(key, id_) == (shard == expected)
 
 

@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import dataclass
+from typing import Literal, TypeAlias, get_args
 from uuid import UUID
 
 import pytest
@@ -13,7 +14,7 @@ from relay.capture.pgoutput import Decoder, read_keepalive
 from relay.progress import LogPosition
 from relay.sharding import divided, shard_of
 from relay.snapshot import Snapshot
-from tests.unit.relay.capture.messages import array, payload, text
+from tests.unit.relay.capture.messages import array, packed, payload, text
 
 PREFIX = "dovecote/secret"
 TABLES = {("outbox", "events"), ("outbox", "events_0")}
@@ -60,38 +61,52 @@ def insert(number: int, *, xid: int = 700, oid: int = OID, key: bytes = b"k") ->
 
 
 def taken(decoder: Decoder, messages: list[bytes]) -> list[Row]:
-    return [row for each in messages if (row := decoder.take(each)) is not None]
+    return [row for each in messages for row in decoder.take(each)]
 
 
 def values(rows: list[Row]) -> list[int]:
     return [int(row[5]) for row in rows]
 
 
+Call: TypeAlias = Literal["rows", "messages", "packed"]
+
+
 @dataclass(frozen=True)
 class Transaction:
-    """One committed transaction: its events by number, and whether each is a row or a message."""
+    """One committed transaction: its events by number, as each call wrote them."""
 
     at: int
     end: int
-    events: tuple[tuple[int, bool], ...]
+    calls: tuple[tuple[Call, tuple[int, ...]], ...]
+
+    def numbers(self) -> list[int]:
+        return [n for _, numbers in self.calls for n in numbers]
 
     def messages(self) -> list[bytes]:
-        events = [
-            insert(n, key=text(n)) if is_row else message(payload(key=text(n), value=text(n)))
-            for n, is_row in self.events
-        ]
-        return [begin(self.at), relation(), *events, commit(self.at, self.end)]
+        found = [each for how, numbers in self.calls for each in called(how, numbers)]
+        return [begin(self.at), relation(), *found, commit(self.at, self.end)]
+
+
+def called(how: Call, numbers: tuple[int, ...]) -> list[bytes]:
+    """Return what the server sends of a call."""
+    if how == "rows":
+        return [insert(n, key=text(n)) for n in numbers]
+    events = [payload(key=text(n), value=text(n)) for n in numbers]
+    return [message(packed(*events))] if how == "packed" else [message(each) for each in events]
 
 
 @st.composite
 def logs(draw: st.DrawFn) -> list[Transaction]:
     number, lsn, found = 0, 100, []
-    for kinds in draw(st.lists(st.lists(st.booleans(), max_size=6), max_size=8)):
+    call = st.tuples(st.sampled_from(get_args(Call)), st.integers(1, 4))
+    for calls in draw(st.lists(st.lists(call, max_size=4), max_size=8)):
         at = lsn + draw(st.integers(0, 50))
         lsn = at + draw(st.integers(1, 30))
-        events = tuple((number + n, kind) for n, kind in enumerate(kinds))
-        number += len(kinds)
-        found.append(Transaction(at, lsn, events))
+        written = []
+        for how, count in calls:
+            written.append((how, tuple(range(number, number + count))))
+            number += count
+        found.append(Transaction(at, lsn, tuple(written)))
     return found
 
 
@@ -102,19 +117,29 @@ def test_begun_again_at_any_place_every_event_comes_once_and_in_order(
     place = LogPosition(100)
     found: list[int] = []
     for most in [*stops, 1 << 30]:
-        decoder = Decoder(PREFIX, TABLES, place)
         # The server may begin earlier than asked, and never later.
-        sent = [t for t in log if resend_all or t.at >= place.lsn]
-        before = len(found)
-        for each in (m for t in sent for m in t.messages()):
-            row = decoder.take(each)
-            if row is not None:
-                found.append(int(row[5]))
-                if len(found) - before >= most:
-                    break
-        assert decoder.position.lsn >= place.lsn
-        place = decoder.position
-    assert found == [n for transaction in log for n, _ in transaction.events]
+        sent = [m for t in log if resend_all or t.at >= place.lsn for m in t.messages()]
+        rows, behind = taken_up_to(most, Decoder(PREFIX, TABLES, place), sent)
+        found += values(rows)
+        assert behind.lsn >= place.lsn
+        place = behind
+    assert found == [n for transaction in log for n in transaction.numbers()]
+
+
+def taken_up_to(
+    most: int, decoder: Decoder, messages: list[bytes]
+) -> tuple[list[Row], LogPosition]:
+    """Return so many rows, which may end within a message, and the place behind them."""
+    found: list[Row] = []
+    for each in messages:
+        rows = decoder.take(each)
+        if len(found) + len(rows) > most:
+            found += rows[: most - len(found)]
+            return found, decoder.behind(found[-1])
+        found += rows
+        if len(found) == most:
+            break
+    return found, decoder.position
 
 
 @given(log=logs(), stops=st.lists(st.integers(1, 3), max_size=9), of=st.integers(2, 4))
@@ -125,19 +150,31 @@ def test_each_event_comes_to_one_shard_and_a_place_means_the_same_to_all(
     for shard in divided("shop", of):
         place, found = LogPosition(100), list[int]()
         for most in [*stops, 1 << 30]:
-            decoder, all_ = (Decoder(PREFIX, TABLES, place, shard=s) for s in (shard, None))
-            before = len(found)
-            for each in messages:
-                row, counted = decoder.take(each), all_.take(each)
-                assert decoder.position == all_.position
-                if row is not None:
-                    assert row == counted
-                    found.append(int(row[5]))
-                    if len(found) - before >= most:
-                        break
-            place = decoder.position
-        numbers = [n for transaction in log for n, _ in transaction.events]
+            rows, behind = taken_up_to(most, Decoder(PREFIX, TABLES, place, shard=shard), messages)
+            all_ = taken_since(place, messages)
+            assert all(all_[row[:1] + row[5:6]] == row for row in rows)
+            found += values(rows)
+            place = behind
+        numbers = [n for transaction in log for n in transaction.numbers()]
         assert found == [n for n in numbers if shard_of(text(n), "", of) == shard.number]
+
+
+def taken_since(place: LogPosition, messages: list[bytes]) -> dict[tuple[object, ...], Row]:
+    """Return what one that takes all takes behind a place of any shard."""
+    rows = taken(Decoder(PREFIX, TABLES, place), messages)
+    return {row[:1] + row[5:6]: row for row in rows}
+
+
+@given(log=logs(), of=st.integers(2, 4))
+def test_a_place_behind_a_message_is_the_same_to_all_shards(
+    log: list[Transaction], of: int
+) -> None:
+    decoders = [Decoder(PREFIX, TABLES, LogPosition(100), shard=s) for s in divided("shop", of)]
+    every = Decoder(PREFIX, TABLES, LogPosition(100))
+    for each in (m for t in log for m in t.messages()):
+        count = len(every.take(each))
+        assert sum(len(decoder.take(each)) for decoder in decoders) == count
+        assert {decoder.position for decoder in decoders} == {every.position}
 
 
 @given(log=logs(), end=st.integers(100, 400))
@@ -146,7 +183,7 @@ def test_what_commits_at_an_end_or_behind_it_is_not_taken(
 ) -> None:
     decoder = Decoder(PREFIX, TABLES, LogPosition(100), end=end)
     rows = taken(decoder, [m for t in log for m in t.messages()])
-    assert values(rows) == [n for t in log if t.at < end for n, _ in t.events]
+    assert values(rows) == [n for t in log if t.at < end for n in t.numbers()]
     decoder.caught_up(1 << 40)
     assert decoder.position == LogPosition(end)
 

@@ -1,0 +1,44 @@
+"""A process tidies up seldom, where there is something to be set."""
+
+import ctypes
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from dedup import heap
+
+# In a process of its own: what is set stays so until the end.
+RELAXED = """
+import gc
+from dedup.collector import relax
+from dedup.heap import keep_freed
+
+relax()
+assert gc.get_freeze_count() > 1000
+assert gc.get_threshold()[0] == 200_000
+print(keep_freed())
+"""
+
+
+def test_a_process_leaves_what_is_loaded_out_of_collections() -> None:
+    done = subprocess.run([sys.executable, "-c", RELAXED], capture_output=True, check=True)
+    assert done.stdout.strip() in {b"True", b"False"}
+
+
+def test_every_option_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: dict[int, int] = {}
+
+    def mallopt(option: int, size: int) -> int:
+        asked[option] = size
+        return int(option != -2)
+
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(mallopt=mallopt))
+    assert not heap.keep_freed()
+    assert asked == {1: 0, -1: 1 << 26, -2: 1 << 24, -3: 1 << 25}
+
+
+def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
+    assert not heap.keep_freed()
