@@ -4,50 +4,81 @@ What `push` adds to a record's way: `make bench-push_latency`.
 Records are produced at a steady pace, whatever becomes of them (an open loop), and each knows when
 it should have been produced. `added` is from then until its first request is at the target:
 producing, the broker, and `push`. `visible` is from when the broker had it, to the millisecond
-below. Besides there may be endpoints with records of their own, at a tenth of the pace each: in
-`well` they answer at once, in `trouble` they are slow, fail, or never answer.
+below. `floor` is the same for a bare loop of Kafka's client in the place of `push`.
+
+Besides there may be endpoints with records of their own, at a tenth of the pace each. What is to
+be compared is measured in turn, several times, each time with processes and topics of its own;
+percentiles are the medians of these, and ratios those of the ratios within a round. The broker is
+warm: what is measured is not its compiler, which takes a core for about a minute.
 """
 
 import argparse
 import time
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import harness, pushed
-from devstack.kafka import SERVING_JAVA_OPTIONS
+from devstack.kafka import SERVING_JAVA_OPTIONS, Kafka
+
+KAFKA_JAVA = (*SERVING_JAVA_OPTIONS, "-Xms6g", "-Xmx6g")
+"""
+A broker as it is served, but for its heap: 6 GB, and not the 1 GB of Kafka's start script.
+
+To collect a smaller one stops the broker for 10 to 30 ms every few seconds: on two cores that may
+be one record in a hundred, whoever reads them.
+"""
 
 KEYS = 5_000
-SECONDS = 12
-WARM_SECONDS = 2
-BROKER_WARM_SECONDS = 20
-TICK_SECONDS = 0.001
-"""Records are produced a tick at a time, as a busy service does: none before its own time."""
+SECONDS = 5
+WARM_SECONDS = 1
+WARMING_PER_S = 5_000
+WARMING_SECONDS = 8
+WARMINGS = range(5, 12)
+"""How often so many records warm the broker, at least and at most."""
+STILL_COMPILING = 0.9
+"""A record that costs the broker less than this of what one did before: it compiles still."""
+ROUNDS = 5
+TICK_SECONDS = 0.00101
+"""
+Records are produced a tick at a time, as a busy service does: none before its own time.
 
-BESIDE = {"": (), "well": ("also-fast",) * 3, "trouble": ("slow-too", "failing", "black-hole")}
+A hundredth beside a millisecond, for the broker's time is in whole ones: what a round has of one
+would else be the same for all its records, and another in the next round.
+"""
+
+BESIDE = {
+    "": (),
+    "healthy": ("also-fast",),
+    "black-hole": ("black-hole",),
+    "well": ("also-fast",) * 3,
+    "trouble": ("slow-too", "failing", "black-hole"),
+}
 
 
 class Load(NamedTuple):
-    """One measurement."""
+    """One thing to measure."""
 
     in_flight: int
     per_s: int
-    beside: Literal["", "well", "trouble"] = ""
+    beside: Literal["", "healthy", "black-hole", "well", "trouble"] = ""
 
 
-LOADS = [
-    Load(10, 2_500),
-    Load(100, 2_500),
-    Load(1_000, 2_500),
-    Load(100, 1_000),
-    Load(100, 1_000, "well"),
-    Load(100, 1_000, "trouble"),
+COMPARED: Sequence[Sequence[Load]] = [
+    [Load(10, 2_500)],
+    [Load(100, 2_500)],
+    [Load(1_000, 2_500)],
+    [Load(100, 1_000), Load(100, 1_000, "healthy"), Load(100, 1_000, "black-hole")],
+    [Load(100, 1_000, "well"), Load(100, 1_000, "trouble")],
 ]
+"""Each is compared with the first beside it."""
 
 
 class Measured(NamedTuple):
-    """What one load came to, on the machine's monotonic clock."""
+    """What one load came to in one round, on the machine's monotonic clock."""
 
     intended: Sequence[float]
     visible: Sequence[float]
@@ -58,32 +89,60 @@ class Measured(NamedTuple):
     cpu: float
 
 
+Percentiles: TypeAlias = Mapping[str, float]
+"""By their names."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", type=int, nargs="*", help="numbers of measurements, from 0")
+    parser.add_argument("--only", type=int, nargs="*", help="numbers of comparisons, from 0")
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
-    # A broker as it is served: its compiler done, and a heap that is not collected each second.
-    with harness.servers(SERVING_JAVA_OPTIONS) as stack, pushed.target() as target:
-        measure(stack.kafka.bootstrap, target, Load(100, 2_500), BROKER_WARM_SECONDS)
-        for number, load in enumerate(LOADS):
+    with harness.servers(KAFKA_JAVA) as stack, pushed.target("first") as target:
+        warm(stack.kafka)
+        # What `push` alone asks the broker for is to be compiled as well.
+        measure(stack.kafka.bootstrap, target, Load(100, 2_500), WARMING_SECONDS)
+        for number, loads in enumerate(COMPARED):
             if not args.only or number in args.only:
-                report(load, measure(stack.kafka.bootstrap, target, load, SECONDS))
+                compare(stack.kafka.bootstrap, target, loads, args.rounds)
+
+
+def warm(kafka: Kafka) -> None:
+    """Keep the broker busy until its compiler, which takes a core for itself, is done."""
+    costs = [float("inf")]
+    while len(costs) <= WARMINGS.stop and (
+        len(costs) <= WARMINGS.start or costs[-1] < STILL_COMPILING * costs[-2]
+    ):
+        before = harness.cpu_seconds(kafka.pid)
+        floor(kafka.bootstrap, WARMING_PER_S, WARMING_SECONDS)
+        costs.append(harness.cpu_seconds(kafka.pid) - before)
+
+
+def compare(bootstrap: str, target: pushed.Target, loads: Sequence[Load], rounds: int) -> None:
+    """Measure these in turn, and the floor before each turn; report them."""
+    floors: list[Percentiles] = []
+    found: defaultdict[Load, list[Measured]] = defaultdict(list)
+    for _ in range(rounds):
+        floors.append(percentiles(floor(bootstrap, loads[0].per_s, SECONDS), loads[0].per_s))
+        for load in loads:
+            found[load].append(measure(bootstrap, target, load, SECONDS))
+    for load in loads:
+        report(load, found[load], medians(floors), found[loads[0]])
 
 
 def measure(bootstrap: str, target: pushed.Target, load: Load, seconds: int) -> Measured:
     target.begin_anew()
-    topic, *others = [
-        harness.topic_at(bootstrap, config={"message.timestamp.type": "LogAppendTime"})
-        for _ in range(1 + len(BESIDE[load.beside]))
-    ]
+    topic, *others = [timed_topic(bootstrap) for _ in range(1 + len(BESIDE[load.beside]))]
     wanted = [pushed.subscription(topic, topic, target.url("fast"), load.in_flight)]
     for other, kind in zip(others, BESIDE[load.beside], strict=True):
         of_kind = pushed.subscription(f"{kind}-{other}", other, target.url(kind), load.in_flight)
         wanted.append(of_kind)
     with pushed.pusher(bootstrap, wanted) as push:
-        begin(bootstrap, target, topic)
+        begin(bootstrap, topic)
+        pushed.until_came(target, 1, within=30)
+        target.begin_anew()
         before = push.told()["cpu"]
         intended = produce(bootstrap, topic, others, load.per_s, seconds)
         told = pushed.until_came(target, len(intended), within=10)
@@ -92,30 +151,67 @@ def measure(bootstrap: str, target: pushed.Target, load: Load, seconds: int) -> 
     return Measured(intended, appended(bootstrap, topic, len(intended)), arrived, told, cpu)
 
 
-def begin(bootstrap: str, target: pushed.Target, topic: str) -> None:
-    """Wait until one record came, and forget it: the group has its members by then."""
+def floor(bootstrap: str, per_s: int, seconds: int) -> Measured:
+    """Measure a bare loop of Kafka's client."""
+    topic = timed_topic(bootstrap)
+    with pushed.reader(bootstrap, topic, per_s * seconds) as reader:
+        begin(bootstrap, topic)
+        reader.begun()
+        intended = produce(bootstrap, topic, (), per_s, seconds)
+        arrived = reader.times()
+    return Measured(intended, appended(bootstrap, topic, len(intended)), arrived, {}, 0.0)
+
+
+def timed_topic(bootstrap: str) -> str:
+    """Make a topic whose records have the time at which the broker had them."""
+    return harness.topic_at(bootstrap, config={"message.timestamp.type": "LogAppendTime"})
+
+
+def begin(bootstrap: str, topic: str) -> None:
+    """Produce the record before the others: whoever has it is there."""
     records = pushed.Records(bootstrap, linger=0)
     records.produce(topic, 0, KEYS)
     records.flush()
-    pushed.until_came(target, 1, within=30)
-    target.begin_anew()
 
 
-def report(load: Load, found: Measured) -> None:
-    first = int(WARM_SECONDS * load.per_s)
+def percentiles(found: Measured, per_s: int) -> Percentiles:
+    """Return p50 and p99 since a record should have been produced, and since it was visible."""
+    first = int(WARM_SECONDS * per_s)
     came = [number for number in range(first, len(found.arrived)) if found.arrived[number]]
-    added = harness.percentiles([found.arrived[each] - found.intended[each] for each in came])
-    visible = harness.percentiles([found.arrived[each] - found.visible[each] for each in came])
+    told: dict[str, float] = {}
+    for name, since in ("added", found.intended), ("visible", found.visible):
+        each = harness.percentiles([found.arrived[number] - since[number] for number in came])
+        told |= {f"{name}_p50_ms": each["p50_ms"], f"{name}_p99_ms": each["p99_ms"]}
+    return told
+
+
+def medians(several: Sequence[Percentiles]) -> Percentiles:
+    return {name: round(median(each[name] for each in several), 2) for name in several[0]}
+
+
+def ratio(found: Sequence[Percentiles], first: Sequence[Percentiles], name: str) -> float:
+    """Return the median over rounds: in one of them the machine is much the same for both."""
+    of_rounds = zip(found, first, strict=True)
+    return round(median(each[name] / other[name] for each, other in of_rounds), 2)
+
+
+def report(
+    load: Load, found: Sequence[Measured], least: Percentiles, first: Sequence[Measured]
+) -> None:
+    rounds = [percentiles(each, load.per_s) for each in found]
+    others = [percentiles(each, load.per_s) for each in first]
+    delivered = sum(each.told["fast"] for each in found)
     harness.emit(
         "push_latency",
         **load._asdict(),
-        added_p50_ms=added["p50_ms"],
-        added_p99_ms=added["p99_ms"],
-        visible_p50_ms=visible["p50_ms"],
-        visible_p99_ms=visible["p99_ms"],
-        undelivered=len(found.intended) - found.told["fast"],
-        cpu_us_per_delivery=round(found.cpu / found.told["fast"] * 1e6, 1),
-        requests=found.told["requests"],
+        **medians(rounds),
+        **{f"floor_{name}": value for name, value in least.items()},
+        added_p99_ratio=ratio(rounds, others, "added_p99_ms"),
+        visible_p99_ratio=ratio(rounds, others, "visible_p99_ms"),
+        rounds=len(found),
+        undelivered=sum(len(each.intended) for each in found) - delivered,
+        cpu_us_per_delivery=round(sum(each.cpu for each in found) / delivered * 1e6, 1),
+        requests=found[-1].told["requests"],
     )
 
 
@@ -123,7 +219,14 @@ def produce(
     bootstrap: str, topic: str, others: Sequence[str], per_s: int, seconds: int
 ) -> list[float]:
     """Produce at a pace; return when each record should have been produced."""
-    records = pushed.Records(bootstrap, linger=0)
+    with pushed.first():  # and the producer's threads, which are started here
+        return paced(pushed.Records(bootstrap, linger=0), topic, others, per_s, seconds)
+
+
+def paced(
+    records: pushed.Records, topic: str, others: Sequence[str], per_s: int, seconds: int
+) -> list[float]:
+    """As `produce`, with a producer that is there."""
     began = time.monotonic() + 1.0
     intended = [began + number / per_s for number in range(seconds * per_s)]
     tick = began

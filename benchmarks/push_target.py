@@ -6,8 +6,11 @@ import sys
 import time
 from array import array
 from collections import Counter
+from contextlib import nullcontext
 
 import uvloop
+
+from benchmarks.pushed import first
 
 _DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
 _FAILED = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n"
@@ -104,4 +107,5 @@ async def serve() -> None:
 
 
 def main() -> None:
-    uvloop.run(serve())
+    with first() if "first" in sys.argv else nullcontext():
+        uvloop.run(serve())

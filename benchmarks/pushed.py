@@ -1,13 +1,14 @@
 """What the benchmarks of `push` share: a target, a `push` process, records with numbers."""
 
 import json
+import os
 import subprocess
 import sys
 import time
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from typing import Any
+from contextlib import contextmanager, suppress
+from typing import Any, Literal
 
 from confluent_kafka import Producer
 
@@ -16,6 +17,7 @@ from outbox.event import Event
 
 VALUE_BYTES = 110
 SECRET = "whsec_" + "c2VjcmV0" * 4  # of nothing but this benchmark
+_FIRST = -10
 
 
 class Target:
@@ -40,8 +42,9 @@ class Target:
 
 
 @contextmanager
-def target() -> Iterator[Target]:
-    with _child("push_target") as process:
+def target(*how: Literal["first"]) -> Iterator[Target]:
+    """Run an endpoint, which goes `first` if that is asked for."""
+    with _child("push_target", *how) as process:
         yield Target(int(_line(process)))
 
 
@@ -64,6 +67,40 @@ def pusher(bootstrap: str, subscriptions: Sequence[dict[str, Any]]) -> Iterator[
     wanted = json.dumps({"bootstrap": bootstrap, "subscriptions": subscriptions})
     with _child("pushing", wanted) as process:
         yield Pusher(process)
+
+
+@contextmanager
+def first() -> Iterator[None]:
+    """Go before the other processes, if this one may: who makes the load is not measured."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
+    try:
+        yield
+    finally:
+        os.setpriority(os.PRIO_PROCESS, 0, before)
+
+
+class Reader:
+    """A process that reads what is produced to a topic, and does nothing else."""
+
+    def __init__(self, process: "subprocess.Popen[str]") -> None:
+        self._process = process
+
+    def begun(self) -> None:
+        """Wait until it has read the first record."""
+        _line(self._process)
+
+    def times(self) -> list[float]:
+        """Return when it had each record, once it has them all."""
+        return json.loads(_line(self._process))  # type: ignore[no-any-return]  # JSON
+
+
+@contextmanager
+def reader(bootstrap: str, topic: str, records: int) -> Iterator[Reader]:
+    wanted = json.dumps({"bootstrap": bootstrap, "topic": topic, "records": records})
+    with _child("push_floor", wanted) as process:
+        yield Reader(process)
 
 
 def subscription(id_: str, topic: str, url: str, in_flight: int) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from push.addresses import networks
 from push.engine import Engine, Surroundings
 from push.engine_api import Attempt, Work
 from push.subscription import subscription
+from push.turns import take_turns
 
 
 class Unread:
@@ -33,6 +34,7 @@ def main() -> None:
     )
     engine = Engine(surroundings, Unread())
     relax()
+    take_turns()
     engine.start()
     engine.reconcile([Work(subscription(each), 1) for each in wanted["subscriptions"]])
     ends = threading.Event()

@@ -68,9 +68,11 @@ def run(
         return
     _require_push()
     # The web server and the HTTP client are not loaded for other commands.
+    from dedup.collector import relax
     from push.process import running
     from push.secrets import Keys
     from push.settings import PREFIX, PushSettings
+    from push.turns import take_turns
     from push.whole import engine
 
     settings = load(PushSettings, config, prefix=PREFIX, environ=os.environ)
@@ -87,6 +89,9 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     with running(settings, engine(settings)) as found:
+        # A look at all that is loaded by now would keep every delivery waiting.
+        relax()
+        take_turns()
         log.info("serving the API and the page on %s", found.at.url)
         ending.wait()
         threading.Thread(target=_give_up, daemon=True).start()
@@ -142,7 +147,8 @@ def list_(*, api: Url = _HERE, token_file: Token = None, as_json: AsJson = False
 
     Example: dovecote push list
     """
-    for each in Api.of(api, token_file)("GET", "/subscriptions"):
+    ask = Api.of(api, token_file)
+    for each in ask("GET", "/subscriptions"):
         typer.echo(json.dumps(each) if as_json else _line(each))
 
 
@@ -258,7 +264,8 @@ def _read(file: Path) -> dict[str, Any]:
         msg = f"cannot read {file}: {error.strerror}"
         raise BadSettings(msg) from error
     except ValueError as error:
-        msg = f"{file} is neither JSON nor, by its name, TOML: {error}"
+        language = "TOML" if file.suffix == ".toml" else "JSON (a TOML file ends in .toml)"
+        msg = f"{file} is not {language}: {error}"
         raise BadSettings(msg) from error
     if not isinstance(found, dict):
         msg = f"{file} holds no JSON object"
@@ -268,8 +275,8 @@ def _read(file: Path) -> dict[str, Any]:
 
 def _line(each: dict[str, Any]) -> str:
     counts, delivery = each["counts"], each["delivery"]
-    lag = "?" if delivery["lag"] is None else delivery["lag"]
     why = each["status"]["reason"] or delivery["trouble"]
+    lag = "?" if delivery["lag"] is None else delivery["lag"]
     return (
         f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
         f"  failed {counts['failed']}  dead {counts['dead']}  {each['endpoint']['url']}"

@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 
+from dedup.absent import Absent
 from dedup.aside import Aside
 from dedup.assembly import Assembled, assembled
 from dedup.assignment import Assignment
@@ -182,6 +183,7 @@ class Consumer:
             metrics=self.metrics,
             health=self.health,
             amplification=Amplification(settings.retries.amplification_limit),
+            absent=Absent(client, settings.partitions),
             by_key=settings.order == "key",
             prompt=self._told is not None,
         )

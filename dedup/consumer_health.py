@@ -28,6 +28,10 @@ class Health:
     """
 
     stall_after: float = 60.0
+
+    lacking: str = ""
+    """Of what it is to read, what it cannot; it is ready all the same, for the rest is read."""
+
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
     _failure: str = ""
@@ -70,4 +74,5 @@ class Health:
             if stalled > self.stall_after:
                 reason = f"records are in memory and none was concluded for {stalled:.0f} s"
                 return Report(ok=False, role=role, reason=reason)
-            return Report(ok=True, role=role, reason="progressing")
+            reason = f"progressing, but {self.lacking}" if self.lacking else "progressing"
+            return Report(ok=True, role=role, reason=reason)

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from dedup.absent import Absent
 from dedup.assigned import Assigned
 from dedup.assignment import Assignment
 from dedup.committing import Commits
@@ -17,6 +18,7 @@ from dedup.consumer_metrics import Metrics
 from dedup.handover import Handover, Report
 from dedup.lanes import Stretch
 from dedup.membership import Membership
+from dedup.pace import Pace
 from dedup.pressure import Limits, Pressure
 from dedup.rarely import Rarely
 from dedup.record import Record
@@ -65,6 +67,7 @@ class Polling:
         metrics: Metrics,
         health: Health,
         amplification: Amplification,
+        absent: Absent,
         by_key: bool = True,
         prompt: bool = False,
     ) -> None:
@@ -72,9 +75,11 @@ class Polling:
         self._assignment, self._membership, self._commits = assignment, membership, commits
         self._record, self._batch_size, self._limits = record, batch_size, limits
         self._metrics, self._health = metrics, health
-        self._amplification = amplification
+        self._amplification, self._absent = amplification, absent
         self._by_key, self._busy = by_key, _PROMPT_SECONDS if prompt else _BUSY_SECONDS
         self._pressure = Pressure(limits)
+        # Where somebody waits for commits, the poll that brings them must not wait.
+        self._pace = Pace(batch_size, 0.0) if prompt else Pace(batch_size)
         self._closed = False
         self._observed = 0.0
         self._remembered = 0
@@ -100,13 +105,14 @@ class Polling:
             for each in touched:
                 self._amplification.sample(each.batch.items())
                 each.batch = {}
-        self._workers.wake(ready)
-        self._workers.reclaim()
         progressed = self.apply(self._handover.collect())
-        self._relieve()
         self._commits.tick(self._assignment.partitions.values())
         self._health.polled(progressed=progressed or not self._in_memory()[0])
         self._observe()
+        # Late, as who is woken wants the interpreter, and this thread leaves it when it polls.
+        self._workers.wake(ready)
+        self._workers.reclaim()
+        self._relieve()
 
     def apply(self, reports: Sequence[Report]) -> bool:
         """Take what turns of work came to; tell whether a record was concluded."""
@@ -138,6 +144,13 @@ class Polling:
         return bool(by_stretch)
 
     def _poll(self) -> list[Message]:
+        if (early := self._pace.early(time.monotonic())) > 0:
+            time.sleep(early)
+        messages = self._polled()
+        self._pace.found(len(messages), time.monotonic())
+        return messages
+
+    def _polled(self) -> list[Message]:
         client, size = self._client, self._batch_size
         if not self._closed:
             messages: list[Message] = client.consume(size, 0)
@@ -205,6 +218,7 @@ class Polling:
             return
         if error.fatal():
             raise KafkaException(error)
+        self._absent.noticed(error, message.topic())
         _rarely.warning("Kafka says: %s", error.str())
 
     def _in_memory(self) -> tuple[int, int]:
@@ -252,6 +266,7 @@ class Polling:
         if now - self._observed < _OBSERVE_SECONDS:
             return
         self._observed = now
+        self._health.lacking = self._absent.told(now)
         records, size = self._in_memory()
         if self._remembered:
             self._metrics.remembered(self._remembered)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 
-from push.connection import Answer, Connection, SendFailed, Stale
+from push.connection import Answer, Connection, Forbidden, SendFailed, Stale
 from push.guard import Guard, Refused, Unresolved
 from push.request import WITHOUT_BODY, Form, Request
 
@@ -134,7 +134,9 @@ class Client:
         except TimeoutError as error:
             msg = f"no connection to {origin.host_header} within {seconds:g} s"
             raise SendFailed(msg) from error
-        except (Refused, Unresolved) as error:
+        except Refused as error:
+            raise Forbidden(str(error)) from error
+        except Unresolved as error:
             raise SendFailed(str(error)) from error
         except ssl.SSLError as error:
             msg = f"TLS with {origin.host_header} failed: {error}"

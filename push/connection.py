@@ -23,6 +23,10 @@ class SendFailed(DovecoteError):
     """There is no answer to the request; the message says why."""
 
 
+class Forbidden(SendFailed):
+    """Requests may not go to where the endpoint is."""
+
+
 class Stale(SendFailed):
     """A kept connection was closed by the other side before it answered."""
 

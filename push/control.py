@@ -1,13 +1,15 @@
 """What operators can do with subscriptions; the API is made of it."""
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from typing import Any
 
+from pydantic import ValidationError
+
 from push.dead import Chosen, DeadLetters
 from push.engine_api import Snapshot
-from push.errors import Conflict, NoSuchSubscription, Refused
+from push.errors import NoSuchSubscription, Refused
 from push.notes import Counts, Notes
 from push.original import OriginalSubscription, written
 from push.parts import At, Offsets, Position
@@ -70,8 +72,11 @@ class Control:
         """
         found = self._store.get(id_).readable()
         positions = Positions(self._kafka(found))
-        with self._paused(found):
+        with self._setting(found) as same, ExitStack() as stack:
             positions.wait_until_empty(found.group_id, seconds=_EMPTY_SECONDS)
+            # Who reads explicit partitions is in no group, and commits once more when it ends.
+            for each in same:
+                stack.enter_context(self._store.unread(each, seconds=_EMPTY_SECONDS))
             return {"offsets": positions.reset(found, to)}
 
     def attempts(self, id_: str) -> list[dict[str, Any]]:
@@ -96,8 +101,9 @@ class Control:
         return self._letters(id_).resolve(chosen, "dropped")
 
     def all_originally(self) -> list[dict[str, Any]]:
-        """Return all subscriptions in the field names of Queue over HTTP."""
-        return [self._originally(each) for each in self._store.all()]
+        """Return all subscriptions in the field names of Queue over HTTP, but for invalid ones."""
+        told = [_originally(each) for each in self._store.all()]
+        return [each for each in told if each is not None]
 
     def create_originally(self, body: OriginalSubscription) -> dict[str, Any]:
         """Keep a subscription that is given in these names, and return it in them."""
@@ -107,14 +113,12 @@ class Control:
 
     def delete_originally(self, body: OriginalSubscription) -> dict[str, Any]:
         """Forget the subscription of this id and group, and return it in these names."""
-        return self._originally(self._store.delete(body.key))
+        told = _originally(self._store.delete(body.key))
+        return body.model_dump(mode="json", exclude_unset=True) if told is None else told
 
     def _letters(self, id_: str) -> DeadLetters:
         found = self._store.get(id_).readable()
         return DeadLetters(self._kafka(found), found)
-
-    def _originally(self, found: Stored) -> dict[str, Any]:
-        return written(found.readable())
 
     def _is_known(self, id_: str) -> bool:
         try:
@@ -132,24 +136,34 @@ class Control:
             raise Refused(msg) from None
 
     @contextmanager
-    def _paused(self, subscription: Subscription) -> Iterator[None]:
-        """Pause the subscriptions of a group, and have those that were active go on."""
-        same = [
-            each.id
-            for each in self._store.all()
-            if each.status.state == "active"
-            and (other := each.readable()).group_id == subscription.group_id
-            and other.broker == subscription.broker
-        ]
-        if self._store.get(subscription.id).status.reason == _REPLAY:
-            msg = f"{subscription.id!r} is just being {_REPLAY}"
-            raise Conflict(msg)
-        for id_ in same:
-            self._store.set_state(id_, "paused", _REPLAY)
-        try:
-            yield
-        finally:
-            self._store.end_pause(same, _REPLAY)
+    def _setting(self, subscription: Subscription) -> Iterator[list[str]]:
+        """
+        Pause the subscriptions of a group, and have those that were active go on.
+
+        Give those that read explicit partitions. Nobody else sets the group meanwhile.
+        """
+        broker, group = subscription.broker, subscription.group_id
+        otherwise = f"group {group!r} is just being {_REPLAY}: ask again"
+        with self._store.alone_with(f"{broker}/{group}", otherwise):
+            same = [
+                each
+                for each in self._store.all()
+                if each.group == group and each.spec.get("broker", "default") == broker
+            ]
+            # Also those that are still paused because somebody ended while setting them.
+            paused = self._store.begin_pause([each.id for each in same], _REPLAY)
+            try:
+                yield [each.id for each in same if each.spec.get("partitions")]
+            finally:
+                self._store.end_pause(paused, _REPLAY)
+
+
+def _originally(found: Stored) -> dict[str, Any] | None:
+    """Return it in the names of Queue over HTTP; None: it is not valid by now."""
+    try:
+        return written(found.readable())
+    except ValidationError:
+        return None
 
 
 def _told(found: Stored, counts: Counts | None, reports: list[Snapshot]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from outbox import envelope
 from outbox.errors import InvalidEvent
 from push import handshake, shape
 from push.client import Client
-from push.connection import KEPT_BYTES, SendFailed
+from push.connection import KEPT_BYTES, Forbidden, SendFailed
 from push.engine_api import Attempt, Book, Circuit, Outcome
 from push.gate import Gate, Left, Passed
 from push.hiding import hiding
@@ -22,7 +22,7 @@ from push.limits import Concurrency, Rate
 from push.metrics import Numbers
 from push.request import Composer, Request
 from push.subscription import Subscription
-from push.verdict import Answered, Disable, NotAnswered, Verdict, judge, weighs
+from push.verdict import Answered, Disable, NotAnswered, Verdict, described, judge, weighs
 from push.verdict import Outcome as Answering
 from push.windows import Windows
 
@@ -69,7 +69,7 @@ class Delivery:
         self._shaken = not subscription.endpoint.handshake
         self._shaking: asyncio.Task[None] | None = None
         self._ending = False
-        self.trouble = ""
+        self._trouble = self._forbidden = self._broken = ""
         self.delivered = self.failed = self.dead = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
@@ -81,7 +81,7 @@ class Delivery:
         if not self._shaken:
             await self._shake_hands()
             if not self._shaken:
-                return Early(self.trouble, _REST)
+                return Early(self._trouble, _REST)
         passed = await self.gate.enter()
         if not isinstance(passed, Passed):
             return Early("the endpoint cannot take it", self._pause(passed))
@@ -96,6 +96,13 @@ class Delivery:
         self.gate.end()
         if self._windows is not None:
             self._windows.end()
+
+    @property
+    def trouble(self) -> str:
+        """What is in the way of the endpoint; empty: nothing."""
+        if self._trouble or self._forbidden or self.gate.breaker.closed:
+            return self._trouble or self._forbidden
+        return f"the circuit is open: {self._broken}"
 
     @property
     def circuit(self) -> Circuit:
@@ -130,7 +137,7 @@ class Delivery:
             how = _left(outcome)
         finally:
             if self.gate.leave(passed, how):
-                self._opened(detail)
+                self._opened(detail or _described(outcome))
         seconds = time.monotonic() - began
         verdict = judge(outcome, self._rules, now=datetime.now(UTC))
         self._book.attempted(
@@ -160,7 +167,9 @@ class Delivery:
         try:
             answer = await self._client.send(request, signed)
         except SendFailed as error:
+            self._forbidden = str(error) if isinstance(error, Forbidden) else ""
             return NotAnswered(str(error)), str(error)
+        self._forbidden = ""
         told = Answered(answer.status, answer.headers.get("retry-after"))
         said = answer.excerpt.decode(errors="replace")
         cut = len(answer.excerpt) >= KEPT_BYTES
@@ -188,6 +197,7 @@ class Delivery:
         return told
 
     def _opened(self, detail: str) -> None:
+        self._broken = detail
         self._numbers.open.set(1)
         _log.warning(
             "%s: the circuit of %s is open: %s",
@@ -198,7 +208,7 @@ class Delivery:
 
     def _disable(self, reason: str) -> None:
         if not self._ending:
-            self.trouble = reason
+            self._trouble = reason
             _log.warning("%s is disabled: %s", self._subscription.id, reason)
             self.end()
             self._book.disable(self._subscription.id, reason)
@@ -222,12 +232,12 @@ class Delivery:
         else:
             told = handshake.agreement(answer.status, answer.headers, self._origin)
         if isinstance(told, handshake.NotAgreed):
-            if told.reason != self.trouble:
+            if told.reason != self._trouble:
                 _log.warning("%s: no handshake: %s", self._subscription.id, told.reason)
-            self.trouble = told.reason
+            self._trouble = told.reason
             await asyncio.sleep(_REST.total_seconds())
             return
-        self.trouble, self._shaken = "", True
+        self._trouble, self._shaken = "", True
         rates = [each for each in (self._rate.per_second, told.per_second) if each is not None]
         self._rate.per_second = min(rates, default=None)
 
@@ -241,6 +251,10 @@ def _attempt(record: Record) -> int:
 
 def _shown(key: bytes | None) -> str | None:
     return None if key is None else key[:_DETAIL_CHARACTERS].decode(errors="backslashreplace")
+
+
+def _described(outcome: Answering) -> str:
+    return described(outcome.status) if isinstance(outcome, Answered) else outcome.error
 
 
 def _left(outcome: Answering) -> Left:

@@ -55,7 +55,7 @@ class Surroundings:
         """Return what keeps other processes from reading the same explicit partitions."""
         if self.held is None or not subscription.partitions:
             return None
-        return Lease(self.held.dsn, f"{self.held.schema}/{subscription.id}")
+        return Lease(self.held.dsn, self.held.schema, subscription.id)
 
     def states(self, group: str) -> AbstractContextManager[States]:
         """Return where a group's held records are remembered."""

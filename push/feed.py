@@ -123,8 +123,10 @@ class Feed:
                 work.append(self._work(each))
             except ValidationError as error:
                 why = "; ".join(f"{path}: {words}" for path, words in problems(error))
-                unusable[each.id] = Snapshot(running=False, trouble=why)
-                _log.warning("subscription %s cannot be delivered: %s", each.id, why)
+                unusable[each.id] = said = Snapshot(running=False, trouble=why)
+                # It is looked at again and again; who has to mend it is told once.
+                if self._unusable.get(each.id) != said:
+                    _log.warning("subscription %s cannot be delivered: %s", each.id, why)
         self._engine.reconcile(work)
         self._unusable = unusable
 

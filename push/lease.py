@@ -1,15 +1,76 @@
-"""Let one process at a time read partitions that a group does not share out."""
+"""Let one process at a time do what Kafka does not share out: locks of Postgres."""
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 
 import psycopg
+
+from push.errors import Away, Conflict
 
 _log = logging.getLogger("dovecote.push")
 
 _LOOK_SECONDS = 1.0
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
+
+
+@contextmanager
+def alone(dsn: str, schema: str, subscription: str, *, seconds: float) -> Iterator[None]:
+    """
+    Have nobody read the explicit partitions of a subscription while the body of `with` runs.
+
+    Raises:
+        Conflict: somebody still reads it, after so long.
+    """
+    lease = Lease(dsn, schema, subscription)
+    timer = threading.Timer(seconds, lease.give_up)
+    timer.start()
+    try:
+        is_ours = lease.take(_keep_on)
+    finally:
+        timer.cancel()
+    if not is_ours:
+        msg = f"{subscription!r} is still being read after {seconds:.0f} s: ask again"
+        raise Conflict(msg)
+    with closing(lease):
+        yield
+
+
+@contextmanager
+def at_once(dsn: str, schema: str, what: str, otherwise: str) -> Iterator[None]:
+    """
+    Have nobody else do the same with `what` while the body of `with` runs.
+
+    Raises:
+        Away: Postgres cannot be asked.
+        Conflict: somebody does; `otherwise` says so.
+    """
+    with ExitStack() as stack:
+        try:
+            conn = stack.enter_context(closing(_connected(dsn)))
+            is_ours = _has(conn, f"dovecote.push.at_once/{schema}/{what}")
+        except psycopg.OperationalError as error:
+            msg = f"Postgres does not answer: {str(error).strip()}"
+            raise Away(msg) from error
+        if not is_ours:
+            raise Conflict(otherwise)
+        yield
+
+
+def _connected(dsn: str) -> psycopg.Connection:
+    return psycopg.connect(
+        dsn, autocommit=True, connect_timeout=10, keepalives_idle=5, tcp_user_timeout=10_000
+    )
+
+
+def _has(conn: psycopg.Connection, name: str) -> bool:
+    row = conn.execute(_TAKE, [name]).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _keep_on() -> None:
+    """Take no notice: what is begun is done in a moment, and another would have to begin first."""
 
 
 class Lease:
@@ -19,8 +80,8 @@ class Lease:
     Whoever is to have the partitions next waits here until who had them has drained them.
     """
 
-    def __init__(self, dsn: str, name: str) -> None:
-        self._dsn, self._name = dsn, f"dovecote.push.lease/{name}"
+    def __init__(self, dsn: str, schema: str, subscription: str) -> None:
+        self._dsn, self._name = dsn, f"dovecote.push.lease/{schema}/{subscription}"
         self._ends = threading.Event()
         self._conn: psycopg.Connection | None = None
         self._watching: threading.Thread | None = None
@@ -58,15 +119,8 @@ class Lease:
 
     def _taken(self) -> bool:
         if self._conn is None:
-            self._conn = psycopg.connect(
-                self._dsn,
-                autocommit=True,
-                connect_timeout=10,
-                keepalives_idle=5,
-                tcp_user_timeout=10_000,
-            )
-        row = self._conn.execute(_TAKE, [self._name]).fetchone()
-        return row is not None and bool(row[0])
+            self._conn = _connected(self._dsn)
+        return _has(self._conn, self._name)
 
     def _watch(self, lost: Callable[[], object]) -> None:
         try:

@@ -204,7 +204,8 @@ class Prefix(Model):
     """Requests in flight for each partition, and the most that a crash repeats; 1 keeps order."""
 
     auto_commit_period: Wait = timedelta(0)
-    """How often the finished prefix is committed; 0: once all of a bundle is finished."""
+    """How often the finished prefix is committed, and room made by it; 0: the next bundle is begun
+    once all of one is finished and committed."""
 
     load_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
     """So many bundles are read ahead."""

@@ -32,12 +32,21 @@ _BUSY = frozenset(
     {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 )
 
+# A broker that has just begun to look after a group; librdkafka does not call it retriable.
+_MOMENTARY = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+
 
 class Positions:
     """Where groups are on one broker."""
 
-    def __init__(self, kafka: Mapping[str, str]) -> None:
-        self._admin = AdminClient(dict(kafka), logger=_log)
+    def __init__(self, kafka: Mapping[str, str], *, admin: AdminClient | None = None) -> None:
+        self._admin = admin or AdminClient(dict(kafka), logger=_log)
 
     def reset(self, subscription: Subscription, to: Position) -> dict[str, dict[str, int]]:
         """
@@ -75,8 +84,11 @@ class Positions:
             Conflict: somebody still does, after so long.
         """
         deadline, pause = time.monotonic() + seconds, threading.Event()
-        while not self._is_empty(group):
+        while (members := self._members(group)) != 0:
             if time.monotonic() > deadline:
+                if members is None:
+                    msg = f"Kafka: no broker looks after group {group!r} yet: ask again"
+                    raise Away(msg)
                 msg = (
                     f"group {group!r} still has members after {seconds:.0f} s: end whoever "
                     "else reads with it, and ask again"
@@ -84,15 +96,19 @@ class Positions:
                 raise Conflict(msg)
             pause.wait(_POLL_SECONDS)
 
-    def _is_empty(self, group: str) -> bool:
+    def _members(self, group: str) -> int | None:
+        """Return how many read with a group; None: its broker cannot tell yet."""
         try:
             asked = self._admin.describe_consumer_groups([group], request_timeout=_SECONDS)
             found = asked[group].result()
         except KafkaException as error:
-            if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
-                return True
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            if code in _MOMENTARY:
+                return None
             raise _said(error, f"group {group!r}") from error
-        return found.state in _EMPTY or not found.members
+        return 0 if found.state in _EMPTY else len(found.members)
 
     def _places(self, subscription: Subscription) -> list[tuple[str, int]]:
         """Return the partitions that a subscription reads."""
@@ -155,9 +171,9 @@ class Positions:
 def _said(error: KafkaException, what: str) -> Away | Conflict | Refused:
     """Return what an error of Kafka means for whoever asked."""
     found = error.args[0]
-    msg = f"Kafka, {what}: {found.str()}"
+    msg = f"Kafka, {what}: {found.name()}: {found.str()}"
     if found.code() in _BUSY:
         return Conflict(f"{msg}; pause whatever reads with it")
-    if found.retriable() or found.code() < 0:
+    if found.retriable() or found.code() < 0 or found.code() in _MOMENTARY:
         return Away(msg)
     return Refused(msg)

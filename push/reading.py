@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, closing
+from functools import partial
 
 import uvloop
 from confluent_kafka import KafkaException
@@ -61,9 +62,7 @@ class Reading:
         self._stopped = self._ending = False
         self._windows: Windows | None = None
         if isinstance(order := subscription.order, PerPartition):
-            self._windows = Windows(
-                lambda topic: order.of(topic).concurrency_factor, self._commit_soon
-            )
+            self._windows = Windows(partial(shape.window, order), self._commit_soon)
         endpoint = subscription.endpoint
         self._client = Client(
             shape.form(subscription),
@@ -157,6 +156,7 @@ class Reading:
         if self._consumer is not None:
             health = self._consumer.health.ready()
             trouble = trouble or ("" if health.ok else health.reason)
+            trouble = trouble or self._consumer.health.lacking
             lag = self._consumer.metrics.rows_behind
         return Snapshot(
             running=self._consumer is not None,

@@ -152,7 +152,12 @@ class PushSettings(Settings):
     @field_validator("allow_addresses")
     @classmethod
     def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        networks(value)
+        for text in value:
+            try:
+                networks([text])
+            except ValueError as error:
+                msg = f"{error}: write a network, such as 10.0.0.0/8"
+                raise ValueError(msg) from None
         return value
 
     @field_validator("poll")

@@ -15,6 +15,7 @@ from push.signing import Signer
 from push.subscription import Subscription
 from push.values import is_plain
 from push.verdict import Rules
+from push.window import Window
 
 _MOST_IN_FLIGHT = 10_000
 _PROMPTLY = timedelta(milliseconds=5)
@@ -94,6 +95,12 @@ def most_in_flight(subscription: Subscription) -> int:
     if isinstance(subscription.order, PerPartition):
         return _MOST_IN_FLIGHT  # its windows bound it, for each partition
     return subscription.limits.max_in_flight
+
+
+def window(order: PerPartition, topic: str) -> Window:
+    """Return what of a topic's partition may be at work; without a period whole bundles."""
+    found = order.of(topic)
+    return Window(found.concurrency_factor, whole=not found.auto_commit_period)
 
 
 def consumer_settings(subscription: Subscription, kafka: Mapping[str, str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Keep subscriptions in Postgres, their secrets sealed."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Literal
@@ -9,6 +10,7 @@ from psycopg import Connection
 from psycopg.types.json import Jsonb
 
 from push.errors import Conflict, NoSuchSubscription
+from push.lease import alone, at_once
 from push.secrets import Keys
 from push.subscription import Status, Subscription, subscription
 from push.tables import Tables
@@ -173,6 +175,18 @@ class Store:
                 *(reason, id_),
             )
 
+    def begin_pause(self, ids: Sequence[str], reason: str) -> list[str]:
+        """Pause those that are active, and return them; also those paused for this reason."""
+        with self._tables.begin() as conn:
+            rows = self._tables.execute(
+                conn,
+                "UPDATE {}.subscriptions SET since = now(), state = 'paused', reason = %s"
+                " WHERE id = ANY(%s) AND (state = 'active' OR state = 'paused' AND reason = %s)"
+                " RETURNING id",
+                *(reason, list(ids), reason),
+            )
+            return [id_ for (id_,) in rows]
+
     def end_pause(self, ids: Sequence[str], reason: str) -> None:
         """Have subscriptions deliver again that are paused for this reason, and no other."""
         with self._tables.begin() as conn:
@@ -182,6 +196,14 @@ class Store:
                 " WHERE id = ANY(%s) AND state = 'paused' AND reason = %s",
                 *(list(ids), reason),
             )
+
+    def alone_with(self, what: str, otherwise: str) -> AbstractContextManager[None]:
+        """Have nobody else do something with `what`; as `lease.at_once`."""
+        return at_once(self._tables.dsn, self._tables.schema, what, otherwise)
+
+    def unread(self, id_: str, *, seconds: float) -> AbstractContextManager[None]:
+        """Have no process read the explicit partitions of a subscription; as `lease.alone`."""
+        return alone(self._tables.dsn, self._tables.schema, id_, seconds=seconds)
 
     def revision(self) -> int:
         """Return a number that rises with every change."""

@@ -8,11 +8,12 @@ class Window:
     Of one partition, in the order of its offsets, which may have gaps.
 
     So many records at most are begun and not committed: no more can be in flight, and no more
-    come again after a crash.
+    come again after a crash. Those that a commit makes room for are begun; `whole`: only when it
+    is of all that were, a bundle.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
+    def __init__(self, size: int, *, whole: bool = False) -> None:
+        self._size, self._whole = size, whole
         self._offsets: deque[int] = deque()
         self._finished: set[int] = set()
 
@@ -30,5 +31,8 @@ class Window:
 
     def committed(self, position: int) -> None:
         """Take what was committed: all records before `position`."""
-        while self._offsets and self._offsets[0] < position:
-            self._finished.discard(self._offsets.popleft())
+        offsets = self._offsets
+        if self._whole and offsets and position <= offsets[min(self._size, len(offsets)) - 1]:
+            return  # a part of a bundle makes no room for the next
+        while offsets and offsets[0] < position:
+            self._finished.discard(offsets.popleft())

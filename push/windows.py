@@ -11,8 +11,8 @@ _LONGEST_SECONDS = 2.0
 class Windows:
     """Lets records be begun by the order of their offsets, so many of a partition."""
 
-    def __init__(self, size: Callable[[str], int], hurry: Callable[[], None]) -> None:
-        self._size, self._hurry = size, hurry
+    def __init__(self, make: Callable[[str], Window], hurry: Callable[[], None]) -> None:
+        self._make, self._hurry = make, hurry
         self._windows: dict[tuple[str, int], Window] = {}
         self._waiting: dict[tuple[str, int], dict[int, asyncio.Future[None]]] = {}
         self._ending = False
@@ -22,7 +22,7 @@ class Windows:
         place = (topic, partition)
         window = self._windows.get(place)
         if window is None:
-            window = self._windows[place] = Window(self._size(topic))
+            window = self._windows[place] = self._make(topic)
         if window.begins(offset):
             return not self._ending
         if self._ending:

@@ -5,15 +5,17 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Self
 
 from push.addresses import networks
 from push.engine import Engine, HeldIn, Surroundings
 from push.engine_api import Attempt, Snapshot, Work
 from push.subscription import subscription
+from tests.consuming import committed, end_of
 from tests.waiting import until
 
 
@@ -178,6 +180,23 @@ class Pushing:
         return self.engine.snapshot()[id_]
 
 
+def group(name: str) -> str:
+    return f"dovecote.push.{name}"
+
+
+def is_committed(kafka: str, topic: str, partition: int, id_: str) -> bool:
+    found, _ = committed(kafka, topic, partition, group=group(id_))
+    return found == end_of(kafka, topic, partition)
+
+
+def all_committed(kafka: str, topic: str, partition: int = 0, *, id_: str | None = None) -> None:
+    until(
+        partial(is_committed, kafka, topic, partition, id_ or topic),
+        within=20,
+        what="all records are committed",
+    )
+
+
 def subscribed(topic: str, url: str, **given: Any) -> Work:
     """Return a subscription called as the topic; `endpoint` and others add to what it says."""
     endpoint = {"url": url, **given.pop("endpoint", {})}
@@ -187,13 +206,18 @@ def subscribed(topic: str, url: str, **given: Any) -> Work:
 
 
 @contextmanager
-def pushing(bootstrap: str, *work: Work, held: HeldIn | None = None) -> Iterator[Pushing]:
+def pushing(
+    bootstrap: str,
+    *work: Work,
+    held: HeldIn | None = None,
+    brokers: Mapping[str, Mapping[str, str]] | None = None,
+) -> Iterator[Pushing]:
     """Run an engine that delivers `work`, until the end of the block."""
     book = Noted()
     # As short as a broker takes it: what a process had that was killed is soon another's.
     session = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
     surroundings = Surroundings(
-        brokers={"default": {"bootstrap.servers": bootstrap, **session}},
+        brokers={"default": {"bootstrap.servers": bootstrap, **session}, **(brokers or {})},
         allow_addresses=networks(["127.0.0.0/8"]),
         held=held,
     )

@@ -31,6 +31,8 @@ class Idle:
     def __init__(self, book: Book) -> None:
         self.book = book
         self.work: Mapping[str, Work] = {}
+        self.says: dict[str, Snapshot] = {}
+        """What it says of some subscriptions, other than of those that are well."""
         self.stopped = threading.Event()
 
     def start(self) -> None:
@@ -44,7 +46,9 @@ class Idle:
 
     def snapshot(self) -> Mapping[str, Snapshot]:
         return {
-            id_: Snapshot(running=True, in_flight=3, lag=7, p50_ms=1.5, p99_ms=9.0)
+            id_: self.says.get(
+                id_, Snapshot(running=True, in_flight=3, lag=7, p50_ms=1.5, p99_ms=9.0)
+            )
             for id_ in self.work
         }
 

@@ -97,8 +97,9 @@ function condition(each) {
   const { state } = each.status;
   if (state === "disabled") return ["disabled", "bad"];
   if (state === "paused") return ["paused", "warn"];
-  if (each.delivery.trouble || !each.delivery.processes) return ["waiting", "warn"];
+  if (!each.delivery.processes) return ["waiting", "warn"];
   if (each.delivery.circuit !== "closed") return [`circuit ${each.delivery.circuit.replace("_", " ")}`, "bad"];
+  if (each.delivery.trouble) return ["waiting", "warn"];
   return ["delivering", "good"];
 }
 

@@ -2,42 +2,37 @@
 
 import json
 from collections import Counter
-from functools import partial
+from itertools import pairwise
 from pathlib import Path
+from statistics import median
+from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from standardwebhooks.webhooks import Webhook
 
 from dedup import inbox_schema
 from outbox.envelope import encode
 from push.engine import HeldIn
 from tests.compacting import compacted
-from tests.consuming import committed, end_of, event, produce
-from tests.delivering import Endpoint, Reply, Request, pushing, subscribed
+from tests.consuming import end_of, event, produce
+from tests.delivering import (
+    Endpoint,
+    Reply,
+    Request,
+    all_committed,
+    group,
+    pushing,
+    subscribed,
+)
 from tests.fix_stack import MakeTopic, Servers
 from tests.waiting import consume, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # of the public test vectors
 QUICK = {"type": "backoff", "base": "20ms", "ceiling": "100ms", "max_attempts": 5}
-
-
-def group(name: str) -> str:
-    return f"dovecote.push.{name}"
-
-
-def is_committed(kafka: str, topic: str, partition: int, id_: str) -> bool:
-    found, _ = committed(kafka, topic, partition, group=group(id_))
-    return found == end_of(kafka, topic, partition)
-
-
-def all_committed(kafka: str, topic: str, partition: int = 0, *, id_: str | None = None) -> None:
-    until(
-        partial(is_committed, kafka, topic, partition, id_ or topic),
-        within=20,
-        what="all records are committed",
-    )
 
 
 def first_attempts(endpoint: Endpoint) -> dict[str, list[int]]:
@@ -63,6 +58,8 @@ def test_records_come_signed_as_cloudevents_in_order_per_key_and_are_committed(
             for partition in (0, 1):
                 all_committed(kafka, name, partition)
             assert push.snapshot(name).delivered == 200
+            added = "dovecote_push_added_seconds_count", {"subscription": name}
+            assert push.engine.metrics.registry.get_sample_value(*added) == 200
         assert first_attempts(endpoint) == {f"k{k}": list(range(20)) for k in range(10)}
         for request in endpoint.requests:
             body = Webhook(SECRET).verify(request.body, request.headers)
@@ -183,6 +180,9 @@ def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
         ids = list(dict.fromkeys(r.headers["webhook-id"] for r in endpoint.requests))
         assert ids == [f"{key}-{n}" for n in range(5) for key in ("a", "b")]
         assert endpoint.most_in_flight == 1
+        # Each waits for the commit of the one before, which waits for no poll of 100 ms.
+        gaps = [later.at - at.at for at, later in pairwise(endpoint.requests)]
+        assert median(gaps) < 0.1
 
 
 def test_keys_may_be_any_bytes(stack: Servers, topic: MakeTopic) -> None:
@@ -218,14 +218,16 @@ def test_explicit_partitions_are_delivered_and_others_are_not(
     for partition in range(3):
         events = [event(name, f"p{partition}", n) for n in range(5)]
         produce(kafka, *events, partition=partition)
-    partitions = [{"topic": name, "numbers": [0, 2]}]
+    partitions = [{"topic": name, "numbers": [0, 2, 7]}]
     with Endpoint() as endpoint:
-        with pushing(kafka, subscribed(name, endpoint.url, partitions=partitions)):
+        with pushing(kafka, subscribed(name, endpoint.url, partitions=partitions)) as push:
             endpoint.has_got(10)
             all_committed(kafka, name, 0)
             all_committed(kafka, name, 2)
             produce(kafka, event(name, "p2", 5), partition=2)
             endpoint.has_got(11)
+            why = f"topic {name!r} cannot be read: it has no partition 7"
+            until(lambda: push.snapshot(name).trouble == why, within=10, what=why)
         assert first_attempts(endpoint) == {"p0": list(range(5)), "p2": list(range(6))}
 
 
@@ -301,35 +303,6 @@ def test_as_many_requests_are_in_flight_as_the_factor_says(
             all_committed(kafka, name)
         assert endpoint.most_in_flight == 40
         assert endpoint.connections == 40
-
-
-def test_the_finished_prefix_is_committed_and_no_more_than_a_bundle_is_begun_beyond_it(
-    stack: Servers, topic: MakeTopic
-) -> None:
-    name, kafka = topic(), stack.kafka.bootstrap
-    produce(kafka, *(event(name, None, n) for n in range(30)))
-
-    def number(request: Request) -> int:
-        return int(request.headers["qoh-message-number"])
-
-    stuck = {5}
-
-    def answer(request: Request) -> Reply:
-        return Reply(500 if number(request) in stuck else 200)
-
-    order = {"type": "per_partition", "concurrency_factor": 10, "auto_commit_period": "50ms"}
-    retry = {"type": "fixed", "delay": "20ms"}
-    with Endpoint(answer) as endpoint:
-        work = subscribed(
-            name, endpoint.url, order=order, retry=retry, metadata_headers=True, group=name
-        )
-        with pushing(kafka, work):
-            until(lambda: committed(kafka, name)[0] == 5, within=20, what="the prefix")
-            endpoint.has_got(40)
-            assert {number(r) for r in endpoint.requests} == set(range(15))
-            stuck.clear()
-            until(lambda: committed(kafka, name)[0] == 30, within=20, what="all")
-        assert {number(r) for r in endpoint.requests} == set(range(30))
 
 
 def test_connections_are_kept_over_errors(stack: Servers, topic: MakeTopic) -> None:
@@ -452,12 +425,45 @@ def test_topics_of_a_pattern_are_read_and_no_others(stack: Servers, topic: MakeT
     for name in (one, two, other):
         produce(kafka, event(name, name, 0))
     with Endpoint() as endpoint:
-        work = subscribed(one, endpoint.url, pattern=f"{one}|{two}")
-        with pushing(kafka, work):
+        later = f"{one}-later"
+        work = subscribed(one, endpoint.url, pattern=f"{one}|{two}|{later}")
+        often = {"bootstrap.servers": kafka, "topic.metadata.refresh.interval.ms": "300"}
+        with pushing(kafka, work, brokers={"default": often}):
             endpoint.has_got(2)
             all_committed(kafka, one, id_=one)
             all_committed(kafka, two, id_=one)
-        assert set(first_attempts(endpoint)) == {one, two}
+            admin = AdminClient({"bootstrap.servers": kafka})
+            admin.create_topics([NewTopic(later, 1)])[later].result(20)
+            produce(kafka, event(later, later, 0))
+            endpoint.has_got(3)
+        admin.delete_topics([later])[later].result(20)
+        assert set(first_attempts(endpoint)) == {one, two, later}
+
+
+def test_a_topic_that_is_not_there_is_said_until_it_is(stack: Servers) -> None:
+    name, kafka = f"missing-{uuid4().hex[:8]}", stack.kafka.bootstrap
+    with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url)) as push:
+        why = f"topic {name!r} cannot be read: "
+        until(lambda: why in push.snapshot(name).trouble, within=20, what="said so")
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_topics([NewTopic(name, 1)])[name].result(20)
+        until(lambda: not push.snapshot(name).trouble, within=20, what="no trouble")
+        produce(kafka, event(name, "k", 0))
+        endpoint.has_got(1)
+
+
+def test_an_open_circuit_and_a_refused_address_are_said(stack: Servers, topic: MakeTopic) -> None:
+    broken, refused, kafka = topic(), topic(), stack.kafka.bootstrap
+    for name in (broken, refused):
+        produce(kafka, *(event(name, f"k{k}", 0) for k in range(20)))
+    with Endpoint(lambda _: Reply(503)) as endpoint:
+        works = subscribed(broken, endpoint.url), subscribed(refused, "http://10.1.2.3/")
+        with pushing(kafka, *works) as push:
+            for name, why in (broken, "503 Service Unavailable"), (refused, "10.1.2.3 is refused"):
+                until(lambda: why in push.snapshot(name).trouble, within=20, what=why)  # noqa: B023  # called within its turn
+            endpoint.answer = lambda _: Reply()
+            until(lambda: push.snapshot(broken).delivered == 20, within=20, what="deliveries")
+            until(lambda: not push.snapshot(broken).trouble, within=20, what="no trouble")
 
 
 def test_two_engines_share_a_subscription_and_what_changes_begins_anew(

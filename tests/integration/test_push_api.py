@@ -2,18 +2,22 @@
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import closing
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
 from psycopg.conninfo import make_conninfo
 
 from push import schema
 from push.access import hashed
 from push.engine_api import Attempt
+from push.lease import Lease
 from push.process import Running
-from tests.fix_stack import Servers
+from tests.fix_stack import MakeTopic, Servers
 from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
 from tests.waiting import until
 
@@ -94,8 +98,66 @@ def test_what_was_disabled_and_resumed_before_anybody_looked_begins_anew(
     until(lambda: engine.work["slack"].version > before, within=5, what="another version")
 
 
+def test_explicit_partitions_are_set_back_when_who_read_them_has_ended(
+    client: Client, tables: str, stack: Servers, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
+    producer.produce(name, b"x")
+    assert producer.flush(20) == 0
+    read = [{"topic": name, "numbers": [0]}]
+    wanted = {**LEAST, "topics": [], "partitions": read, "group": f"{name}.group"}
+    made = client("POST", "/subscriptions", wanted)
+    assert made.status == 201, made
+    reader = Lease(tables, "push", "slack")
+    assert reader.take(lambda: None)
+    ours = {"bootstrap.servers": stack.kafka.bootstrap, "group.id": f"{name}.group"}
+    with closing(Consumer(ours)) as consumer, ThreadPoolExecutor(1) as pool:
+        last = [TopicPartition(name, 0, 1)]
+        consumer.commit(offsets=last, asynchronous=False)
+        asked = pool.submit(client, "POST", "/subscriptions/slack/replay", {"start": "earliest"})
+        until(
+            lambda: client("GET", "/subscriptions/slack").body["status"]["state"] == "paused",
+            within=5,
+            what="the subscription is paused",
+        )
+        assert not wait([asked], timeout=2).done
+        consumer.commit(offsets=last, asynchronous=False)  # the last thing that a reader does
+        reader.close()
+        assert asked.result(20).status == 200
+        assert [each.offset for each in consumer.committed([TopicPartition(name, 0)])] == [0]
+
+
+def test_a_group_is_set_by_one_at_a_time_and_is_no_longer_held_by_one_that_ended(
+    client: Client, tables: str, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    read = [{"topic": name, "numbers": [0]}]
+    client("POST", "/subscriptions", {**LEAST, "topics": [], "partitions": read})
+    # That it is paused already makes no way for a second one.
+    assert client("POST", "/subscriptions/slack/pause").status == 200
+    reader = Lease(tables, "push", "slack")
+    assert reader.take(lambda: None)
+    path, start = "/subscriptions/slack/replay", {"start": "earliest"}
+    with ThreadPoolExecutor(2) as pool:
+        asked = [pool.submit(client, "POST", path, start) for _ in range(2)]
+        refused = wait(asked, timeout=20, return_when=FIRST_COMPLETED).done.pop().result()
+        reader.close()
+        assert sorted(each.result(20).status for each in asked) == [200, 409]
+    assert "just being set to another position" in refused.body["error"]
+    assert client("GET", "/subscriptions/slack").body["status"]["state"] == "paused"
+    # As somebody leaves it who was killed in the middle.
+    with psycopg.connect(tables) as conn:
+        conn.execute("UPDATE push.subscriptions SET reason = 'set to another position'")
+    assert client("POST", path, start).status == 200
+    assert client("GET", "/subscriptions/slack").body["status"]["state"] == "active"
+
+
 def test_a_subscription_that_is_none_stops_no_other(
-    client: Client, process: tuple[Running, Idle], tables: str
+    client: Client,
+    process: tuple[Running, Idle],
+    tables: str,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine = process[1]
     with psycopg.connect(tables) as conn:
@@ -108,6 +170,9 @@ def test_a_subscription_that_is_none_stops_no_other(
         what="trouble",
     )
     assert "endpoint: is missing" in told
+    client("POST", "/subscriptions", {**LEAST, "id": "other"})
+    until(lambda: "other" in engine.work, within=5, what="all are looked at again")
+    assert caplog.text.count("subscription broken cannot be delivered") == 1
     assert client("DELETE", "/subscriptions/broken").status == 200
 
 
@@ -225,7 +290,7 @@ def test_a_role_with_the_rights_that_init_grants_can_do_all_of_it(
             conn.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
-def test_the_original_routes_take_and_give_the_original_names(client: Client) -> None:
+def test_the_original_routes_take_and_give_the_original_names(client: Client, tables: str) -> None:
     body = {
         "id": "slack",
         "group": {"id": "g"},
@@ -254,6 +319,12 @@ def test_the_original_routes_take_and_give_the_original_names(client: Client) ->
     assert client("POST", "/broker/unsubscribe", body).body == body
     assert client("POST", "/broker/unsubscribe", body).status == 404
     assert client("GET", "/broker/subscription").body == []
+    client("POST", "/broker/subscription", body)
+    with psycopg.connect(tables) as conn:
+        conn.execute("UPDATE push.subscriptions SET spec = spec - 'endpoint'")
+    assert client("GET", "/broker/subscription").body == []
+    assert client("POST", "/broker/unsubscribe", body)[:2] == (200, body)
+    assert client("GET", "/subscriptions").body == []
     wrong = client("POST", "/broker/subscription", {**body, "topics": [{"nam": "x"}]})
     assert {each["path"] for each in wrong.body["problems"]} == {"topics.0.name", "topics.0.nam"}
 

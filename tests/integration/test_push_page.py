@@ -12,7 +12,7 @@ from dedup import copies
 from dedup.letters import Letters
 from dedup.record import Record
 from push.access import hashed
-from push.engine_api import Attempt, Outcome
+from push.engine_api import Attempt, Outcome, Snapshot
 from tests.browser import Browser, browser
 from tests.fix_stack import MakeTopic, Servers
 from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
@@ -53,6 +53,15 @@ def attempts(engine: Idle) -> None:
         )
 
 
+def in_the_way(engine: Idle) -> None:
+    engine.says = {
+        "search-index": Snapshot(
+            running=True, circuit="half_open", trouble="the circuit is open: 503"
+        ),
+        "crm": Snapshot(running=True, trouble="topic 'flights' cannot be read"),
+    }
+
+
 @pytest.fixture
 def requeued(stack: Servers) -> Iterator[str]:
     """The topic of dead letters that come again, which the engine would make."""
@@ -89,11 +98,13 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
             ("slack", "https://hooks.slack.example/services/T0/B0/x"),
             ("billing", "https://billing.example/events"),
             ("search-index", "https://search.example/flights"),
+            ("crm", "https://crm.example/flights"),
         ):
             made = {**LEAST, "id": id_, "endpoint": {"url": url}, "dead_letter_topic": dead}
             assert client("POST", "/subscriptions", made).status == 201
         client("POST", "/subscriptions/billing/pause")
         attempts(engine)
+        in_the_way(engine)
         window.open(found.at.url)
         until(lambda: "no token" in window.text("#state"), within=10, what="asks for a token")
         assert "slack" not in window.text()
@@ -103,6 +114,11 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
         window.click("tr[data-id=slack] .name")
         until(lambda: "connection refused" in window.text("#attempts"), within=10, what="attempts")
         assert SCRIPT in window.text("#attempts")
+        # What is in the way of it says less than its circuit does.
+        shown = "return document.querySelector('tr[data-id=search-index] .chip').title"
+        assert "circuit half open" in window.text("tr[data-id=search-index] .chip")
+        assert window.run(shown) == "the circuit is open: 503"
+        assert "waiting" in window.text("tr[data-id=crm] .chip")
         assert window.run("return document.title") == "Dovecote push"
         assert window.run("return document.querySelectorAll('#attempts img').length") == 0
         until(lambda: SCRIPT in window.text("#dead"), within=20, what="dead letters")

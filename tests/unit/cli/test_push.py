@@ -1,13 +1,17 @@
 """`dovecote push`: what it says where something is missing or wrong, without any server."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from cli import push as module
 from cli.main import app
+from cli.push_client import Api
 from outbox.errors import DovecoteError
 from push.access import hashed
 from push.secrets import Keys
@@ -68,6 +72,58 @@ def test_what_is_wrong_is_said(arguments: list[str], words: str) -> None:
 def test_a_file_that_holds_no_subscription_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text)
     assert "a.json" in wrong("subscribe", str(tmp_path / "a.json"))
+
+
+def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "push.toml"
+    file.write_text('dsn = "host=h"\n[brokers.a]\n"bootstrap.servers" = "b"\n')
+    begun: list[str] = []
+
+    @contextmanager
+    def running(*_: object) -> Iterator[None]:
+        begun.append("loaded")
+        yield
+
+    def relax() -> None:
+        assert begun == ["loaded"]
+        begun.append("relaxed")
+        raise RuntimeError(begun)  # what follows waits for a signal
+
+    monkeypatch.setattr("push.process.running", running)
+    monkeypatch.setattr("dedup.collector.relax", relax)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    CliRunner().invoke(app, ["push", "--config", str(file)])
+    assert begun == ["loaded", "relaxed"]
+
+
+def test_a_file_of_toml_is_told_what_is_wrong_with_its_toml(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_text('id = "a')
+    assert "a.toml is not TOML: " in wrong("subscribe", str(tmp_path / "a.toml"))
+
+
+def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def told(id_: str, *, reason: str = "", trouble: str = "") -> dict[str, Any]:
+        return {
+            "id": id_,
+            "status": {"state": "active", "reason": reason},
+            "counts": {"delivered": 0, "failed": 1, "dead": 0},
+            "delivery": {"lag": 1, "circuit": "closed", "trouble": trouble},
+            "endpoint": {"url": "http://10.1.2.3/"},
+        }
+
+    subscriptions = [
+        told("a", trouble="the circuit is open: 503"),
+        told("b", reason="paused by an operator", trouble="no broker"),
+        told("c"),
+    ]
+    monkeypatch.setattr(Api, "__call__", lambda *_: subscriptions)
+    assert [line.partition("10.1.2.3/")[2].strip() for line in said("list").splitlines()] == [
+        "(the circuit is open: 503)",
+        "(paused by an operator)",
+        "",
+    ]
 
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,3 +28,12 @@ def test_a_consumer_that_polls_and_concludes_nothing_is_not_ready() -> None:
     health.polled(progressed=True)
     assert health.ready().ok
     until(lambda: "not polled" in health.ready().reason, within=5, what="that it is silent")
+
+
+def test_what_it_cannot_read_is_said_and_the_rest_is_ready() -> None:
+    health = Health()
+    health.joined()
+    health.lacking = "topic 'bookings' cannot be read: there is none"
+    report = health.ready()
+    assert report.ok
+    assert report.reason == "progressing, but topic 'bookings' cannot be read: there is none"

@@ -8,6 +8,7 @@ import pytest
 from push.breaker import Breaker
 from push.gate import Gate, Passed
 from push.limits import Concurrency, Rate
+from push.window import Window
 from push.windows import Windows
 
 
@@ -126,7 +127,7 @@ def test_who_is_cancelled_while_waiting_holds_nobody_up() -> None:
 def test_windows_let_records_begin_in_order_of_their_offsets() -> None:
     async def test() -> None:
         hurried: list[bool] = []
-        windows = Windows(lambda _: 2, lambda: hurried.append(True))
+        windows = Windows(lambda _: Window(2), lambda: hurried.append(True))
         assert await windows.enter("t", 0, 5)
         assert await windows.enter("t", 0, 7)
         third = asyncio.create_task(windows.enter("t", 0, 9))
@@ -149,7 +150,7 @@ def test_windows_let_records_begin_in_order_of_their_offsets() -> None:
 
 def test_a_partition_that_was_away_begins_anew() -> None:
     async def test() -> None:
-        windows = Windows(lambda _: 1, lambda: None)
+        windows = Windows(lambda _: Window(1), lambda: None)
         assert await windows.enter("t", 0, 5)
         windows.forget([("t", 0)])
         assert await windows.enter("t", 0, 3)

@@ -210,6 +210,38 @@ def test_a_window_of_one_lets_one_begin_after_the_other_is_committed() -> None:
     assert window.begins(8)
 
 
+def test_a_part_of_a_bundle_makes_no_room_for_the_next_one() -> None:
+    window = Window(3, whole=True)
+    assert [window.begins(offset) for offset in (2, 5, 6, 9)] == [True, True, True, False]
+    window.committed(6)
+    assert not window.begins(9)
+    window.committed(7)
+    assert window.begins(9)
+
+
+def test_a_bundle_that_is_not_full_waits_for_nobody() -> None:
+    window = Window(3, whole=True)
+    assert window.begins(2)
+    window.committed(3)
+    assert [window.begins(offset) for offset in (4, 5, 6, 7)] == [True, True, True, False]
+
+
+@given(st.integers(1, 6), st.lists(st.integers(1, 5), min_size=1, max_size=40), st.data())
+def test_no_record_begins_before_the_bundle_before_it_is_committed(
+    size: int, gaps: list[int], data: st.DataObject
+) -> None:
+    window, offsets, at = Window(size, whole=True), [], 0
+    for gap in gaps:
+        at += gap
+        offsets.append(at)
+    for first in range(0, len(offsets), size):
+        bundle = offsets[first : first + size]
+        for position in sorted(data.draw(st.lists(st.sampled_from(bundle)))):
+            window.committed(position)
+            assert [o for o in offsets[first:] if window.begins(o)] == bundle
+        window.committed(bundle[-1] + 1)
+
+
 @given(st.integers(1, 10), st.lists(st.integers(1, 5), min_size=1, max_size=50), st.data())
 def test_no_more_than_its_size_is_ever_begun_and_uncommitted(
     size: int, gaps: list[int], data: st.DataObject

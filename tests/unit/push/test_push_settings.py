@@ -56,6 +56,7 @@ def test_every_setting_is_a_variable(tmp_path: Path) -> None:
         ("", '[brokers."a b"]\n"bootstrap.servers" = "x"', "no name for a broker"),
         ("", '[brokers.x]\n"bootstrap.servers" = "x"\n"sasl.password" = "p"', "is a secret"),
         ('allow_addresses = ["x"]', "", "allow_addresses"),
+        ('allow_addresses = ["10.0.0.1/8"]', "", "write a network, such as 10.0.0.0/8"),
         ('poll = "0s"', "", "longer than 0"),
         ("colour = 1", "", "no such setting"),
     ],

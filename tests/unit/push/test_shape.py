@@ -7,6 +7,8 @@ import pytest
 
 from dedup.consumer_settings import ConsumerSettings
 from push import shape
+from push.patience import Fixed, FullJitter
+from push.request import Metadata
 from push.subscription import Subscription, subscription
 
 KAFKA = {"bootstrap.servers": "kafka:9092"}
@@ -42,6 +44,7 @@ def test_bundles_are_in_no_order_and_read_ahead_by_the_load_factor() -> None:
     found = settings(order=order)
     assert (found.order, found.max_skew) == ("none", 600)
     assert found.commit_every == timedelta(milliseconds=250)
+    assert found.client_properties()["enable.auto.commit"] is False
     assert shape.most_in_flight(of(order=order)) >= 100 * 50
 
 
@@ -80,3 +83,36 @@ def test_headers_are_told_to_the_endpoint_as_they_are() -> None:
     assert ("Authorization", "Bearer x") in found.standing()
     assert ("QOH-Broker", "default") in found.standing()
     assert ("QOH-Consumer", "x_dovecote.push.x") in found.standing()
+
+
+def test_what_a_subscription_says_of_requests_is_in_their_form() -> None:
+    endpoint = {
+        "url": "https://a.example/x",
+        "method": "GET",
+        "query_param_key": "event",
+        "charset": "ISO-8859-1",
+    }
+    found = shape.form(
+        of(
+            endpoint=endpoint,
+            format="cloudevents_binary",
+            broker="east",
+            consumer="me",
+            metadata_headers=True,
+        )
+    )
+    assert (found.url, found.method) == (endpoint["url"], "GET")
+    assert (found.query_param_key, found.charset) == ("event", "ISO-8859-1")
+    assert (found.format, found.metadata) == (
+        "cloudevents_binary",
+        Metadata("east", "me_dovecote.push.x"),
+    )
+
+
+def test_what_a_subscription_says_of_retries_is_in_its_plan() -> None:
+    fixed = of(retry={"type": "fixed", "delay": "3s", "resends": 2})
+    assert shape.plan(fixed).patience == Fixed(delay=timedelta(seconds=3), resends=2)
+    backoff = {"type": "backoff", "base": "2s", "ceiling": "9s", "max_attempts": 4}
+    assert shape.plan(of(retry=backoff)).patience == FullJitter(
+        base=timedelta(seconds=2), ceiling=timedelta(seconds=9), max_attempts=4
+    )

@@ -1,0 +1,26 @@
+"""When to poll again: not for every record that comes singly, for a turn costs more than it."""
+
+_GATHER_SECONDS = 0.001
+_FEW = 20
+
+
+class Pace:
+    """
+    Lets records gather for a moment behind a poll that found few, so that one turn takes several.
+
+    The first after a pause waits for nothing, and where many come nobody waits.
+    """
+
+    def __init__(self, batch_size: int, gather: float = _GATHER_SECONDS) -> None:
+        self._gather = gather
+        # A whole batch is never few, however small it is: there is more behind it.
+        self._few = min(_FEW, batch_size)
+        self._next = 0.0
+
+    def found(self, messages: int, now: float) -> None:
+        """Take how many a poll found."""
+        self._next = now + self._gather if 0 < messages < self._few else 0.0
+
+    def early(self, now: float) -> float:
+        """Return for how many seconds not to poll yet; 0 or less: poll."""
+        return self._next - now
