@@ -3,8 +3,9 @@ Small batches of a stateful job: `make bench-spark_small`.
 
 100 rows at a time, on a trigger of 1 s, go through the sessions job, Kafka to Kafka, each
 result once; every row says a change, so that every batch writes. How long Spark takes for a
-batch (`triggerExecution`); by how much a session that the wall clock closes is seen too late; and
-what the job costs when nothing comes.
+batch (`triggerExecution`); by how much a session that the wall clock closes is seen too late,
+counted from the beginning of the batch that took its record; and what the job costs when nothing
+comes, behind all those batches: Java goes on compiling what it has seen in them for a while.
 """
 
 import argparse
@@ -13,13 +14,14 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Consumer, KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from benchmarks import harness, processors
@@ -27,6 +29,7 @@ from devstack.jars import spark_kafka_jars
 from devstack.java import java
 from spark_jobs import stateful_job
 from spark_jobs.listening import listening
+from spark_jobs.progress import ends
 from spark_jobs.session import close_session, configuration, open_session
 from spark_jobs.stateful_settings import JOBS, StatefulSettings
 
@@ -34,6 +37,8 @@ _CLOSE_SECONDS = 3.0
 _TRIGGER_SECONDS = 1.0
 _SECONDS = 60.0
 _SOURCE, _OUTPUT = "bench-small", "bench-small-out"
+Place: TypeAlias = tuple[int, int]
+"""Partition and offset of a record."""
 
 
 @dataclass(eq=False)
@@ -42,17 +47,17 @@ class Heard:
 
     progress: list[Mapping[str, Any]] = field(default_factory=list)
 
-    def rows(self) -> int:
-        return sum(each["numInputRows"] for each in self.progress)
+    def has(self, rows: int) -> bool:
+        return bool(sum(each["numInputRows"] for each in self.progress) >= rows)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=100, help="in a batch")
     parser.add_argument("--batches", type=int, default=30, help="batches that are counted")
-    parser.add_argument("--warm-up", type=int, default=15, help="batches before those")
+    parser.add_argument("--warm-up", type=int, default=60, help="batches before those")
     parser.add_argument("--partitions", type=int, default=2, help="of the shuffle")
-    parser.add_argument("--idle-seconds", type=float, default=20.0)
+    parser.add_argument("--idle-seconds", type=float, default=60.0)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, harness.servers() as stack:
         for topic in (_SOURCE, _OUTPUT, "bench-small-dead"):
@@ -87,9 +92,9 @@ def _run(
     running.start()
     try:
         with listening(spark, heard.progress.append, lambda _: None):
-            arrived, closed = _feed(bootstrap, args, heard)
+            places, closed = _feed(bootstrap, args, heard)
             _emit_batches(args, heard)
-            _emit_closing(args, arrived, closed)
+            _emit_closing(args, heard, places, closed)
             _idle(args, heard)
     finally:
         stop.set()
@@ -100,31 +105,34 @@ def _run(
 
 def _feed(
     bootstrap: str, args: argparse.Namespace, heard: Heard
-) -> tuple[Mapping[int, float], Mapping[int, Sequence[float]]]:
+) -> tuple[Mapping[bytes, Place], Mapping[bytes, float]]:
     """
     Send one batch after the other; wait until all sessions are closed.
 
-    Returns when each batch was taken, and when each of its sessions was seen to be closed.
+    Returns where each record is, and when its session was seen to be closed.
     """
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     consumer = _consumer(bootstrap)
-    closed: dict[int, list[float]] = {}
-    arrived: dict[int, float] = {}
+    closed: dict[bytes, float] = {}
+    places: dict[bytes, Place] = {}
+
+    def delivered(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            raise SystemExit(f"a record was not written: {error}")
+        places[bytes(message.key() or b"")] = message.partition() or 0, message.offset() or 0
+
     total = args.warm_up + args.batches
     for number in range(total):
         for row in range(args.rows):
-            producer.produce(_SOURCE, b"{}", b"%d-%d" % (number, row))
+            producer.produce(_SOURCE, b"{}", b"%d-%d" % (number, row), on_delivery=delivered)
         producer.flush()
-        wanted = (number + 1) * args.rows
-        _read(consumer, closed, lambda wanted=wanted: heard.rows() >= wanted)
-        last = next(each for each in reversed(heard.progress) if each["numInputRows"])
-        arrived[number] = datetime.fromisoformat(last["timestamp"]).timestamp()
-    _read(consumer, closed, lambda: sum(map(len, closed.values())) >= total * args.rows)
+        _read(consumer, closed, partial(heard.has, (number + 1) * args.rows))
+    _read(consumer, closed, lambda: len(closed) >= total * args.rows)
     consumer.close()
-    return arrived, closed
+    return places, closed
 
 
-def _read(consumer: Consumer, closed: dict[int, list[float]], done: Any) -> None:  # noqa: ANN401  # a condition
+def _read(consumer: Consumer, closed: dict[bytes, float], done: Callable[[], bool]) -> None:
     """Note what is closed until `done`."""
     deadline = time.monotonic() + _SECONDS
     while not done():
@@ -135,7 +143,7 @@ def _read(consumer: Consumer, closed: dict[int, list[float]], done: Any) -> None
             continue
         value = json.loads(message.value() or b"{}")
         if value["kind"] == "result":
-            closed.setdefault(int(value["key"].split("-")[0]), []).append(time.time())
+            closed.setdefault(value["key"].encode(), time.time())
 
 
 def _consumer(bootstrap: str) -> Consumer:
@@ -168,14 +176,14 @@ def _emit_batches(args: argparse.Namespace, heard: Heard) -> None:
 
 def _emit_closing(
     args: argparse.Namespace,
-    arrived: Mapping[int, float],
-    closed: Mapping[int, Sequence[float]],
+    heard: Heard,
+    places: Mapping[bytes, Place],
+    closed: Mapping[bytes, float],
 ) -> None:
     late = [
-        moment - arrived[number] - _CLOSE_SECONDS
-        for number, moments in closed.items()
-        if number >= args.warm_up
-        for moment in moments
+        closed[key] - _taken(heard, place) - _CLOSE_SECONDS
+        for key, place in places.items()
+        if int(key.split(b"-")[0]) >= args.warm_up
     ]
     harness.emit(
         "spark_small_closing",
@@ -186,6 +194,13 @@ def _emit_closing(
         max_ms=round(max(late) * 1000, 2),
         min_ms=round(min(late) * 1000, 2),
     )
+
+
+def _taken(heard: Heard, place: Place) -> float:
+    """Return when the batch began that took the record at `place`."""
+    partition, offset = place
+    batch = next(each for each in heard.progress if ends(each)[_SOURCE][partition] > offset)
+    return datetime.fromisoformat(batch["timestamp"]).timestamp()
 
 
 def _idle(args: argparse.Namespace, heard: Heard) -> None:

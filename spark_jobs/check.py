@@ -77,7 +77,7 @@ def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
     try:
         look(settings)
     except DovecoteError as error:
-        return Finding(part, str(error))
+        return Finding(part, str(error).removeprefix(f"{part}: "))
     return Finding(part, None)
 
 

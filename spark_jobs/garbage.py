@@ -32,7 +32,7 @@ def rarely_collecting() -> Iterator[None]:
 
 def collect_rarely() -> None:
     """Have this process look for garbage in cycles less often, for good."""
-    gc.set_threshold(100_000, 20, 50)
+    gc.set_threshold(500_000, 20, 50)
 
 
 def spare() -> None:

@@ -53,6 +53,12 @@ _DEFAULTS = {
     "reconnect.backoff.max.ms": "2000",
     "client.id": "dovecote-spark",
 }
+_SOURCE_DEFAULTS = {
+    # A task knows that its records are there. Its client has the broker hold a fetch beyond the
+    # last of them, and what it asks next, where the partition ends, is answered after that only:
+    # with Kafka's own 500 ms, that is how long a task takes at least.
+    "fetch.max.wait.ms": "10",
+}
 _GUARANTEES: Mapping[str, str | bool] = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -106,12 +112,12 @@ def producer(
 
 def source(properties: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the options of Spark's Kafka source: those derived from `properties`, `own` over them.
+    Return the options of Spark's Kafka source: ours, from `properties`, `own` over them.
 
     Raises:
         BadSettings: a property has no equal in Java, or its file cannot be read.
     """
-    java: dict[str, str] = {}
+    java = dict(_SOURCE_DEFAULTS)
     for name, value in properties.items():
         java |= _translated(name, value)
     java |= _login(properties)

@@ -44,7 +44,7 @@ class Metrics:
         )
         self._seconds = Histogram(
             "dovecote_spark_batch_seconds",
-            "From the trigger of a batch to its end.",
+            "From the trigger of a batch to its end, without what it only waited.",
             ["query"],
             buckets=_SECONDS,
             registry=self.registry,

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
 from hashlib import blake2b
 from itertools import repeat
 from typing import Any, Self, TypeAlias
@@ -15,7 +15,7 @@ from dedup import copies, decode
 from outbox import envelope
 from outbox.envelope import Pair, Record
 from spark_jobs.markers import Counts, kind
-from spark_jobs.operators.lines import result
+from spark_jobs.operators.lines import named
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.operators.step import (
@@ -33,8 +33,6 @@ from spark_jobs.outgoing import Outgoing
 from spark_jobs.packets import Rows
 
 _Place: TypeAlias = tuple[str, int, int]
-_Content: TypeAlias = tuple[bytes, bytes, int]
-"""Key, value and timestamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +109,8 @@ class Teller:
             (envelope.SPECVERSION, b"1.0"),
             (envelope.CONTENT_TYPE, b"application/json"),
         ]
+        # Most keys have several results in a step.
+        self._head = cache(partial(_head, settings))
         self._saying: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
             Paired: self._paired,
             Session: self._session,
@@ -171,11 +171,12 @@ class Teller:
         return origin if origin in topics.back_to else topics.output
 
     def _paired(self, output: Paired) -> tuple[Any, ...]:
-        key, time, _, sides = output
-        value = fast_json(result(output, self._settings))
+        key, time, fields, sides = output
+        value = b"%b%d,%b" % (self._head(key), time, fast_json(fields)[1:])
         topic, offset = next(iter(sides.items()))
         place = (topic, -1, offset if isinstance(offset, int) else offset[0])
-        return self._result(_digest(key, str(sides)), (key, value, time), place)
+        headers = self._source + _digest(key, str(sides))  # the rest all results have
+        return self._topics.output, key, value, headers, max(time, 0), place
 
     def _session(self, output: Session) -> tuple[Any, ...]:
         what, key, start, end, aggregate, revision = output
@@ -191,19 +192,19 @@ class Teller:
                 "revision": revision,
             }
         )
-        identity = _digest(key, f"{what}/{start}/{end}/{revision}")
-        return self._result(identity, (key, value, end), _NOWHERE)
-
-    def _result(self, identity: bytes, content: _Content, place: _Place) -> tuple[Any, ...]:
-        key, value, time = content
-        headers = self._source + identity  # the rest all results have
-        return self._topics.output, key, value, headers, max(time, 0), place
+        headers = self._source + _digest(key, f"{what}/{start}/{end}/{revision}")
+        return self._topics.output, key, value, headers, max(end, 0), _NOWHERE
 
     def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
         """Return what follows the topic of a record that is set aside."""
         whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
         copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
         return *copy, 0, (record.topic, record.partition, record.offset)
+
+
+def _head(settings: OperatorSettings, key: bytes) -> bytes:
+    """Return the beginning of a result of pairing, up to its time."""
+    return fast_json(named(key, settings))[:-1] + b',"ts":'
 
 
 def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Outgoing:

@@ -23,6 +23,8 @@ class Summary:
     """The newest timestamp among its rows, in milliseconds; 0: it has none."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of a stateful job, by bucket that was stepped: keys, what is open, bytes."""
+    held: float = 0.0
+    """For how many seconds it was held, with nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,19 +74,20 @@ class BatchLine:
         return json.dumps(fields)
 
 
-def summary(reports: Sequence[Report]) -> Summary:
+def summary(reports: Sequence[Report], *, held: float = 0.0) -> Summary:
     """Return what the reports of a batch's tasks add up to."""
     return Summary(
         counts=reduce(add, (report.counts for report in reports), Counts()),
         replayed=sum(report.replayed for report in reports),
         newest=max((report.newest for report in reports), default=0),
         buckets=dict(ChainMap(*(dict(report.buckets) for report in reports))),
+        held=held,
     )
 
 
 def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) -> BatchLine:
     """Return the line of a batch, from Spark's `progress` (its JSON) and what became of it."""
-    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    seconds = max(0.0, progress["durationMs"].get("triggerExecution", 0) / 1000 - done.held)
     behind = sum(lags(progress).values())
     counts = done.counts
     keys, opened, sizes = zip(*done.buckets.values(), strict=True) if done.buckets else ((),) * 3

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import ChainMap
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,9 +15,11 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.admission import admit
 from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.group import Ends
 from spark_jobs.listening import listening
 from spark_jobs.markers import Counts, Turn
-from spark_jobs.progress import BatchLine, Summary, line, summary
+from spark_jobs.progress import BatchLine, Summary, ends, line, summary
+from spark_jobs.resting import Rest
 from spark_jobs.stage import Batch, Report, Stage
 from spark_jobs.watching import Watch
 
@@ -45,10 +48,11 @@ class Query:
         *,
         show: Show,
         watch: Watch | None = None,
+        rest: Rest | None = None,
         adopt: bool = False,
     ) -> None:
         self._spark, self._name, self._config = spark, name, config
-        self._show, self._watch, self._adopt = show, watch, adopt
+        self._show, self._watch, self._rest, self._adopt = show, watch, rest, adopt
         self._run = ""
         self._running = threading.Lock()
         self._asked_to_stop = threading.Event()
@@ -58,6 +62,8 @@ class Query:
         """Who wrote each shuffle partition last."""
         self._done: dict[int, Summary] = {}
         """Batches that are written, until Spark has written that down."""
+        self._ends: Ends = {}
+        """Up to where the newest batch has read of which Spark has told."""
         self._heard = threading.Condition()
 
     def run(self, writer: DataStreamWriter, stop: threading.Event) -> None:
@@ -127,8 +133,20 @@ class Query:
         except PySparkException as error:
             self._failure = QueryFailed(_reason(error))
             raise
+        held = self._hold(reports, number)
         with self._heard:
-            self._done[number] = summary(reports)
+            self._done[number] = summary(reports, held=held)
+
+    def _hold(self, reports: list[Report], number: int) -> float:
+        """Let a batch that had nothing to do last for as long as there is nothing."""
+        if self._rest is None:
+            return 0.0
+        self._rest.stepped(number, dict(ChainMap(*(dict(each.alarms) for each in reports))))
+        return 0.0 if reports else self._rest.hold(self._ends, self._asked_to_stop, self._look)
+
+    def _look(self) -> None:
+        if self._watch is not None:
+            self._watch.idle()
 
     def _reports(self, rows: DataFrame, number: int) -> list[Report]:
         query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
@@ -164,6 +182,7 @@ class Query:
         done = self._done.get(progress["batchId"])
         if done is None:
             return
+        self._ends = ends(progress)
         told = line(self._name, progress, done, now=time.time_ns() // 1_000_000)
         if done.counts != Counts():  # a batch that only looked at the clock is nothing to tell
             self._show(told)
@@ -174,8 +193,8 @@ class Query:
             self._heard.notify_all()
 
     def _idle(self, run: str) -> None:
-        if self._watch is not None and run == self._run:
-            self._watch.idle()
+        if run == self._run:
+            self._look()
 
 
 def _reason(error: PySparkException) -> str:

@@ -14,6 +14,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from outbox.errors import BadSettings
+from spark_jobs.java_classes import JavaClasses
 from spark_jobs.settings import SparkSettings
 
 _LOCAL_CHECKPOINTS = (
@@ -29,7 +30,18 @@ STATE_STORE = {
 """What Spark's stateful operator in Python needs."""
 
 _JAVA_DEFAULTS = "spark.driver.defaultJavaOptions"
-_COLLECTOR = re.compile(r"-XX:\+Use\w*GC\b")
+_COMPILING = re.compile(r"-XX:[+-]?Tier|-Xint\b|-Xcomp\b")
+_JAVA_OPTIONS = {
+    # Batches are short-lived garbage; what collects it beside them takes their processors.
+    "-XX:+UseParallelGC": re.compile(r"-XX:\+Use\w*GC\b"),
+    # What Java has to do beside the rows is much code for each batch, little of it often: to
+    # compile that as if it was takes an idle job, for minutes, as long as to run it. So ten times
+    # Java's own thresholds; what each row goes through is beyond them within a batch.
+    "-XX:Tier4InvocationThreshold=50000": _COMPILING,
+    "-XX:Tier4MinInvocationThreshold=6000": _COMPILING,
+    "-XX:Tier4CompileThreshold=150000": _COMPILING,
+}
+"""What a local Java is asked for, unless somebody chose something of that kind."""
 _JVM_SECONDS = 20
 # Spark itself asks Java for the module that Java warns of.
 _NOISE = b"WARNING: Using incubator modules"
@@ -60,10 +72,10 @@ def configuration(
         # Without it each file of the checkpoint forks a process. It needs a file system's rename.
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_CHECKPOINTS
     conf |= settings.conf
-    if conf.get("spark.master", "").startswith("local") and not _names_collector(conf):
-        # Batches are short-lived garbage; what collects it beside them takes their processors.
-        given = conf.get(_JAVA_DEFAULTS, "")
-        conf[_JAVA_DEFAULTS] = f"{given} -XX:+UseParallelGC".strip()
+    if conf.get("spark.master", "").startswith("local"):
+        given = _java_options(conf)
+        ours = [option for option, kind in _JAVA_OPTIONS.items() if not kind.search(given)]
+        conf[_JAVA_DEFAULTS] = " ".join([conf.get(_JAVA_DEFAULTS, ""), *ours]).strip()
     # The same rows must meet in the same shuffle partition when a batch is run again.
     conf |= {
         "spark.sql.adaptive.enabled": "false",
@@ -84,11 +96,11 @@ def _local() -> dict[str, str]:
     }
 
 
-def _names_collector(conf: Mapping[str, str]) -> bool:
-    """Tell whether somebody chose Java's garbage collector: asked for two, it ends at once."""
+def _java_options(conf: Mapping[str, str]) -> str:
+    """Return what Java is asked for by others: of two garbage collectors, it ends at once."""
     given = [conf.get(_JAVA_DEFAULTS, ""), conf.get("spark.driver.extraJavaOptions", "")]
     given += [os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")]
-    return any(_COLLECTOR.search(options) for options in given)
+    return " ".join(given)
 
 
 def open_session(conf: Mapping[str, str]) -> SparkSession:
@@ -138,6 +150,7 @@ def _launch(conf: Mapping[str, str]) -> None:
     spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
     gateway = launch_gateway(spark_conf, {"stderr": PIPE})  # type: ignore[no-untyped-call]  # it has no types
     threading.Thread(target=_pass_on, args=(gateway.proc.stderr,), daemon=True).start()
+    gateway.jvm = JavaClasses(gateway)
     SparkContext._ensure_initialized(gateway=gateway)  # noqa: SLF001  # what SparkContext itself calls
 
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql.types import StringType, StructField, StructType
 
 from dedup.backoff import Backoff
 from dedup.settings import PolicySettings
@@ -17,11 +18,13 @@ from spark_jobs.columns import Rows
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
 from spark_jobs.evaluation import Evaluation, evaluate, load
 from spark_jobs.garbage import rarely_collecting
+from spark_jobs.known_alarms import Alarms
 from spark_jobs.markers import Counts, Turn
 from spark_jobs.outgoing import Router, Topics
 from spark_jobs.sink import Input, Settled, SinkConfig
 
-SCHEMA = "report string"
+# As an object: as text, Java would parse it for each batch.
+SCHEMA = StructType([StructField("report", StringType())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,8 @@ class Report:
     """The newest timestamp among its rows, in milliseconds."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """Of the states that were stepped, by bucket: keys, what is open, bytes."""
+    alarms: Alarms = field(default_factory=dict)
+    """When Spark will call the buckets that were stepped."""
     writer: str = ""
     """Name of the writer that settled it; empty: nothing was to be settled."""
     error: str | None = None

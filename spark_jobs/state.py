@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
+from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untyped]  # it has no types
 from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession
 
 from outbox.errors import BadSettings
 from spark_jobs.errors import QueryFailed
+from spark_jobs.known_alarms import Alarms
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.contents import Entry
 from spark_jobs.operators.encoding import decode
@@ -40,28 +41,44 @@ def read(spark: SparkSession, settings: StatefulSettings) -> Iterator[BucketStat
         BadState: the state is of another operator, or of a format that nobody knows.
         QueryFailed: Spark cannot read it.
     """
-    for name, value in STATE_STORE.items():
-        spark.conf.set(name, value)
     used = operator(settings.operator)
+    for row in _rows(spark, settings, "state"):
+        data = bytes(row["state"])
+        state = decode(used, data)
+        yield BucketState(
+            bucket=row["bucket"],
+            keys=extent.keys(state),
+            open=extent.opened(state),
+            size=len(data),
+            entries=list(contents.entries(state, settings.operator)),
+        )
+
+
+def alarms(spark: SparkSession, settings: StatefulSettings) -> Alarms:
+    """
+    Return when Spark will call which bucket, after the newest batch that is done.
+
+    Raises:
+        BadSettings: there is no state yet.
+        QueryFailed: Spark cannot read it.
+    """
+    return {str(row["bucket"]): row["alarm"] for row in _rows(spark, settings, "alarm")}
+
+
+def _rows(spark: SparkSession, settings: StatefulSettings, value: str) -> Iterator[Row]:
+    """Yield each bucket with one of the values that Spark keeps for it."""
+    for name, each in STATE_STORE.items():
+        spark.conf.set(name, each)
     _ = spark.streams  # starts, on the driver, what its stores report to; a query would have
     try:
-        frame = (
+        yield from (
             spark.read.format("statestore")
             .option("stateVarName", STATE_NAME)
             .load(settings.spark.checkpoint)
-            .selectExpr("key.bucket AS bucket", "value.state AS state")
+            .selectExpr("key.bucket AS bucket", f"value.{value} AS {value}")
             .orderBy("bucket")
+            .toLocalIterator()
         )
-        for row in frame.toLocalIterator():
-            data = bytes(row["state"])
-            state = decode(used, data)
-            yield BucketState(
-                bucket=row["bucket"],
-                keys=extent.keys(state),
-                open=extent.opened(state),
-                size=len(data),
-                entries=list(contents.entries(state, settings.operator)),
-            )
     except PySparkException as error:
         if error.getCondition() in _NOTHING_YET:
             msg = (
@@ -72,6 +89,8 @@ def read(spark: SparkSession, settings: StatefulSettings) -> Iterator[BucketStat
         raise _unreadable(settings, str(error)) from error
     except Py4JJavaError as error:
         raise _unreadable(settings, str(error.java_exception.toString())) from error
+    except (Py4JError, OSError, EOFError) as error:  # what lies between Python and Spark
+        raise _unreadable(settings, str(error) or type(error).__name__) from error
 
 
 def _unreadable(settings: StatefulSettings, reason: str) -> QueryFailed:

@@ -8,6 +8,8 @@ it has one timer. The clock is the batch's, which is the same when the batch is 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
+from operator import attrgetter
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -26,20 +28,24 @@ from spark_jobs.aggregation.bucketing import bucketed, key
 from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.errors import JobError
 from spark_jobs.garbage import collect_rarely, spare
+from spark_jobs.known_alarms import NONE
 from spark_jobs.operators import extent
 from spark_jobs.operators.encoding import decode, encode
-from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
+from spark_jobs.operators.reading import OperatorSettings, many_reader, max_lag
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
 from spark_jobs.operators.step import NEVER, Failed, Input
 from spark_jobs.operators.table import operator
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
 from spark_jobs.packets import Pack, Rows
 
-SCHEMA = "outcome binary"
+SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
 """What Spark's state reader finds it by."""
 _STATE = "state binary, alarm long"
-_NONE = -1
+_timestamp = attrgetter("timestamp")
+# Batches begin some milliseconds behind the beat of their trigger, each by others: to an operator
+# they are on the beat, or what waits for so many beats would miss every other one.
+_TICK_MS = 100
 # A worker keeps the states that it stepped last, each with what Spark has of it: if Spark still
 # has the same, the state need not be decoded.
 _KEPT = 64
@@ -65,7 +71,11 @@ class StatefulConfig:
 
 
 def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
-    """Return what the operator makes of `rows`, one row for each bucket that has something."""
+    """
+    Return what the operator makes of `rows`: one row for each time that it steps a bucket.
+
+    Beside what that comes to is when Spark will call the bucket.
+    """
     settings = config.operator
     pack = Pack(config.buckets, max_lag(settings))
     found = bucket(settings, config.buckets)
@@ -119,7 +129,7 @@ class Bucket(StatefulProcessor):
         self._handle = handle
         self._state = handle.getValueState(STATE_NAME, _STATE)
         self._operator = operator(config.operator)
-        self._read = reader(config.operator)
+        self._read = many_reader(config.operator)
         lag = max_lag(config.operator)
         self._max_lag = NEVER if lag is None else lag
         self._settings = repr(config.operator)
@@ -164,21 +174,17 @@ class Bucket(StatefulProcessor):
     def _step(
         self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None
     ) -> Iterator[pd.DataFrame]:
-        outcome = self._outcome(bucket_, rows, now, fired)
-        if outcome.rows or outcome.outgoing:
-            yield pd.DataFrame({"outcome": [outcome.encode()]})
+        outcome, alarm = self._outcome(bucket_, rows, now, fired)
+        yield pd.DataFrame({"outcome": [outcome.encode()], "alarm": [alarm]})
 
-    def _outcome(self, bucket_: int, rows: Rows, now: int, fired: int | None) -> Outcome:
+    def _outcome(
+        self, bucket_: int, rows: Rows, now: int, fired: int | None
+    ) -> tuple[Outcome, int]:
         state, alarm = self._restored(bucket_)
-        inputs: list[Input] = []
-        failed: list[Failed] = []
-        for row, record in enumerate(rows.records):
-            read = self._read(record, row)
-            if isinstance(read, Input):
-                inputs.append(read)
-            else:
-                failed.append(read)
-        step = self._operator.step(state, inputs, now, behind=rows.is_behind)
+        read = list(self._read(rows.records, count()))
+        inputs = [each for each in read if isinstance(each, Input)]
+        failed = [each for each in read if isinstance(each, Failed)]
+        step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
         data = encode(self._operator, step.state)
         if len(data) > self._config.max_bucket_bytes:
             raise StateTooLarge(self._too_large(bucket_, len(data)))
@@ -189,18 +195,18 @@ class Bucket(StatefulProcessor):
             bucket=bucket_,
             number=0 if fired is None else 1,
             rows=len(rows.records),
-            newest=max((record.timestamp for record in rows.records), default=0),
+            newest=max(map(_timestamp, rows.records), default=0),
             keys=extent.keys(step.state),
             open=extent.opened(step.state),
             size=len(data),
         )
         self._teller.tell([*failed, *step.outputs], outcome, rows, now)
-        return outcome
+        return outcome, alarm
 
     def _restored(self, bucket_: int) -> tuple[Any, int]:
         found = self._state.get()
         if found is None:
-            return self._operator.start(), _NONE
+            return self._operator.start(), NONE
         data, alarm = bytes(found[0]), found[1]
         kept = _states.pop((self._config.query, self._settings, bucket_), None)
         if kept is not None and kept[0] == data:
@@ -210,17 +216,18 @@ class Bucket(StatefulProcessor):
     def _set_alarm(self, alarm: int, deadline: int | None, now: int, fired: int | None) -> int:
         """Have Spark call at `deadline`; return when it will, which may be earlier."""
         if alarm == fired:
-            alarm = _NONE  # Spark takes it away by itself
-        if alarm != _NONE and alarm <= now:
+            alarm = NONE  # Spark takes it away by itself
+        if alarm != NONE and alarm <= now:
             self._handle.deleteTimer(alarm)  # what was due then has just been done
-            alarm = _NONE
+            alarm = NONE
         if deadline is None:
             return alarm
         # Spark also takes away one that is set for the same moment by its own handler.
-        wanted = max(deadline, now + 1, 0 if fired is None else fired + 1)
-        if alarm != _NONE and alarm <= wanted:
+        # A record may say a time that is none to Spark.
+        wanted = min(NEVER, max(deadline, now + 1, 0 if fired is None else fired + 1))
+        if alarm != NONE and alarm <= wanted:
             return alarm
-        if alarm != _NONE:
+        if alarm != NONE:
             self._handle.deleteTimer(alarm)
         self._handle.registerTimer(wanted)
         return wanted
@@ -232,6 +239,11 @@ class Bucket(StatefulProcessor):
             "(`close_after`, `grace`, `forget_after`) or raise the limit; more buckets need a new "
             "checkpoint"
         )
+
+
+def ticked(now: int) -> int:
+    """Return the operators' clock at `now`; it ticks in tenths of a second."""
+    return now - now % _TICK_MS
 
 
 def _keep(bucket_: _Kept, data: bytes, state: Any) -> None:  # noqa: ANN401  # an operator's

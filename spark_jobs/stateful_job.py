@@ -1,10 +1,13 @@
 """A stateful job: Kafka, one operator, Kafka, each result once."""
 
 import threading
+from contextlib import closing
+from functools import partial
 
 from pyspark.sql import SparkSession
 
 from spark_jobs import source
+from spark_jobs.arrivals import Arrivals
 from spark_jobs.buckets import names
 from spark_jobs.check import require_topics
 from spark_jobs.dedup import ADMIN_SECONDS
@@ -12,8 +15,10 @@ from spark_jobs.marker_topic import MarkerTopic
 from spark_jobs.operators.table import operator
 from spark_jobs.pinned import pin
 from spark_jobs.query import Query, Show
+from spark_jobs.resting import Rest
 from spark_jobs.session import STATE_STORE
 from spark_jobs.sink import SinkConfig
+from spark_jobs.state import alarms as stored_alarms
 from spark_jobs.stateful import StatefulConfig, outcomes
 from spark_jobs.stateful_settings import StatefulSettings
 from spark_jobs.stateful_stage import WriteConfig
@@ -43,7 +48,13 @@ def run(
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     frame = outcomes(source.rows(settings.reads(), spark), stateful_config(settings))
-    with watching(settings, reads=settings.reads().kafka) as watch:
+    reads = settings.reads().kafka
+    rest = Rest(
+        settings.spark.pause(),
+        has_come=Arrivals(reads).behind,
+        stored=partial(stored_alarms, spark, settings),
+    )
+    with watching(settings, reads=reads) as watch, closing(rest):
         watch.metrics.limit(settings.state.max_bucket_bytes)
         query = Query(
             spark,
@@ -51,6 +62,7 @@ def run(
             write_config(settings),
             show=show,
             watch=watch,
+            rest=rest,
             adopt=adopt,
         )
         query.run(source.writer(settings.spark, frame), stop)

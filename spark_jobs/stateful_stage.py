@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from hashlib import blake2b
 from operator import add
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -46,14 +47,16 @@ class Task:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with rarely_collecting():
-            found = [row for batch in batches for row in batch.column("outcome").to_pylist()]
+            found = [row for batch in batches for row in batch.to_pylist()]
             if not found:
                 return
             report = self._report(found, partition_id())
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
-    def _report(self, found: list[bytes], partition: int) -> Report:
-        outcomes = sorted(map(Outcome.decode, found), key=lambda each: (each.bucket, each.number))
+    def _report(self, found: list[dict[str, Any]], partition: int) -> Report:
+        stepped = [(Outcome.decode(row["outcome"]), row["alarm"]) for row in found]
+        stepped.sort(key=lambda each: (each[0].bucket, each[0].number))
+        outcomes = [outcome for outcome, _ in stepped]
         counts = reduce(add, (each.counts() for each in outcomes), Counts())
         try:
             settled = self._settle(outcomes, counts, partition)
@@ -66,6 +69,7 @@ class Task:
             replayed=settled.replayed,
             newest=max(each.newest for each in outcomes),
             buckets={str(each.bucket): [each.keys, each.open, each.size] for each in last},
+            alarms={str(outcome.bucket): alarm for outcome, alarm in stepped},
             writer=settled.writer,
         )
 
@@ -76,7 +80,8 @@ class Task:
             return Settled(counts, replayed=False)
         digest = blake2b(digest_size=16)
         for each in outcomes:
-            digest.update(each.told)
+            if each.rows or each.outgoing:
+                digest.update(each.told)
         return sink.settle(
             Turn(
                 query=batch.query,

@@ -5,9 +5,12 @@ import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from dedup.heap import keep_freed
+from outbox.reaching import reach
 from spark_jobs import kafka_options
 from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.marker_topic import MarkerTopic
@@ -93,6 +96,8 @@ class Writer:
         self._one_by_one = one_by_one
         self._rejected: dict[int, str] = {}
         self._failure: KafkaError | None = None
+        # Writers are in Spark's worker processes, which do nothing else.
+        keep_freed()
         self._producer = Producer({**config, "error_cb": self._ended}, logger=_silent)
         self.marker: Marker | None = None
         self.name = secrets.token_hex(8)
@@ -105,6 +110,7 @@ class Writer:
         Raises:
             NotCommitted: the broker does not answer in time.
         """
+        self._call(partial(reach, self._producer, self._topic.name), "reach the brokers")
         self._call(self._producer.init_transactions, "fence older writers")
         try:
             found = self._topic.read([self._partition], fenced=True)
@@ -204,7 +210,7 @@ class Writer:
 
         return reported
 
-    def _call(self, step: Callable[[float], None], what: str) -> None:
+    def _call(self, step: Callable[[float], object], what: str) -> None:
         """Call `step` until it is done: one that timed out goes on in the background."""
         deadline = time.monotonic() + self._timeout
         while True:

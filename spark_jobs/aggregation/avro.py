@@ -94,7 +94,16 @@ class AvroCodec:
             # What a logical type would make of numbers and text, no script could read.
             plain = _without_logical_types(json.loads(text))
             parsed = fastavro.parse_schema(plain)
-        except (SchemaParseException, UnknownType, ValueError, TypeError, KeyError) as error:
+        except UnknownType as error:
+            msg = f"{path} is not an Avro schema: there is no type {json.dumps(error.name)}"
+            raise ValueError(msg) from error
+        except KeyError as error:
+            msg = f"{path} is not an Avro schema: {error} is missing"
+            raise ValueError(msg) from error
+        except TypeError as error:
+            msg = f"{path} is not an Avro schema: that is an object, a list or a type's name"
+            raise ValueError(msg) from error
+        except (SchemaParseException, ValueError) as error:
             msg = f"{path} is not an Avro schema: {error}"
             raise ValueError(msg) from error
         names = {PurePath(path).stem}

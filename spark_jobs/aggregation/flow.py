@@ -103,19 +103,20 @@ def load_flow(file: Path, environ: Mapping[str, str]) -> tuple[SparkSettings, di
             "`connections` and `spark`, too"
         )
         raise BadSettings(msg)
-    folders: dict[int, Path] = {}
+    files: dict[int, Path] = {}
     if isinstance(found.get("steps"), list):
         steps = [*found["steps"]]
         for number, step in enumerate(steps):
             if isinstance(step, str):
-                steps[number] = loading.read(file.parent / step)
-                folders[number] = (file.parent / step).parent
+                files[number] = file.parent / step
+                steps[number] = loading.read(files[number])
         found = {**found, "steps": steps}
-    flow = loading.checked(Flow, found, file)
+    named = [f"steps.{number} is {each}" for number, each in files.items()]
+    flow = loading.checked(Flow, found, "; ".join([str(file), *named]))
     _Names(flow).check()
     jobs = _Jobs(flow, file, environ)
     return flow.spark, {
-        step.name: jobs.of(step, folders.get(number, file.parent))
+        step.name: jobs.of(step, files.get(number, file).parent)
         for number, step in enumerate(flow.steps)
     }
 
@@ -179,7 +180,11 @@ class _Jobs:
                 found = {**step.tables, **found}
                 return loading.checked(DedupSettings, found, origin, self._environ)
             return loading.checked(JOBS[step.type], found, origin, self._environ)
-        found["operator"] = resolve(step, folder, self._folders(folder))
+        try:
+            found["operator"] = resolve(step, folder, self._folders(folder))
+        except BadSettings as error:
+            msg = f"{origin}: {error}"
+            raise BadSettings(msg) from error
         found["reading"] = self._flow.connections[reading]
         return loading.checked(AggregationJob, found, origin, self._environ)
 

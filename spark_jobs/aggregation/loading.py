@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ _PLAINLY = {
     "model_attributes_type": "must be an object",
     "too_short": "must not be empty",
     "string_too_short": "must not be empty",
+    # Only topics' names have a pattern here.
+    "string_pattern_mismatch": "must be the name of a topic: letters, digits, dots, - and _",
 }
 
 
@@ -53,7 +56,7 @@ def parse(text: str, file: Path) -> dict[str, Any]:
         msg = f"{file}: a configuration ends in one of {', '.join(SUFFIXES)}"
         raise BadSettings(msg)
     language = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(file.suffix, "HOCON")
-    parser = {"JSON": _json, "YAML": _yaml}.get(language, _hocon)
+    parser = {"JSON": _json, "YAML": _yaml}.get(language, partial(_hocon, folder=file.parent))
     try:
         found = parser(text)
     except ImportError as error:
@@ -104,20 +107,23 @@ def _yaml(text: str) -> object:
         raise ValueError(str(error)) from error
 
 
-def _hocon(text: str) -> object:
+def _hocon(text: str, folder: Path) -> object:
     from pyhocon import ConfigFactory
     from pyhocon.exceptions import ConfigException
     from pyparsing import ParseBaseException
 
     try:
-        found = ConfigFactory.parse_string(text)
-    except (ConfigException, ParseBaseException) as error:
+        found = ConfigFactory.parse_string(text, basedir=str(folder))
+    except (ConfigException, ParseBaseException, OSError) as error:  # or what it includes is away
         raise ValueError(str(error)) from error
     return found.as_plain_ordered_dict() if hasattr(found, "as_plain_ordered_dict") else found
 
 
 def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str]:
-    for each in error.errors(include_url=False, include_input=False):
+    problems = error.errors(include_url=False, include_input=False)
+    for each in problems:
+        if _is_only_what_is_left(each["loc"], each["type"], problems):
+            continue
         where = ".".join(_path(found, each["loc"], each["type"]))
         if each["type"] == "union_tag_invalid":
             expected = each["ctx"]["expected_tags"]
@@ -125,8 +131,21 @@ def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str
         elif each["type"] == "union_tag_not_found":
             what = "type is missing"
         else:
-            what = _PLAINLY.get(each["type"], each["msg"].removeprefix("Value error, "))
+            what = _PLAINLY.get(each["type"]) or _plain(each["msg"])
         yield f"{where}: {what}" if where else what
+
+
+def _is_only_what_is_left(
+    loc: Sequence[str | int], kind: str, problems: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Tell whether a list is too short because what is in it is wrong, which is said itself."""
+    return kind == "too_short" and any(
+        len(each["loc"]) > len(loc) and each["loc"][: len(loc)] == loc for each in problems
+    )
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
 
 
 def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str]:

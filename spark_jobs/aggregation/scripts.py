@@ -5,7 +5,6 @@ Copying objects into Starlark one by one costs more than most scripts do, so the
 text that Starlark reads itself.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from itertools import chain, repeat
@@ -15,13 +14,11 @@ import orjson
 import starlark
 
 from outbox.envelope import Record
-from outbox.errors import BadSettings, DovecoteError
-from spark_jobs.aggregation.settings import AggregationSettings, Text
+from outbox.errors import DovecoteError
+from spark_jobs.aggregation.compiling import CHECKS, compiled, reason
+from spark_jobs.aggregation.settings import AggregationSettings
 from spark_jobs.operators.step import NEVER
 
-# Starlark asks whether to stop about once in a thousand of its instructions. Counted, not timed:
-# the same call must end the same way when its batch is run again.
-_CHECKS = 2_000
 _CALL_DEPTH = 100
 _LONGEST = 200
 _LARGEST = 16 * 2**20
@@ -33,57 +30,6 @@ _DEEPEST = 100
 LONGEST_KEY = 65_536
 # What orjson writes at most; so many lists around a value tell whether it nests too deeply.
 _LEVELS = 254 - _DEEPEST
-
-# What Starlark offers beyond itself. No load, no print, no clock, no chance.
-_GLOBALS = starlark.Globals.extended_by(
-    [starlark.LibraryExtension.StructType, starlark.LibraryExtension.Json]
-)
-
-# Before each script, so that it may call its own things what it likes.
-_BEFORE = """
-dovecote_json, dovecote_struct, dovecote_type = json, struct, type
-dovecote_len, dovecote_str = len, str
-"""
-
-# The last lines of every script: from JSON to the arguments, and back.
-_ONE = """
-def dovecote_call(given):
-    p = dovecote_json.decode(given)
-    env = dovecote_struct(
-        SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]), cache=p["c"],
-        TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
-    )
-    found = {name}(p["in"], env)
-    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
-"""
-_KEYS = """
-def dovecote_call(given):
-    all = []
-    for p in dovecote_json.decode(given):
-        env = dovecote_struct(
-            SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]),
-            cache=p["c"],
-            TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
-        )
-        found = {name}(p["in"], env)
-        kind = dovecote_type(found)
-        all.append([kind, dovecote_str(found) if kind == "int" else found])
-    return dovecote_json.encode(all)
-"""
-_MANY = """
-def dovecote_call(given):
-    p = dovecote_json.decode(given)
-    env = dovecote_struct(
-        sources=[
-            dovecote_struct(SourceTopic=s[0], SourceKey=s[1], kafka=dovecote_struct(headers=s[2]))
-            for s in p["sources"]
-        ],
-        cache=p["c"], loadedVariables=dovecote_variables, AggregationKey=p["k"],
-        AggregationWindowTimeMs=p["age"], AggregationEventCount=dovecote_len(p["in"]),
-    )
-    found = {name}(p["in"], env)
-    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
-"""
 
 Caller: TypeAlias = Callable[[Callable[[], Any]], Any]
 """Makes one call; may put limits around it."""
@@ -115,7 +61,7 @@ class Scripts:
         found = settings.key, settings.trigger, settings.aggregate
         names = "key", "time" if timed else "trigger", "aggregate"
         self._modules = {
-            name: _compiled(text, name, settings.variables)
+            name: compiled(text, name, settings.variables)
             for name, text in zip(names, found, strict=True)
             if text is not None
         }
@@ -194,7 +140,7 @@ class Scripts:
         module = self._modules[name]
         try:
             text = orjson.dumps(given).decode()
-            stop = chain(repeat(False, _CHECKS), repeat(True))  # noqa: FBT003  # answers
+            stop = chain(repeat(False, CHECKS), repeat(True))  # noqa: FBT003  # answers
             options = starlark.EvalOptions(
                 check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
             )
@@ -240,17 +186,6 @@ def headers(record: Record) -> dict[str, str | None]:
     }
 
 
-def reason(error: BaseException) -> str:
-    """Return the one line of Starlark's report that says what is wrong, and where."""
-    text = str(error)
-    found = re.search(r"^error: (.*?)(?:, expected one of .*)?$", text, re.MULTILINE)
-    place = re.search(r"^\s*--> (\S+)$", text, re.MULTILINE)
-    what = found[1] if found else text.partition("\n")[0] or type(error).__name__
-    if what == "Evaluation cancelled":
-        what = f"ended after {_CHECKS},000 instructions: is there a loop without an end?"
-    return f"{what} ({place[1]})" if place else what
-
-
 def _key(kind: str, found: Any) -> "bytes | ScriptError":  # noqa: ANN401  # JSON
     if kind not in {"string", "int"} or found == "":
         return ScriptError(f"key must return text, not {_short(found)}")
@@ -267,26 +202,6 @@ def _answer(kind: str, found: Any, cache: Any) -> Answer:  # noqa: ANN401  # JSO
         msg = f"a struct has OUT, HEADERS, status and cache, not {', '.join(sorted(unknown))}"
         raise ScriptError(msg)
     return Answer(found.get("status"), found, found.get("cache", cache))
-
-
-def _compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
-    # Behind the script, so that its lines keep their numbers.
-    call = {"aggregate": _MANY, "key": _KEYS}.get(name, _ONE).replace("{name}", name)
-    try:
-        module = starlark.Module()
-        module["dovecote_text"] = variables
-        starlark.eval(module, starlark.parse(text.path, _BEFORE), _GLOBALS)
-        own = starlark.parse(text.path, text.text, starlark.Dialect.extended())
-        starlark.eval(module, own, _GLOBALS)
-        rest = f"dovecote_variables = dovecote_json.decode(dovecote_text)\n{call}"
-        starlark.eval(module, starlark.parse(text.path, rest), _GLOBALS)
-        return module.freeze()
-    except BaseException as error:
-        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
-            hint = f"; it must have `def {name}(IN, Env)`" if f"`{name}`" in str(error) else ""
-            msg = f"script {text.path}: {reason(error)}{hint}"
-            raise BadSettings(msg) from error
-        raise
 
 
 def _text(data: bytes | None) -> str | None:

@@ -24,7 +24,7 @@ from spark_jobs.operators.windows import Held, State, Turn, Window
 _CATCHING_UP = 60_000
 """A daily firing waits so long for a source that is behind to go on."""
 _DAY = 86_400_000
-_KEEPING = {"continue", "fire", "purge"}
+_KEEPING = {"continue", "fire"}
 
 
 class Aggregation:

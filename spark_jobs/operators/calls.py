@@ -2,7 +2,12 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, TypeAlias
+
+from spark_jobs.operators.step import NEVER, Input
+
+_DIGEST_BYTES = 8
 
 OnDuplicate: TypeAlias = Literal["first", "last", "list"]
 
@@ -17,8 +22,8 @@ class Event(NamedTuple):
     side: int
     arrived: int
     """Wall clock when it came."""
-    digest: bytes
-    """Of its value, to know the event when it comes again."""
+    digest: bytes | Input
+    """Of its value, to know the event when it comes again; at first, the record that has it."""
     field: Any
     """What it contributes to the result."""
 
@@ -27,7 +32,18 @@ class Event(NamedTuple):
 
     def is_copy(self, other: "Event") -> bool:
         """Tell whether this is a redelivery of `other`."""
-        return (self.time, self.side, self.digest) == (other.time, other.side, other.digest)
+        return (
+            self.time == other.time
+            and self.side == other.side
+            and _digest(self.digest) == _digest(other.digest)
+        )
+
+    def digested(self) -> "Event":
+        """Return this without its record: few events last long enough to need their digest."""
+        *place, digest, field = self
+        if digest.__class__ is bytes:
+            return self
+        return tuple.__new__(Event, (*place, _digest(digest), field))
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +84,8 @@ class Held:
     """With `on_pair`."""
     closed: list[Call] = field(default_factory=list)
     """Remembered, so that nothing becomes a second result of theirs."""
+    ends: int = -NEVER
+    """Before its clock has passed this, nothing is to be closed or forgotten; may be early."""
 
 
 def begin(event: Event) -> Call:
@@ -77,9 +95,9 @@ def begin(event: Event) -> Call:
 
 def copied(held: Held, event: Event) -> Event | None:
     """Return the event that `event` is a redelivery of."""
-    time = event.time
-    for known in held.events:
-        if time == known.time and event.is_copy(known):
+    time, side = event.time, event.side
+    for known in held.events:  # every record comes by here: nothing is called in vain
+        if time == known.time and side == known.side and event.is_copy(known):
             return known
     for known_calls in (held.open, held.closed):
         for call in known_calls:
@@ -87,6 +105,14 @@ def copied(held: Held, event: Event) -> Event | None:
                 if time == known.time and event.is_copy(known):
                     return known
     return None
+
+
+def digest(held: Held) -> None:
+    """Have the events of `held` do without the records that they were made of."""
+    _digest_all(held.events)
+    for call in (*held.open, *held.closed):
+        for events in (*call.sides, call.dropped):
+            _digest_all(events)
 
 
 def remembered(call: Call) -> Call:
@@ -132,20 +158,39 @@ def join(call: Call, event: Event, on_duplicate: OnDuplicate) -> None:
     call.low, call.high = min(call.low, event.time), max(call.high, event.time)
 
 
+def is_any_before(moment: int, held: Held) -> bool:
+    """Tell whether something that is open begins before `moment`."""
+    for event in held.events:  # every record comes by here: `any` takes three times as long
+        if event[0] < moment:
+            return True
+    return not held.events and any(call.low < moment for call in held.open)
+
+
+def pair(events: Sequence[Event], within: int) -> tuple[Event, Event] | None:
+    """Return the events in the order of their sides if they are one of each, and one call."""
+    if len(events) != 2:  # noqa: PLR2004  # a pair
+        return None
+    one, other = events
+    if one.side == other.side or not -within <= one.time - other.time <= within:
+        return None
+    return (one, other) if one.side == 0 else (other, one)
+
+
+def whole(one: Event, other: Event) -> Call:
+    """Return the call of one event of each side."""
+    return Call(min(one.time, other.time), max(one.time, other.time), ([one], [other]))
+
+
 def assemble(events: Sequence[Event], within: int, on_duplicate: OnDuplicate) -> list[Call]:
     """Return the calls that `events` make, as if they had come in the order of their times."""
     if len(events) == 1:
         return [begin(events[0])]
-    if len(events) == 2 and events[0].side != events[1].side:  # noqa: PLR2004  # what is usual
-        one, other = events
-        if abs(one.time - other.time) > within:
-            return [begin(one), begin(other)]
-        sides = ([one], [other]) if one.side == 0 else ([other], [one])
-        return [Call(min(one.time, other.time), max(one.time, other.time), sides)]
+    if (found := pair(events, within)) is not None:
+        return [whole(*found)]
     calls: list[Call] = []
     for event in sorted(events, key=Event.place):
-        found = nearest(calls, event, within)
-        call = found[0] if found else doubled(calls, event, within)
+        near = nearest(calls, event, within)
+        call = near[0] if near else doubled(calls, event, within)
         if call is None:
             calls.append(begin(event))
         else:
@@ -155,3 +200,15 @@ def assemble(events: Sequence[Event], within: int, on_duplicate: OnDuplicate) ->
 
 def _reaches(call: Call, event: Event, within: int) -> bool:
     return event.time - call.low <= within and call.high - event.time <= within
+
+
+def _digest_all(events: list[Event]) -> None:
+    for place, event in enumerate(events):
+        if event.digest.__class__ is not bytes:
+            events[place] = event.digested()
+
+
+def _digest(of: bytes | Input) -> bytes:
+    if isinstance(of, bytes):
+        return of
+    return blake2b(of.raw or b"", digest_size=_DIGEST_BYTES).digest()

@@ -50,15 +50,15 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
 
 def result(paired: Paired, settings: OperatorSettings) -> dict[str, Any]:
     """Return the output object of a call: its key, its time, and what each side says."""
+    return {**named(paired.key, settings), "ts": paired.time, **paired.fields}
+
+
+def named(key: bytes, settings: OperatorSettings) -> dict[str, Any]:
+    """Return the fields of a result that its key is made of."""
     names = getattr(settings, "key", "record")
-    fields: dict[str, Any] = (
-        {"key": _key(paired.key, settings)}
-        if names == "record"
-        else dict(zip(names, from_json(paired.key), strict=True))
-    )
-    fields["ts"] = paired.time
-    fields.update(paired.fields)
-    return fields
+    if names == "record":
+        return {"key": _key(key, settings)}
+    return dict(zip(names, from_json(key), strict=True))
 
 
 def _key(key: bytes | None, settings: OperatorSettings) -> str | list[Any] | None:

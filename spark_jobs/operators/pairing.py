@@ -8,25 +8,18 @@ everything that could belong to it would be late by itself.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any
+from operator import attrgetter
 
 from spark_jobs.operators import calls
 from spark_jobs.operators.alarms import Alarms, Ident
 from spark_jobs.operators.calls import Call, Event, Held
+from spark_jobs.operators.paired import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
-from spark_jobs.operators.step import (
-    NEVER,
-    Input,
-    Late,
-    Output,
-    Paired,
-    Skipped,
-    Step,
-    skipped,
-)
+from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, Step, skipped
 
-_DIGEST_BYTES = 8
+_arrived, _low = attrgetter("arrived"), attrgetter("low")
+# The tuple's own way to make one; that of the named tuple takes three times as long.
+_new = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -56,7 +49,7 @@ class Pairing:
         self._forget_after = wait(settings.forget_after)
         self._at_once = settings.emit == "on_pair"
         self._on_duplicate = settings.on_duplicate_side
-        self._names = tuple((name, side.topic) for name, side in settings.sides.items())
+        self._sayings = Sayings.of(settings)
         self.topics = tuple(side.topic for side in settings.sides.values())
         self._sides = {topic: side for side, topic in enumerate(self.topics)}
 
@@ -71,15 +64,7 @@ class Pairing:
             state.behind_at = now
         else:
             self._wall(state, now, outputs)
-        sides, take = self._sides, self._record
-        for record in records:
-            side = sides.get(record.topic)
-            if record.key is None:
-                outputs.append(skipped(record, "no key"))
-            elif side is None:
-                outputs.append(skipped(record, "no side of a call"))
-            else:
-                take(state, record, _event(record, side, now), outputs)
+        (self._own_clocks if self._per_key else self._shared)(state, records, outputs, now)
         if not behind and not self._close_after:
             self._wall(state, now, outputs)
         return Step(state, outputs, self._deadline(state))
@@ -88,35 +73,73 @@ class Pairing:
         """Return the state of which only these parts were kept, whatever `emit` was then."""
         state = State(keys, clocks, behind_at)
         for ident, held in keys.items():
-            if not self._at_once:
-                held.events = [event for call in held.open for event in call.events()]
+            if self._at_once:
+                held.open += map(calls.begin, held.events)
+                held.events = []
+            else:
+                held.events += [event for call in held.open for event in call.events()]
                 held.events.sort(key=_arrived)
                 held.open = []
             self._set_alarms(state, ident, held)
         return state
 
-    def _record(self, state: State, record: Input, event: Event, outputs: list[Output]) -> None:
-        if not self._per_key:
-            self._record_shared(state, record, event, outputs)
-            return
-        ident, time, keys = record.key, event.time, state.keys
-        held = keys.get(ident)
-        if held is None:
-            held = keys[ident] = Held(time, event.arrived)
-        first = held.events[0] if held.events else None
-        held.arrived = event.arrived
-        if time >= held.clock:
-            held.clock = time
-            self._pass(ident, held, time - self._open_for, outputs)
-        self._take(held, record, event, outputs, close_time=held.clock - self._open_for)
-        # An alarm may be early: that of the first event holds until it is gone.
-        if first is None or not held.events or held.events[0] is not first:
-            self._set_alarms(state, ident, held)
-
-    def _record_shared(
-        self, state: State, record: Input, event: Event, outputs: list[Output]
+    def _own_clocks(
+        self, state: State, records: Sequence[Input], outputs: list[Output], now: int
     ) -> None:
-        """Take a record of a key that shares its clock with others."""
+        """Take records of keys each of which has a clock of its own."""
+        keys, sides, open_for = state.keys, self._sides, self._open_for
+        at_once, copied = self._at_once, calls.copied
+        alarm = min(NEVER, max(now, state.behind_at) + self._close_after)
+        taken: dict[bytes, Held] = {}
+        for record in records:
+            key, time, value, topic, partition, offset, _, _ = record
+            side = sides.get(topic)
+            if key is None or side is None:
+                outputs.append(_unfit(record))
+                continue
+            event = _new(Event, (time, topic, partition, offset, side, now, record, value))
+            held = keys.get(key)
+            if held is None:
+                held = keys[key] = Held(time, now)
+            held.arrived, taken[key] = now, held
+            if time >= held.clock:
+                held.clock = time
+                if held.ends < time - open_for:
+                    self._catch_up(state, key, held, outputs)
+            events, close_time = held.events, held.clock - open_for
+            if held.closed or at_once or time < close_time or (events and copied(held, event)):
+                self._take(held, record, event, outputs, close_time=close_time)
+                self._set_alarms(state, key, held)
+            else:  # what is usual
+                if not events:  # else there is an alarm
+                    state.waits.set(key, alarm)
+                events.append(event)
+            if time < held.ends:  # noqa: PLR1730  # `min` takes three times as long
+                held.ends = time
+        for held in taken.values():
+            calls.digest(held)
+
+    def _catch_up(self, state: State, key: bytes, held: Held, outputs: list[Output]) -> None:
+        """Close and forget what the clock of a key has passed."""
+        self._pass(key, held, held.clock - self._open_for, outputs)
+        held.ends = self._end(held)
+        if held.events:
+            self._set_alarms(state, key, held)
+
+    def _shared(
+        self, state: State, records: Sequence[Input], outputs: list[Output], now: int
+    ) -> None:
+        """Take records of keys that share their clocks with others."""
+        for record in records:
+            key, time, value, topic, partition, offset, _, _ = record
+            side = self._sides.get(topic)
+            if key is None or side is None:
+                outputs.append(_unfit(record))
+                continue
+            event = Event(time, topic, partition, offset, side, now, record, value)
+            self._record(state, record, event.digested(), outputs)
+
+    def _record(self, state: State, record: Input, event: Event, outputs: list[Output]) -> None:
         scope = record.partition if self._per_partition else 0
         ident: Ident = (scope, record.key) if self._per_partition else record.key
         time = event.time
@@ -174,30 +197,11 @@ class Pairing:
         """Say what came of `call`, and remember it."""
         if self._at_once:
             held.open.remove(call)
-        elif sum(map(len, (*call.sides, call.dropped))) == len(held.events):
-            held.events = []
         else:
             gone = {id(event) for event in call.events()}
             held.events = [event for event in held.events if id(event) not in gone]
         held.closed.append(call)
-        if call.dropped:
-            outputs += [
-                Skipped(key, e.topic, e.partition, e.offset, "duplicate side")
-                for e in call.dropped
-            ]
-        fields: dict[str, Any] = {}
-        sides: dict[str, int | list[int]] = {}
-        for (name, topic), found in zip(self._names, call.sides, strict=True):
-            if not found:
-                fields[name] = None
-            elif self._on_duplicate != "list":
-                fields[name], sides[topic] = found[0].field, found[0].offset
-            else:
-                fields[name] = [event.field for event in found]
-                offsets = [event.offset for event in found]
-                sides[topic] = offsets if len(offsets) > 1 else offsets[0]
-        time = call.low if not call.dropped else min(event.time for event in call.used())
-        outputs.append(tuple.__new__(Paired, (key, time, fields, sides)))
+        outputs += self._sayings.of_call(key, call)
 
     def _pass_all(self, state: State, scope: int, close_time: int, outputs: list[Output]) -> None:
         """Close and forget what the clock of several keys has passed, by their times."""
@@ -212,13 +216,21 @@ class Pairing:
 
     def _pass(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
         """Close what begins before `close_time`, and forget what nothing can touch any more."""
-        if _is_any_before(close_time, held):
+        forget_time = close_time - self._within
+        if (pair := calls.pair(held.events, self._within)) and not self._sayings.as_list:
+            one, other = pair  # what is usual
+            low = min(one.time, other.time)
+            if low < close_time:
+                held.events = []
+                outputs.append(self._sayings.of_pair(self._key(ident), low, one, other))
+                if low >= forget_time:
+                    held.closed.append(calls.whole(one, other))
+        elif calls.is_any_before(close_time, held):
             done = [call for call in self._assembled(held) if call.low < close_time]
             for call in sorted(done, key=_low) if len(done) > 1 else done:
                 self._emit(held, call, self._key(ident), outputs)
         if held.closed:
-            limit = close_time - self._within
-            held.closed = [call for call in held.closed if call.low >= limit]
+            held.closed = [call for call in held.closed if call.low >= forget_time]
 
     def _wall(self, state: State, now: int, outputs: list[Output]) -> None:
         """Close the calls that have waited long enough, and forget quiet keys."""
@@ -249,6 +261,8 @@ class Pairing:
 
     def _end(self, held: Held) -> int:
         """Return the event time after whose passing, and some, something is to be done."""
+        if not held.events and not held.open and not held.closed:
+            return NEVER
         lows = [*(event.time for event in held.events), *(call.low for call in held.open)]
         return min([NEVER, *lows, *(call.low + self._within for call in held.closed)])
 
@@ -274,26 +288,8 @@ class Pairing:
         return ident[1] if self._per_partition else ident  # type: ignore[no-any-return]  # it is
 
 
-def _event(record: Input, side: int, now: int) -> Event:
-    _, time, value, topic, partition, offset, raw, _ = record
-    digest = blake2b(raw or b"", digest_size=_DIGEST_BYTES).digest()
-    # The tuple's own way to make one; that of the named tuple takes three times as long.
-    return tuple.__new__(Event, (time, topic, partition, offset, side, now, digest, value))
-
-
-def _is_any_before(moment: int, held: Held) -> bool:
-    for event in held.events:  # every record comes by here: `any` takes three times as long
-        if event[0] < moment:
-            return True
-    return not held.events and any(call.low < moment for call in held.open)
-
-
-def _arrived(event: Event) -> int:
-    return event.arrived
-
-
-def _low(call: Call) -> int:
-    return call.low
+def _unfit(record: Input) -> Skipped:
+    return skipped(record, "no key" if record.key is None else "no side of a call")
 
 
 def _ends(state: State, scope: int) -> Alarms:

@@ -16,7 +16,7 @@ from devstack import Stack
 BAD_USAGE = 2
 ROOT = Path(__file__).parents[2]
 # On a machine that is busy with other things a Spark takes its time to start.
-PATIENCE = 180.0
+PATIENCE = 600.0
 
 
 class Storm:

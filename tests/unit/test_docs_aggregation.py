@@ -38,7 +38,7 @@ def test_the_examples_print_what_they_show(tmp_path: Path) -> None:
         )
         assert (line, done.stdout) == (line, output)
         ran += 1
-    assert ran == 2
+    assert ran == 3
 
 
 @pytest.mark.parametrize("name", RECIPES)

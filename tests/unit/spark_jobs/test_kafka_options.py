@@ -8,6 +8,7 @@ from outbox.errors import BadSettings
 from spark_jobs import kafka_options
 
 BARE = {"bootstrap.servers": "k:9092"}
+WAIT = "kafka.fetch.max.wait.ms"
 
 
 def test_sasl_over_tls_is_told_in_javas_words(tmp_path: Path) -> None:
@@ -28,6 +29,7 @@ def test_sasl_over_tls_is_told_in_javas_words(tmp_path: Path) -> None:
     )
 
     assert options == {
+        WAIT: options[WAIT],
         "kafka.bootstrap.servers": "k:9092",
         "kafka.security.protocol": "SASL_SSL",
         "kafka.sasl.mechanism": "SCRAM-SHA-512",
@@ -53,9 +55,13 @@ def test_a_client_certificate_is_handed_over_as_text() -> None:
 
 
 def test_options_of_the_source_come_over_what_is_derived() -> None:
-    own = {"kafka.bootstrap.servers": "other:9092"}
+    own = {"kafka.bootstrap.servers": "other:9092", WAIT: "100"}
 
     assert kafka_options.source(BARE, own) == own
+
+
+def test_no_task_waits_for_records_beyond_its_own() -> None:
+    assert int(kafka_options.source(BARE, {})[WAIT]) <= 10
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from typing import Any
 
 from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
 from spark_jobs.markers import Counts
+from spark_jobs.operators.lines import result
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import (
     Failed,
@@ -46,6 +47,16 @@ def test_a_call_is_a_record_with_the_key_of_its_fields() -> None:
     assert _told(PAIRING, output).outgoing[0] == record
     (other,) = _told(PAIRING, output._replace(sides={"tx": 5})).outgoing
     assert dict(other.headers)[ID] != headers[ID]
+
+
+def test_every_call_of_a_key_says_its_own() -> None:
+    keys = (b'["u\\"","v"]', b'["u",1]', b'["u\\"","v"]')
+    said = [Paired(key, n, {"x": [n], "y": "é"}, {"tx": n}) for n, key in enumerate(keys)]
+    found = [json.loads(each.value or b"") for each in _told(PAIRING, *said).outgoing]
+    assert found == [result(each, PAIRING) for each in said]
+    settings = PAIRING.model_copy(update={"key": "record"})
+    (record,) = _told(settings, said[0]._replace(key=b"\xff")).outgoing
+    assert json.loads(record.value or b"") == {"key": "\ufffd", "ts": 0, "x": [0], "y": "é"}
 
 
 def test_a_session_is_a_record_at_its_end() -> None:

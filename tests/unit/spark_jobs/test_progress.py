@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from spark_jobs.markers import Counts
 from spark_jobs.progress import Summary, line, summary
 from spark_jobs.stage import Report
@@ -63,6 +65,12 @@ def test_a_batch_is_shown_with_its_rate_and_what_is_still_to_come() -> None:
         "batch 4: 8 rows | handled 3 | skipped: duplicate 1, filtered 2 | retried 1 | dead 1 "
         "| 0.25 s, 32 rows/s | lag 10 rows, 2.0 s | 1 partitions were written before"
     )
+
+
+def test_what_a_batch_only_waited_is_no_part_of_its_time() -> None:
+    shown = line("q", PROGRESS, summary([], held=0.15), now=2_900)
+
+    assert shown.seconds == pytest.approx(0.1)
 
 
 def test_without_lag_in_rows_there_is_none_in_seconds() -> None:

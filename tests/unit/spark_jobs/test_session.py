@@ -26,24 +26,50 @@ def test_workers_may_say_goodbye_at_once() -> None:
     assert list(worth_telling([*both, *FAILED])) == FAILED
 
 
-def collectors(master: str | None = "local[2]", **conf: str) -> int:
-    """Return how many garbage collectors the driver's Java is asked for."""
+def options(master: str | None = "local[2]", **conf: str) -> list[str]:
+    """Return what the driver's Java is asked for."""
     given = {f"spark.driver.{name}": value for name, value in conf.items()}
     settings = SparkSettings(query="q", checkpoint="c", conf=given)
     found = configuration(settings, master=master)
     names = ("spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions")
-    return sum(found.get(name, "").count("GC") for name in names)
+    return " ".join(found.get(name, "") for name in names).split()
+
+
+def collectors(master: str | None = "local[2]", **conf: str) -> int:
+    return sum("GC" in option for option in options(master, **conf))
+
+
+def compilers(master: str | None = "local[2]", **conf: str) -> int:
+    """Count what we say of how Java compiles."""
+    return sum(option.startswith("-XX:Tier4") for option in options(master, **conf))
+
+
+@pytest.fixture(autouse=True)
+def _nothing_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
+        monkeypatch.delenv(variable, raising=False)
 
 
 @pytest.mark.parametrize("name", ["defaultJavaOptions", "extraJavaOptions"])
 def test_java_is_asked_for_one_garbage_collector_whoever_names_it(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    for variable in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"):
-        monkeypatch.delenv(variable, raising=False)
     assert collectors() == 1
     assert collectors(**{name: "-Xss4m"}) == 1
     assert collectors(**{name: "-XX:+UseSerialGC -Xss4m"}) == 1
     assert collectors(None) == 0
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", "-XX:+UseZGC")
     assert collectors() == 0
+
+
+@pytest.mark.parametrize("name", ["defaultJavaOptions", "extraJavaOptions"])
+def test_who_chooses_how_java_compiles_is_listened_to(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert compilers() > 0
+    assert compilers(**{name: "-Xss4m -XX:+UseSerialGC"}) > 0
+    assert compilers(**{name: "-XX:TieredStopAtLevel=1"}) == 0
+    assert compilers(**{name: "-XX:-TieredCompilation"}) == 0
+    assert compilers(None) == 0
+    monkeypatch.setenv("JDK_JAVA_OPTIONS", "-XX:+TieredCompilation")
+    assert compilers() == 0

@@ -157,6 +157,21 @@ def test_a_flow_that_leads_nowhere_is_refused(
         _load(tmp_path, _flow(**fields))
 
 
+def test_what_is_wrong_with_a_step_in_a_file_of_its_own_is_said_once_and_with_that_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sums.json").write_text(json.dumps(step(trigger={**GAP, "count": 0})))
+    with pytest.raises(BadSettings) as raised:
+        _load(tmp_path, _flow("sums.json"))
+    assert str(raised.value).partition("(")[2].splitlines() == [
+        f"{tmp_path}/flow.json; steps.0 is {tmp_path}/sums.json):",
+        "  steps.0.trigger.count: must be greater than or equal to 1",
+    ]
+    (tmp_path / "sums.json").write_text(json.dumps(step(dsl={"path": "none.star"})))
+    with pytest.raises(BadSettings, match=r"flow.json, step aggregation: dsl.path: there is no"):
+        _load(tmp_path, _flow("sums.json"))
+
+
 def test_a_step_alone_says_what_is_missing(tmp_path: Path) -> None:
     with pytest.raises(BadSettings, match="is one step: name it in the `steps` of a file"):
         _load(tmp_path, step())

@@ -1,6 +1,7 @@
 """What comes in and goes out, and what is refused."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -91,14 +92,22 @@ def test_logical_types_are_read_as_what_they_are_made_of() -> None:
         avro.require_writable()
 
 
-@pytest.mark.parametrize("text", ["{", '{"type": "recrd"}', '{"type": "array"}', "5"])
-def test_what_is_no_schema_is_refused(text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", "Expecting property name"),
+        ('{"type": "recrd"}', 'there is no type {"type": "recrd"}'),
+        ('{"type": "array"}', "'items' is missing"),
+        ("5", "that is an object, a list or a type's name"),
+    ],
+)
+def test_what_is_no_schema_is_refused(text: str, why: str) -> None:
     from pydantic import TypeAdapter
 
     from spark_jobs.aggregation.config import Format
 
     avro: Any = TypeAdapter(Format).validate_python({"type": "avro", "schema": [{"path": "a"}]})
-    with pytest.raises(BadSettings, match=r"a\.avsc is not an Avro schema"):
+    with pytest.raises(BadSettings, match=f"a.avsc is not an Avro schema: {re.escape(why)}"):
         codec(avro, [Text(path="a.avsc", text=text)])
 
 

@@ -121,7 +121,7 @@ def test_a_state_survives_the_helper_that_knew_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("script", "error"),
     [
-        ("def triggr(IN, Env):\n    pass\n", "must have `def trigger"),
+        ("def triggr(IN, Env):\n    pass\n", "there is no `def trigger"),
         ("def trigger(IN, Env)\n    pass\n", "trigger.star"),
         ("load('x', 'y')\n", "trigger.star"),
         ("print(1)\ndef trigger(IN, Env):\n    pass\n", "`print` not found"),
@@ -160,5 +160,5 @@ def test_keys_are_found_many_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_helper_says_what_is_wrong_with_a_script(tmp_path: Path) -> None:
-    with pytest.raises(BadSettings, match=r"trigger\.star.*must have `def trigger"):
+    with pytest.raises(BadSettings, match=r"trigger\.star: there is no `def trigger"):
         Helper(loaded(tmp_path, step(trigger=DSL), trigger="def triggr(IN, Env):\n    pass\n"))

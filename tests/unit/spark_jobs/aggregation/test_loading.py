@@ -81,7 +81,7 @@ def test_yaml_json_and_hocon_say_the_same(tmp_path: Path) -> None:
         ({"trigger": {"type": "dsl", "path": "a", "timeout": "5"}}, "trigger.timeout: must be a "),
         (
             {"trigger": {"type": "count", "count": 0, "timeout": 5}},
-            "trigger.count: Input should be",
+            "trigger.count: must be greater than or equal to 1",
         ),
         ({"trigger": 5}, "trigger: must be an object"),
         ({"trigger": {}}, "trigger: type is missing"),
@@ -89,7 +89,7 @@ def test_yaml_json_and_hocon_say_the_same(tmp_path: Path) -> None:
         ({"statefull": True}, "statefull: unknown field"),
         (
             {"key": {"type": "hash", "algorithm": "CRC"}},
-            "key.algorithm: Input should be 'SHA-256'",
+            "key.algorithm: must be 'SHA-256'",
         ),
         ({"key": {"type": "headers", "keys": []}}, "key.keys: must not be empty"),
         ({"format": {"input": "yaml"}}, "format.input: type \"yaml\" is none of 'json'"),
@@ -118,7 +118,8 @@ def test_yaml_json_and_hocon_say_the_same(tmp_path: Path) -> None:
             'trigger.timeZone: there is no time zone "Mars"',
         ),
         ({"error": None}, "error: must be an object"),
-        ({"maxLag": 0}, "maxLag: Input should be greater"),
+        ({"maxLag": 0}, "maxLag: must be greater"),
+        ({"targetTopics": ["a b"]}, "targetTopics.0: must be the name of a topic: letters, "),
     ],
 )
 def test_an_error_names_the_path_and_says_what_is_expected(
@@ -145,6 +146,15 @@ def test_a_file_that_cannot_be_read_is_an_error(name: str, text: str, error: str
     with pytest.raises(BadSettings) as raised:
         parse(text, Path(name))
     assert error in str(raised.value)
+
+
+def test_what_hocon_includes_is_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "common.conf").write_text("{ a: 1, b: { c: 2 } }")
+    (tmp_path / "step.conf").write_text('{ include "common.conf", b: { c: 3 } }')
+    assert read(tmp_path / "step.conf") == {"a": 1, "b": {"c": 3}}
+    (tmp_path / "step.conf").write_text('{ include required("none.conf") }')
+    with pytest.raises(BadSettings, match=r"step\.conf is not HOCON: .*none\.conf"):
+        read(tmp_path / "step.conf")
 
 
 def test_the_json_schema_takes_what_the_models_take() -> None:

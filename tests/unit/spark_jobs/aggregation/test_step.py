@@ -96,6 +96,10 @@ def test_a5_trigger_is_required_and_of_four_kinds(tmp_path: Path) -> None:
         assert loaded(tmp_path, step(trigger=trigger)).step.trigger.type == trigger["type"]
     with pytest.raises(BadSettings, match="'count', 'dsl', 'time', 'timeFromEvent'"):
         loaded(tmp_path, step(trigger={"type": "never"}))
+    without = step()
+    del without["trigger"]
+    with pytest.raises(BadSettings, match=r"\n  trigger: is missing"):
+        loaded(tmp_path, without)
 
 
 def test_a6_dsl_is_the_place_of_the_aggregation_script(tmp_path: Path) -> None:
@@ -157,6 +161,11 @@ def test_a10_source_is_a_file_or_a_script_folder_which_is_the_default(tmp_path: 
     inner = loaded(tmp_path, step(dsl={"path": "a.star"}), a=SUMS)
     assert inner.step.dsl is not None
     assert inner.step.dsl.source == "classpath"
+    (tmp_path / "a.star").write_text("# beside\n" + SUMS)
+    beside = loaded(tmp_path, step(dsl={"source": "file", "path": "a.star"}))
+    assert beside.aggregate is not None
+    assert inner.aggregate is not None
+    assert (beside.aggregate.text, inner.aggregate.text) == ("# beside\n" + SUMS, SUMS)
     with pytest.raises(BadSettings, match="leads out of"):
         loaded(tmp_path, step(dsl={"path": "../own.star"}))
 
@@ -164,11 +173,11 @@ def test_a10_source_is_a_file_or_a_script_folder_which_is_the_default(tmp_path: 
 def test_a11_json_xml_csv_and_avro_come_in_and_go_out(tmp_path: Path) -> None:
     (tmp_path / "order.avsc").write_text(json.dumps(ORDER))
     avro = {"type": "avro", "schema": [{"source": "file", "path": "order.avsc"}]}
-    lines = {"type": "csv", "columnSeparator": ";", "fieldNames": ["id"]}
+    lines = {"type": "csv", "columnSeparator": ";", "fieldNames": ["sum", "id"]}
     for given, one, expected in (
         ("json", b'{"id":1}', {"id": 1}),
         ("xml", b"<o a='1'><id>1</id></o>", {"o": {"@a": "1", "id": "1"}}),
-        (lines, b"1", {"id": "1"}),
+        (lines, b"7,5;1", {"id": "1", "sum": "7,5"}),
         (avro, b"\x02", {"id": 1}),
     ):
         config = step(
@@ -307,9 +316,10 @@ def test_w1_a_key_has_one_window_that_ends_by_the_gap_after_its_last_event(
     given = running(
         tmp_path, step(trigger=trigger, dsl={"path": "aggregate.star"}), aggregate=SUMS
     )
-    assert given.at(1000, event(id=1, time=0), event(id=2, time=100)) == []  # 100 is within
-    said = given.at(1000, event(id=3, time=201))
-    assert values(said) == [{"ids": [1, 2]}]
+    # Each is 100 after the last one, which is within.
+    assert given.at(1000, *(event(id=n, time=100 * n) for n in range(3))) == []
+    said = given.at(1000, event(id=3, time=301))
+    assert values(said) == [{"ids": [0, 1, 2]}]
     assert reasons(said) == ["gap"]
 
 
@@ -336,10 +346,11 @@ def test_w3_windows_are_merged_before_the_trigger_is_called(tmp_path: Path) -> N
         aggregate=SUMS,
     )
     given.at(0, event(id=1, time=500))
-    assert given.at(0, event(id=2, time=420)) == []  # its window reaches into the first
-    (said,) = given.at(0, event(id=3, time=510))
+    assert given.at(0, event(id=2, time=600)) == []
+    # Its window reaches into the first, and so do those after it, which it alone would miss.
+    (said,) = given.at(0, event(id=3, time=420))
     assert isinstance(said, Made)
-    assert (said.start, said.end, said.events) == (420, 510, 3)
+    assert (said.start, said.end, said.events) == (420, 600, 3)
 
 
 def test_w3_an_event_whose_window_is_closed_is_late(tmp_path: Path) -> None:
@@ -355,9 +366,11 @@ def test_w3_an_event_whose_window_is_closed_is_late(tmp_path: Path) -> None:
 
 
 def test_t1_count_fires_when_it_is_reached_and_clears(tmp_path: Path) -> None:
-    given = running(tmp_path, step(dsl={"path": "aggregate.star"}), aggregate=SUMS)
-    said = given.at(0, *(event(id=n, time=n) for n in range(5)))
-    assert values(said) == [{"ids": [0, 1]}, {"ids": [2, 3]}]
+    trigger = {**COUNT, "count": 3}
+    config = step(trigger=trigger, dsl={"path": "aggregate.star"})
+    given = running(tmp_path, config, aggregate=SUMS)
+    said = given.at(0, *(event(id=n, time=n) for n in range(7)))
+    assert values(said) == [{"ids": [0, 1, 2]}, {"ids": [3, 4, 5]}]
     assert reasons(said) == ["count", "count"]
 
 
@@ -400,6 +413,18 @@ def test_t3_time_fires_once_a_day_and_forgets_keys_after_empty_intervals(tmp_pat
     assert given.deadline is None
 
 
+@pytest.mark.parametrize(
+    ("time", "pattern", "hour"), [("11:05", "HH:mm", 2), ("11:05+03:00", "HH:mmXXX", 8)]
+)
+def test_t3_time_zone_counts_where_the_pattern_has_no_offset(
+    tmp_path: Path, time: str, pattern: str, hour: int
+) -> None:
+    trigger = {**DAILY, "time": time, "timePattern": pattern, "timeZone": "Asia/Tokyo"}
+    given = running(tmp_path, step(trigger=trigger))
+    given.at(0, event(id=1))
+    assert given.deadline == (hour * 60 + 5) * 60_000
+
+
 def test_t3_days_that_a_job_was_down_are_no_empty_intervals(tmp_path: Path) -> None:
     trigger = {**DAILY, "maxEmptyIntervals": 1}
     config = step(trigger=trigger, dsl={"path": "aggregate.star"}, stateFull=True)
@@ -433,6 +458,20 @@ def test_t4_time_from_event_is_what_a_script_finds_in_the_first_event(tmp_path: 
     assert given.deadline == 86_400_000  # past already: tomorrow
     (failed,) = given.at(2000, event(id=4, at="9 o'clock", key="b"))
     assert reasons([failed]) == ['"9 o\'clock" is not a time of the pattern "HH:mm:ss"']
+
+
+def test_t4_time_zone_counts_here_too(tmp_path: Path) -> None:
+    trigger = {
+        "type": "timeFromEvent",
+        "path": "when.star",
+        "timePattern": "HH:mm",
+        "timeZone": "Asia/Tokyo",
+    }
+    given = running(
+        tmp_path, step(trigger=trigger), when="def time(IN, Env):\n    return '11:05'\n"
+    )
+    given.at(0, event(id=1))
+    assert given.deadline == (2 * 60 + 5) * 60_000
 
 
 def test_t5_trigger_script_runs_on_every_event_and_sees_its_environment(tmp_path: Path) -> None:
@@ -483,17 +522,18 @@ def test_t6_status_of_a_trigger_says_what_is_handed_over_and_what_is_kept(
     ]
 
 
-@pytest.mark.parametrize(("flag", "fires"), [(True, 100), (False, 150)])
+@pytest.mark.parametrize(("flag", "fires"), [(None, 100), (True, 100), (False, 150)])
 def test_t7_should_fire_at_processing_time_is_a_deadline_after_the_first_event(
-    tmp_path: Path, *, flag: bool, fires: int
+    tmp_path: Path, *, flag: bool | None, fires: int
 ) -> None:
-    trigger = {**COUNT, "count": 9, "shouldFireAtProcessingTime": flag}
+    said = {} if flag is None else {"shouldFireAtProcessingTime": flag}
+    trigger = {**COUNT, "count": 9, **said}
     given = running(tmp_path, step(trigger=trigger))
     given.at(0, event(id=1))
     given.at(50, event(id=2, time=50))
     assert given.deadline is not None
     assert given.at(fires - 1) == []
-    assert reasons(given.at(fires)) == ["first_timeout" if flag else "gap"] * 2
+    assert reasons(given.at(fires)) == ["gap" if flag is False else "first_timeout"] * 2
 
 
 def test_t7_no_clock_closes_a_window_while_the_source_is_behind(tmp_path: Path) -> None:
@@ -578,8 +618,9 @@ def test_f2_what_cannot_be_followed_is_an_error_of_every_event(
     assert all(error in reason for reason in reasons(said))
 
 
-def test_f3_decline_filters_the_events(tmp_path: Path) -> None:
-    script = "def aggregate(IN, Env):\n    return 'decline'\n"
+@pytest.mark.parametrize("result", ["'decline'", "struct(OUT=1, status='decline')"])
+def test_f3_decline_filters_the_events(tmp_path: Path, result: str) -> None:
+    script = f"def aggregate(IN, Env):\n    return {result}\n"
     given = running(tmp_path, step(dsl={"path": "a.star"}), a=script)
     said = given.at(0, event(id=1), event(id=2))
     assert [type(each) for each in said] == [Skipped, Skipped]
@@ -621,6 +662,15 @@ def test_f4_a_failing_script_sends_every_event_to_the_error_step_and_goes_on(
     ]
     assert all("a.star:2:23" in reason for reason in reasons(said))
     assert values(given.at(0, event(id=4), event(id=4))) == [2]
+
+
+def test_f4_what_failed_is_not_handed_over_again(tmp_path: Path) -> None:
+    script = "def aggregate(IN, Env):\n    return struct(OUT=[1 // e['id'] for e in IN])\n"
+    config = step(trigger=DSL, dsl={"path": "a.star"})
+    always = "def trigger(IN, Env):\n    return 'fire'\n"
+    given = running(tmp_path, config, a=script, trigger=always)
+    assert [type(each) for each in given.at(0, event(id=0))] == [Failed]
+    assert values(given.at(0, event(id=1))) == [1]
 
 
 def test_f4_an_event_that_the_output_format_cannot_hold_is_an_error(tmp_path: Path) -> None:

@@ -93,6 +93,10 @@ def test_calls_go_on_if_they_are_to_be_said_at_another_moment() -> None:
     state = decode(after, encode(before, state))
     found = after.step(state, golden("k:10:m0:m k:900:x:a j:900:x:a"), 1).outputs
     assert [brief(each)[:2] for each in found] == [("skip", 1), ("result", "k"), ("result", "j")]
+    state, said, _ = after.step(after.start(), golden("k:0:a0:a k:5:a1:a j:9:m9:m"), 0)
+    state = decode(before, encode(after, state))
+    found = before.step(state, golden("k:10:m0:m j:11:a9:a"), 1).outputs
+    assert [brief(each)[:2] for each in found] == [("result", "k"), ("result", "j")]
 
 
 def test_any_json_can_be_kept() -> None:

@@ -14,7 +14,7 @@ from dedup.trace import to_json
 from outbox.envelope import Record
 from spark_jobs.operators.lines import result
 from spark_jobs.operators.pairing import Pairing
-from spark_jobs.operators.reading import reader
+from spark_jobs.operators.reading import many_reader, reader
 from spark_jobs.operators.settings import PairingSettings
 from spark_jobs.operators.step import Failed, Input, Paired
 from tests.unit.spark_jobs.operators.traces import (
@@ -240,6 +240,16 @@ def test_a_key_of_fields_is_the_same_bytes_whatever_encodes_it(one: str, two: st
     assert read.key == to_json(fields)
 
 
+def test_keys_of_equal_numbers_and_of_text_that_looks_like_them_are_not_the_same() -> None:
+    read = many_reader(configured(key=("u",)))
+    given_ = ["1", '"1"', "1.0", "true", '"true"', "[1]", '"[1]"'] * 2
+    values = [f'{{"u":{each}}}'.encode() for each in given_]
+    found = read([Record("a", 0, 0, 0, None, value) for value in values], values)
+    assert [each.key for each in found if isinstance(each, Input)] == [
+        f"[{each}]".encode() for each in given_
+    ]
+
+
 def test_a_record_without_key_or_side_is_skipped_and_one_that_cannot_be_read_failed() -> None:
     trace = [record(None, 0, 1, topic="a", offset=4), record("k", 0, 1, topic="x", offset=5)]
     assert whole(pairing(), trace) == [
@@ -252,6 +262,8 @@ def test_a_record_without_key_or_side_is_skipped_and_one_that_cannot_be_read_fai
         (b"[]", 'no field "user"'),
         (b"{}", 'no field "user"'),
         (b'{"user":1,"at":"noon"}', "milliseconds"),
+        (b'{"user":1,"at":9223372036854775808}', "milliseconds"),
+        (b'{"user":1,"at":-9223372036854775809}', "milliseconds"),
     ):
         found = read(Record("a", 0, 0, 0, b"k", value), None)
         assert isinstance(found, Failed)
@@ -422,3 +434,20 @@ def test_the_number_of_partitions_does_not_change_what_is_said(
 
     expected = run(pairing(), [(0, trace), (10**9, [])])
     assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("emit", ["on_close", "on_pair"])
+@pytest.mark.parametrize("stream_time", ["per_key", "global"])
+def test_a_state_holds_digests_and_no_record_that_they_are_of(emit: str, stream_time: str) -> None:
+    operator = pairing(emit=emit, stream_time=stream_time)
+    trace = golden("k:0:a0:a k:30:m0:m j:0:a1:a k:40:m2:m k:290:a3:a")
+    state, _, _ = operator.step(operator.start(), trace, 0)
+    events = [
+        event
+        for held in state.keys.values()
+        for event in (*held.events, *(e for c in (*held.open, *held.closed) for e in c.events()))
+    ]
+    assert len(events) > 1
+    assert {type(event.digest) for event in events} == {bytes}
+    _, outputs, _ = operator.step(state, trace[-1:], 1)
+    assert [brief(each) for each in outputs] == [("skip", 4, "duplicate of 4")]

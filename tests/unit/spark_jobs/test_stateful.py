@@ -1,0 +1,117 @@
+"""What is to be closed by the wall clock is closed in the batch of its beat."""
+
+from typing import Any
+
+import pytest
+
+from outbox.envelope import Record
+from spark_jobs import stateful
+from spark_jobs.known_alarms import NONE
+from spark_jobs.operators.reading import OperatorSettings
+from spark_jobs.operators.settings import DelaySettings, SessionsSettings
+from spark_jobs.operators.step import NEVER
+from spark_jobs.outcome import OperatorTopics, Outcome
+from spark_jobs.packets import Rows
+from spark_jobs.stateful import Bucket, StatefulConfig, ticked
+
+BEAT = 1_700_000_000_000
+SESSIONS = SessionsSettings.model_validate({"gap": "10s", "close_after": "3s"})
+
+
+class Spark:
+    """Keeps the state of one bucket, and its timers."""
+
+    def __init__(self) -> None:
+        self.value: tuple[Any, ...] | None = None
+        self.timers: set[int] = set()
+
+    def getValueState(self, name: str, schema: str) -> "Spark":  # noqa: ARG002, N802  # Spark's names
+        return self
+
+    def get(self) -> tuple[Any, ...] | None:
+        return self.value
+
+    def update(self, value: tuple[Any, ...]) -> None:
+        self.value = value
+
+    def registerTimer(self, moment: int) -> None:  # noqa: N802  # as above
+        self.timers.add(moment)
+
+    def deleteTimer(self, moment: int) -> None:  # noqa: N802  # as above
+        self.timers.discard(moment)
+
+    def due(self, now: int) -> list[int]:
+        found = sorted(moment for moment in self.timers if moment <= now)
+        self.timers.difference_update(found)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def _collecting_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stateful, "collect_rarely", lambda: None)
+
+
+def _bucket(spark: Spark, query: str, operator: OperatorSettings = SESSIONS) -> Bucket:
+    config = StatefulConfig(
+        operator=operator,
+        topics=OperatorTopics(output="out", late=None, dead_letter="dead"),
+        query=query,
+        buckets=[0],
+        max_bucket_bytes=1_000_000,
+    )
+    bucket = Bucket(config)
+    bucket.init(spark)  # type: ignore[arg-type]  # as much of Spark as it uses
+    return bucket
+
+
+def _closed(spark: Spark, bucket: Bucket, now: int) -> int:
+    """Return how many sessions the batch that begins at `now` closes."""
+    found = [bucket._outcome(0, Rows(), now, moment)[0] for moment in spark.due(now)]
+    return sum(len(Outcome.decode(each.encode()).outgoing) for each in found)
+
+
+@pytest.mark.parametrize(("late", "later"), [(0, 0), (23, 4), (4, 23), (99, 0), (0, 99)])
+def test_batches_that_begin_late_on_their_beats_close_in_as_many_beats(
+    late: int, later: int
+) -> None:
+    spark = Spark()
+    bucket = _bucket(spark, f"q{late}-{later}")
+    record = Record("t", 0, 0, BEAT, b"k", b"{}", [])
+    bucket._outcome(0, Rows([record], [0]), BEAT + late, None)
+    assert [_closed(spark, bucket, BEAT + 1000 * beat + later) for beat in (1, 2, 3)] == [0, 0, 1]
+
+
+def test_a_timer_is_never_set_for_a_moment_that_has_passed() -> None:
+    spark = Spark()
+    bucket = _bucket(spark, "off the beat")
+    now = BEAT + 150
+    bucket._outcome(0, Rows([Record("t", 0, 0, BEAT, b"k", b"{}", [])], [0]), now, None)
+    (moment,) = spark.timers
+    assert moment == ticked(now) + 3000
+    assert _closed(spark, bucket, moment) == 1
+
+
+def test_each_step_tells_when_the_bucket_will_be_called() -> None:
+    spark = Spark()
+    bucket = _bucket(spark, "alarms")
+    record = Record("t", 0, 0, BEAT, b"k", b"{}", [])
+    _, alarm = bucket._outcome(0, Rows([record], [0]), BEAT, None)
+    assert {alarm} == spark.timers
+
+    while spark.timers:
+        (moment,) = spark.due(max(spark.timers))
+        _, alarm = bucket._outcome(0, Rows(), moment, moment)
+        assert spark.timers == ({alarm} - {NONE})
+    assert alarm == NONE
+
+
+def test_a_record_that_waits_longer_than_spark_can_count_has_an_alarm_that_never_comes() -> None:
+    spark = Spark()
+    bucket = _bucket(spark, "never", DelaySettings())
+    record = Record("t", 0, 0, BEAT, b"k", b"{}", [("dovecote_not_before", b"9" * 30)])
+    bucket._outcome(0, Rows([record], [0]), BEAT, None)
+    assert spark.timers == {NEVER}
+
+
+def test_the_clock_ticks_in_tenths_of_a_second() -> None:
+    assert [ticked(BEAT + late) - BEAT for late in (0, 99, 100, 199)] == [0, 0, 100, 100]
