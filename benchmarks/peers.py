@@ -19,7 +19,15 @@ import psycopg
 from benchmarks import debezium, draining, harness
 from benchmarks.draining import Drained
 from benchmarks.relay_drain import PER_TRANSACTION, Backlog, fill
-from benchmarks.relay_latency import KEYS, Run, seen_through, write_numbers
+from benchmarks.relay_latency import (
+    KEYS,
+    WARMING,
+    Run,
+    seen_through,
+    through_kafka_alone,
+    write_numbers,
+)
+from benchmarks.warming import KAFKA_JAVA, warm
 from devstack import Stack
 
 _WARM_UP = 100_000
@@ -118,7 +126,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=int, default=30, help="of each latency run")
     args = parser.parse_args()
     with ExitStack() as ending:
-        stack = ending.enter_context(harness.servers())
+        stack = ending.enter_context(harness.servers(KAFKA_JAVA))
+        warm(stack.kafka, lambda: through_kafka_alone(stack, Run(*WARMING, warm_up=0)))
         modes: Sequence[debezium.Mode] = ("exactly_once", "at_least_once")
         peers = [Debezium(ending.enter_context(debezium.worker(stack, mode))) for mode in modes]
         contenders: list[Contender] = [*peers, Relay("table"), Relay("wal")]

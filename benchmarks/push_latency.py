@@ -22,25 +22,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks import harness, pushed
-from devstack.kafka import SERVING_JAVA_OPTIONS, Kafka
-
-KAFKA_JAVA = (*SERVING_JAVA_OPTIONS, "-Xms6g", "-Xmx6g")
-"""
-A broker as it is served, but for its heap: 6 GB, and not the 1 GB of Kafka's start script.
-
-To collect a smaller one stops the broker for 10 to 30 ms every few seconds: on two cores that may
-be one record in a hundred, whoever reads them.
-"""
+from benchmarks.warming import KAFKA_JAVA, warm
 
 KEYS = 5_000
 SECONDS = 5
 WARM_SECONDS = 1
 WARMING_PER_S = 5_000
 WARMING_SECONDS = 8
-WARMINGS = range(5, 12)
-"""How often so many records warm the broker, at least and at most."""
-STILL_COMPILING = 0.9
-"""A record that costs the broker less than this of what one did before: it compiles still."""
 ROUNDS = 5
 TICK_SECONDS = 0.00101
 """
@@ -101,23 +89,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     args = parser.parse_args()
     with harness.servers(KAFKA_JAVA) as stack, pushed.target("first") as target:
-        warm(stack.kafka)
+        warm(stack.kafka, lambda: floor(stack.kafka.bootstrap, WARMING_PER_S, WARMING_SECONDS))
         # What `push` alone asks the broker for is to be compiled as well.
         measure(stack.kafka.bootstrap, target, Load(100, 2_500), WARMING_SECONDS)
         for number, loads in enumerate(COMPARED):
             if not args.only or number in args.only:
                 compare(stack.kafka.bootstrap, target, loads, args.rounds)
-
-
-def warm(kafka: Kafka) -> None:
-    """Keep the broker busy until its compiler, which takes a core for itself, is done."""
-    costs = [float("inf")]
-    while len(costs) <= WARMINGS.stop and (
-        len(costs) <= WARMINGS.start or costs[-1] < STILL_COMPILING * costs[-2]
-    ):
-        before = harness.cpu_seconds(kafka.pid)
-        floor(kafka.bootstrap, WARMING_PER_S, WARMING_SECONDS)
-        costs.append(harness.cpu_seconds(kafka.pid) - before)
 
 
 def compare(bootstrap: str, target: pushed.Target, loads: Sequence[Load], rounds: int) -> None:

@@ -3,22 +3,25 @@ From commit to a `read_committed` consumer: `make bench-relay_latency`.
 
 Open loop: each transaction has its time, whether or not the one before is done. The clock starts
 when the writer's COMMIT returns and stops when `poll` returns the record. Beside it the floor: the
-same events at the same times from a bare loop of Kafka transactions, without any Postgres.
+same events at the same times from a bare loop of Kafka transactions, without any Postgres. All are
+measured in turn, several times, at a warm broker; percentiles are the medians.
 """
 
 import argparse
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import RawArray
+from statistics import median
 from typing import NamedTuple, TypeAlias
 
 import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
+from benchmarks.warming import KAFKA_JAVA, warm
 from devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
@@ -28,20 +31,24 @@ CONNECTIONS = 4
 KEYS = 5_000
 
 
+WARMING = 5_000, 8
+"""Events per second, and seconds, of each turn in which the broker is warmed."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rates", type=int, nargs="+", default=[1_000, 5_000, 50_000])
     parser.add_argument("--captures", nargs="+", default=["table", "wal"])
-    parser.add_argument("--seconds", type=int, default=30)
-    parser.add_argument("--warm-up", type=int, default=5, help="seconds that are not counted")
+    parser.add_argument("--seconds", type=int, default=12, help="of each measurement")
+    parser.add_argument("--warm-up", type=int, default=3, help="seconds that are not counted")
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mode", default="exactly_once")
     args = parser.parse_args()
-    with harness.servers() as stack:
+    with harness.servers(KAFKA_JAVA) as stack:
+        warm(stack.kafka, lambda: through_kafka_alone(stack, Run(*WARMING, warm_up=0)))
         for rate in args.rates:
             run = Run(rate, args.seconds, args.warm_up)
-            floor = through_kafka_alone(stack, run)
-            for capture in args.captures:
-                through_relay(stack, run, capture, args.mode, floor)
+            measure(stack, run, args.captures, args.mode, args.rounds)
 
 
 class Run(NamedTuple):
@@ -65,24 +72,42 @@ class Run(NamedTuple):
         return harness.percentiles([seen[n] - since[n] for n in counted])
 
 
-def through_relay(
-    stack: Stack, run: Run, capture: str, mode: str, floor: Mapping[str, float]
-) -> None:
+Measured: TypeAlias = Mapping[str, float]
+"""Percentiles, and the share of a core that the relay took."""
+
+
+def measure(stack: Stack, run: Run, captures: Sequence[str], mode: str, rounds: int) -> None:
+    """Measure the floor and each capture in turn, several times; report the medians."""
+    floors: list[Measured] = []
+    found: dict[str, list[Measured]] = {capture: [] for capture in captures}
+    for _ in range(rounds):
+        floors.append(through_kafka_alone(stack, run))
+        for capture in captures:
+            found[capture].append(through_relay(stack, run, capture, mode))
+    for capture in captures:
+        harness.emit(
+            "relay_latency",
+            capture=capture,
+            mode=mode,
+            rate=run.rate,
+            events_per_transaction=run.per_transaction,
+            seconds=run.seconds,
+            rounds=rounds,
+            **_medians(found[capture]),
+            floor=_medians(floors),
+        )
+
+
+def through_relay(stack: Stack, run: Run, capture: str, mode: str) -> Measured:
     dsn, topic = harness.database(stack, capture), harness.topic(stack)
     with harness.relay(stack, dsn, name=topic, mode=mode, capture=capture) as pid:
         percentiles = seen_through(stack, dsn, topic, run, write_numbers)
         cpu = harness.cpu_seconds(pid)
-    harness.emit(
-        "relay_latency",
-        capture=capture,
-        mode=mode,
-        rate=run.rate,
-        events_per_transaction=run.per_transaction,
-        seconds=run.seconds,
-        **percentiles,
-        floor=floor,
-        relay_cpu_share=round(cpu / (run.seconds + run.warm_up), 3),
-    )
+    return {**percentiles, "relay_cpu_share": round(cpu / (run.seconds + run.warm_up), 3)}
+
+
+def _medians(rounds: Sequence[Measured]) -> Measured:
+    return {name: round(median(each[name] for each in rounds), 3) for name in rounds[0]}
 
 
 def seen_through(
