@@ -57,7 +57,8 @@ class Capture(Protocol):
         """
         Yield what is committed and lies behind `cursor`, in the order to publish it.
 
-        Ends with an empty batch when nothing is left; its cursor is where to come back to.
+        Ends behind what was there when it was asked for, with an empty batch if that was nothing;
+        the last cursor is where to come back to.
         """
 
     def wait(self, seconds: float) -> None:

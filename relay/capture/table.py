@@ -172,10 +172,10 @@ class TableCapture:
                     batch = Batch(rows, cursor, _size(rows), lsn=lsn)
                     if not rows:
                         self._nothing = _Nothing(self._seen, batch)
+                    # All there was. What has come since is the next poll's: as long as events
+                    # flow there always is some, and each look takes the processor from others.
                     yield batch
-                    if not rows:
-                        return
-                    continue
+                    return
                 cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
             end = Cursor(until := cursor.until or cursor.since)
             yield from self._window(cursor.since, until, cursor.position)
