@@ -318,6 +318,19 @@ def test_an_event_that_was_read_survives_a_crash_whatever_the_session_says() -> 
             assert read(capture, Cursor())[0] == [1, 2, 3]
 
 
+def test_a_poll_ends_with_what_it_found_and_the_next_one_has_what_came_since(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        append(conn, 1)
+        conn.commit()
+        polled = capture.batches(Cursor())
+        found = next(polled)
+        append(conn, 2)
+        conn.commit()
+        assert list(polled) == []
+        assert [int(row[5]) for row in found.rows] == [1]
+        assert read(capture, found.cursor)[0] == [2]
+
+
 @pytest.mark.parametrize("rows", [1, 7, 100, 499, 500, 501, 5000])
 def test_no_batch_is_larger_than_asked_for(dsn: str, rows: int) -> None:
     with capturing(dsn, rows=rows) as capture, psycopg.connect(dsn) as conn:
