@@ -15,7 +15,7 @@ from devstack.errors import ServerFailed
 from devstack.jars import kafka_broker_jars
 from devstack.java import java
 from devstack.keeper import Launch
-from devstack.places import LOOPBACK, kept_port
+from devstack.places import LOOPBACK
 from devstack.progress import Progress
 from devstack.server import Server
 
@@ -103,10 +103,7 @@ class Kafka(Server):
         """The ports for clients and for the controller: chosen once, the same ever after."""
         if self._ports is None:
             self.directory.mkdir(parents=True, exist_ok=True)
-            self._ports = (
-                kept_port(self.directory / "port"),
-                kept_port(self.directory / "controller-port"),
-            )
+            self._ports = self._keep_port("port"), self._keep_port("controller-port")
         return self._ports
 
     @property

@@ -68,18 +68,34 @@ def temporary_places(user: User | None) -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return a port on which nothing listens on the loopback."""
+    """Return a port of the loopback that nobody has, or holds for later."""
     rng = random.SystemRandom()
-    while not is_free(port := rng.choice(_PORTS)):
+    while not _can_have(port := rng.choice(_PORTS), share=False):
         pass
     return port
 
 
 def is_free(port: int) -> bool:
     """Tell whether a server could listen on `port` of the loopback."""
+    # As servers do: connections of an earlier server that linger do not matter.
+    return _can_have(port, share=True)
+
+
+def hold(port: int) -> socket.socket:
+    """
+    Return what keeps `port` from being given out while its server is down, until it is closed.
+
+    Bound, and not listening: it is in no server's way, and `free_port` passes it over.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, port))
+    return held
+
+
+def _can_have(port: int, *, share: bool) -> bool:
     with socket.socket() as probe:
-        # As servers do: connections of an earlier server that linger do not matter.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, share)
         try:
             probe.bind((LOOPBACK, port))
         except OSError:

@@ -18,7 +18,7 @@ from psycopg.conninfo import make_conninfo
 
 from devstack.errors import ServerFailed, StackError
 from devstack.keeper import Launch
-from devstack.places import LOOPBACK, User, is_reachable, kept_port, temporary_places
+from devstack.places import LOOPBACK, User, is_reachable, temporary_places
 from devstack.processes import Process
 from devstack.server import Server
 
@@ -87,7 +87,7 @@ class Postgres(Server):
         """The port it listens on: chosen at the first start, the same ever after."""
         if self._port is None:
             self._make_directory()
-            self._port = kept_port(self.directory / "port")
+            self._port = self._keep_port("port")
         return self._port
 
     @property

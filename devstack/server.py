@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 import time
+import weakref
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Self
 from devstack import keeper
 from devstack.errors import ServerFailed, ServerNotRunning
 from devstack.keeper import Launch
+from devstack.places import hold, kept_port
 from devstack.processes import Process
 
 _TAIL_LINES = 25
@@ -44,6 +46,12 @@ class Server(ABC):
         self._keeper: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._paused = False
+
+    def _keep_port(self, name: str) -> int:
+        """Return the port of the last time, or a new one, and keep it while the server is down."""
+        port = kept_port(self.directory / name)
+        weakref.finalize(self, hold(port).close)
+        return port
 
     @property
     def pid(self) -> int:

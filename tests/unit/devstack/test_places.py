@@ -12,6 +12,7 @@ from devstack.places import (
     User,
     cache,
     free_port,
+    hold,
     is_free,
     is_reachable,
     kept_port,
@@ -94,6 +95,18 @@ def test_a_free_port_can_be_listened_on_and_is_then_not_free() -> None:
     with socket.socket() as server:
         server.bind((LOOPBACK, port))
         assert not is_free(port)
+
+
+def test_a_port_that_is_held_is_given_to_nobody_else_and_its_server_can_listen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    port = free_port()
+    with hold(port), socket.socket() as server:
+        monkeypatch.setattr(places, "_PORTS", [port, other := free_port()])
+        assert {free_port() for _ in range(50)} == {other}
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind((LOOPBACK, port))
+        server.listen()
 
 
 def test_a_port_is_kept_over_runs_unless_somebody_took_it(tmp_path: Path) -> None:
