@@ -9,10 +9,9 @@ behind, where that may be a sign of a source that is.
 
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +19,8 @@ import pyarrow.compute as pc
 
 from outbox.envelope import Pair, Record
 from spark_jobs.garbage import rarely_collecting
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 SCHEMA = "bucket int, packet binary"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -74,7 +75,7 @@ class Pack:
         if self.max_lag is None:
             return None
         newest = rows.group_by(["topic", "partition"]).aggregate([("timestamp", "max")])
-        least = min(_milliseconds(newest.column("timestamp_max")))
+        least = int(_milliseconds(newest.column("timestamp_max")).min())
         now = time.time_ns() // 1_000_000
         return least if least < now - self.max_lag // 2 else None
 
@@ -83,17 +84,25 @@ class Pack:
 class Rows:
     """The rows of one bucket, in the order in which its operator takes them."""
 
-    records: list[Record] = field(default_factory=list)
-    """Without their headers, which few need: `headers` has them."""
-    places: list[int] = field(default_factory=list)
+    columns: Sequence[Sequence[Any]] = ((),) * len(Record._fields)
+    """One for each field of a record. Headers, which few need, may be empty: `whole` has them."""
     table: pa.Table | None = None
+    newest: int = 0
+    """The greatest timestamp."""
     is_behind: bool = False
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
+        """Give the fields of each record; to make records of them is for those who need any."""
+        return zip(*self.columns, strict=True)
 
     def whole(self, row: int) -> Record:
         """Return a record with its headers."""
-        found = [] if self.table is None else self.table.column("headers")[self.places[row]]
+        found = [] if self.table is None else self.table.column("headers")[row]
         pairs: list[Pair] = [(each["key"], each["value"]) for each in _listed(found)]
-        return self.records[row]._replace(headers=pairs)
+        return Record(*(column[row] for column in self.columns))._replace(headers=pairs)
 
 
 def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_headers: bool) -> Rows:
@@ -111,25 +120,41 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
     ]
     if not tables:
         return Rows(is_behind=is_behind)
-    table = pa.concat_tables(tables).combine_chunks()
-    of_topics = table.column("topic").combine_chunks().dictionary_encode()
-    names, codes = of_topics.dictionary.to_pylist(), of_topics.indices.to_numpy()
-    partitions, offsets = (table.column(name).to_numpy() for name in ("partition", "offset"))
+    table = pa.concat_tables(tables)
+    table = table.take(pa.array(_order(table, by_offset=by_offset))).combine_chunks()
     timestamps = _milliseconds(table.column("timestamp"))
-    ranks = np.argsort(np.argsort(np.asarray(names)))
-    keys = [offsets, partitions, ranks[codes]]
-    order = np.lexsort(keys if by_offset else [*keys, np.asarray(timestamps)]).tolist()
     columns = [
-        [names[code] for code in codes.tolist()],
-        partitions.tolist(),
-        offsets.tolist(),
-        timestamps,
+        _interned(table.column("topic")),
+        table.column("partition").to_pylist(),
+        table.column("offset").to_pylist(),
+        timestamps.tolist(),
         table.column("key").to_pylist(),
         table.column("value").to_pylist(),
         _headers(table) if with_headers else [()] * table.num_rows,
     ]
-    records = list(map(_record, zip(*columns, strict=True)))
-    return Rows([records[place] for place in order], order, table, is_behind)
+    return Rows(columns, table, int(timestamps.max()), is_behind)
+
+
+def _order(table: pa.Table, *, by_offset: bool) -> Array:
+    """Return the places of the rows in the order in which an operator takes them."""
+    of_topics = table.column("topic").combine_chunks().dictionary_encode()
+    ranks = np.argsort(np.argsort(np.asarray(of_topics.dictionary.to_pylist())))
+    keys = [
+        table.column("offset").to_numpy(),
+        table.column("partition").to_numpy(),
+        ranks[of_topics.indices.to_numpy()],
+    ]
+    found: Array = np.lexsort(
+        keys if by_offset else [*keys, _milliseconds(table.column("timestamp"))]
+    )
+    return found
+
+
+def _interned(column: pa.ChunkedArray) -> list[str]:
+    """Return a column of few distinct strings, each of which becomes one object."""
+    found = column.combine_chunks().dictionary_encode()
+    names = found.dictionary.to_pylist()
+    return [names[code] for code in found.indices.to_pylist()]
 
 
 def _headers(table: pa.Table) -> list[list[Pair]]:
@@ -143,15 +168,11 @@ def _headers(table: pa.Table) -> list[list[Pair]]:
     return [found[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
-# The tuple's own way to make one; that of the named tuple takes three times as long.
-_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
-
-
 def _listed(headers: object) -> list[dict[str, Any]]:
     found = headers.as_py() if isinstance(headers, pa.Scalar) else headers
     return found or []  # type: ignore[return-value]  # null: no headers
 
 
-def _milliseconds(column: pa.ChunkedArray) -> list[int]:
-    found: list[int] = pc.cast(column.cast(pa.timestamp("ms"), safe=False), pa.int64()).to_pylist()
+def _milliseconds(column: pa.ChunkedArray) -> Array:
+    found: Array = pc.cast(column.cast(pa.timestamp("ms"), safe=False), pa.int64()).to_numpy()
     return found

@@ -9,7 +9,6 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import count
-from operator import attrgetter
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -33,7 +32,7 @@ from spark_jobs.operators import extent
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import OperatorSettings, many_reader, max_lag
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
-from spark_jobs.operators.step import NEVER, Failed, Input
+from spark_jobs.operators.step import NEVER, Failed
 from spark_jobs.operators.table import operator
 from spark_jobs.outcome import OperatorTopics, Outcome, Teller
 from spark_jobs.packets import Pack, Rows
@@ -42,7 +41,6 @@ SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
 """What Spark's state reader finds it by."""
 _STATE = "state binary, alarm long"
-_timestamp = attrgetter("timestamp")
 # Batches begin some milliseconds behind the beat of their trigger, each by others: to an operator
 # they are on the beat, or what waits for so many beats would miss every other one.
 _TICK_MS = 100
@@ -155,7 +153,7 @@ class Bucket(StatefulProcessor):
             by_offset=self._by_offset,
             with_headers=self._with_headers,
         )
-        if found.records or found.is_behind:
+        if found or found.is_behind:
             yield from self._step(key[0], found, now)
 
     def handleExpiredTimer(  # noqa: N802  # Spark's name
@@ -181,9 +179,8 @@ class Bucket(StatefulProcessor):
         self, bucket_: int, rows: Rows, now: int, fired: int | None
     ) -> tuple[Outcome, int]:
         state, alarm = self._restored(bucket_)
-        read = list(self._read(rows.records, count()))
-        inputs = [each for each in read if isinstance(each, Input)]
-        failed = [each for each in read if isinstance(each, Failed)]
+        failed: list[Failed] = []
+        inputs = list(self._read(rows, count(), failed))
         step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
         data = encode(self._operator, step.state)
         if len(data) > self._config.max_bucket_bytes:
@@ -194,8 +191,8 @@ class Bucket(StatefulProcessor):
         outcome = Outcome(
             bucket=bucket_,
             number=0 if fired is None else 1,
-            rows=len(rows.records),
-            newest=max(map(_timestamp, rows.records), default=0),
+            rows=len(rows),
+            newest=rows.newest,
             keys=extent.keys(step.state),
             open=extent.opened(step.state),
             size=len(data),

@@ -88,7 +88,7 @@ class Pairing:
     ) -> None:
         """Take records of keys each of which has a clock of its own."""
         keys, sides, open_for = state.keys, self._sides, self._open_for
-        at_once, copied = self._at_once, calls.copied
+        at_once, any_like = self._at_once, calls.is_any_like
         alarm = min(NEVER, max(now, state.behind_at) + self._close_after)
         taken: dict[bytes, Held] = {}
         for record in records:
@@ -107,7 +107,7 @@ class Pairing:
                 if held.ends < time - open_for:
                     self._catch_up(state, key, held, outputs)
             events, close_time = held.events, held.clock - open_for
-            if held.closed or at_once or time < close_time or (events and copied(held, event)):
+            if held.closed or at_once or time < close_time or (events and any_like(events, event)):
                 self._take(held, record, event, outputs, close_time=close_time)
                 self._set_alarms(state, key, held)
             else:  # what is usual
@@ -122,9 +122,11 @@ class Pairing:
     def _catch_up(self, state: State, key: bytes, held: Held, outputs: list[Output]) -> None:
         """Close and forget what the clock of a key has passed."""
         self._pass(key, held, held.clock - self._open_for, outputs)
-        held.ends = self._end(held)
-        if held.events:
+        if held.events or held.open or held.closed:
+            held.ends = self._end(held)
             self._set_alarms(state, key, held)
+        else:  # what is usual
+            held.ends = NEVER
 
     def _shared(
         self, state: State, records: Sequence[Input], outputs: list[Output], now: int

@@ -1,7 +1,6 @@
 """From a record to what an operator needs of it: key, time, and the part of the value it uses."""
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -26,8 +25,13 @@ from spark_jobs.operators.step import Failed, Input
 Read: TypeAlias = Callable[[Record, Any], Input | Failed]
 """Makes an operator's input of a record; the second argument is what is to come back with it."""
 
-ReadMany: TypeAlias = Callable[[Iterable[Record], Iterable[Any]], Iterator[Input | Failed]]
-"""The same for many, each with what is to come back with it."""
+ReadMany: TypeAlias = Callable[
+    [Iterable[Sequence[Any]], Iterable[Any], list[Failed]], Iterator[Input]
+]
+"""
+The same for many, of which the fields are enough; those that the operator can make nothing of go
+into the list.
+"""
 
 OperatorSettings: TypeAlias = (
     AggregationSettings | DelaySettings | PairingSettings | SessionsSettings
@@ -44,15 +48,20 @@ class Unreadable(DovecoteError):
 def reader(settings: OperatorSettings) -> Read:
     """Return the function that reads a record for the operator of `settings`."""
     read = many_reader(settings)
-    return lambda record, row: next(read([record], [row]))
+
+    def one(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
+        failed: list[Failed] = []
+        return next(read([record], [row], failed), None) or failed[0]
+
+    return one
 
 
 def many_reader(settings: OperatorSettings) -> ReadMany:
     """Return the function that reads records for the operator of `settings`."""
     if isinstance(settings, AggregationSettings):
-        return partial(map, _whole)
+        return _whole
     if isinstance(settings, DelaySettings):
-        return partial(map, _delayed)
+        return _delayed
     if isinstance(settings, PairingSettings):
         fields = {side.topic: side.field for side in settings.sides.values()}
         return _Windowed(settings, fields, parses=True)
@@ -94,9 +103,12 @@ class _Windowed:
         self._fields, self._field = fields, field
         self._parses = bool(parses or self._key or self._event_time)
 
-    def __call__(self, records: Iterable[Record], rows: Iterable[Any]) -> Iterator[Input | Failed]:
-        # What each of a million rows looks up on `self` is a good part of reading it.
-        key_of = None if self._key is None else _key(self._key)
+    def __call__(
+        self, records: Iterable[Sequence[Any]], rows: Iterable[Any], failed: list[Failed]
+    ) -> Iterator[Input]:
+        # What each of a million rows looks up on `self`, or calls a function for, is a good part
+        # of reading it.
+        keys = None if self._key is None else _Keys(self._key)
         event_time, parses = self._event_time, self._parses
         field_of, every, new = self._fields.get, self._field, tuple.__new__
         for (topic, partition, offset, time, key, raw, _), row in zip(records, rows, strict=False):
@@ -104,8 +116,8 @@ class _Windowed:
             try:
                 if parses and raw is not None:
                     value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
-                if key_of is not None:
-                    key = key_of(value)  # noqa: PLW2901  # as with the record's own
+                if keys is not None:
+                    key = keys.of(value)  # noqa: PLW2901  # as with the record's own
                 if key is not None:
                     if event_time is not None:
                         time = _time(value, event_time, time)  # noqa: PLW2901  # likewise
@@ -114,24 +126,36 @@ class _Windowed:
                         value = _field(value, field)
             except (ValueError, DovecoteError) as error:
                 unread = Input(key, time, None, topic, partition, offset, raw, row)
-                yield Failed(unread, str(error))
+                failed.append(Failed(unread, str(error)))
                 continue
             # The tuple's own way to make one; that of the named tuple takes three times as long.
             yield new(Input, (key, time, value, topic, partition, offset, raw, row))
 
 
-def _whole(record: Record, row: Any) -> Input:  # noqa: ANN401  # the caller's
-    topic, partition, offset, time, key, raw, _ = record
-    return tuple.__new__(Input, (key, time, record, topic, partition, offset, raw, row))
+def _whole(
+    records: Iterable[Sequence[Any]], rows: Iterable[Any], _failed: list[Failed]
+) -> Iterator[Input]:
+    new = tuple.__new__
+    for fields, row in zip(records, rows, strict=False):
+        record = new(Record, fields)
+        topic, partition, offset, time, key, raw, _ = record
+        yield new(Input, (key, time, record, topic, partition, offset, raw, row))
 
 
-def _delayed(record: Record, row: Any) -> Input | Failed:  # noqa: ANN401  # the caller's
-    topic, partition, offset, _, key, raw, _ = record
-    try:
-        due = envelope.due(record)
-    except DovecoteError as error:
-        return Failed(Input(key, 0, record, topic, partition, offset, raw, row), str(error))
-    return tuple.__new__(Input, (key, due, record, topic, partition, offset, raw, row))
+def _delayed(
+    records: Iterable[Sequence[Any]], rows: Iterable[Any], failed: list[Failed]
+) -> Iterator[Input]:
+    new = tuple.__new__
+    for fields, row in zip(records, rows, strict=False):
+        record = new(Record, fields)
+        topic, partition, offset, _, key, raw, _ = record
+        try:
+            due = envelope.due(record)
+        except DovecoteError as error:
+            unread = Input(key, 0, record, topic, partition, offset, raw, row)
+            failed.append(Failed(unread, str(error)))
+            continue
+        yield new(Input, (key, due, record, topic, partition, offset, raw, row))
 
 
 def _field(value: Any, name: str) -> Any:  # noqa: ANN401  # JSON
@@ -142,28 +166,31 @@ def _field(value: Any, name: str) -> Any:  # noqa: ANN401  # JSON
         raise Unreadable(msg) from None
 
 
-def _key(names: tuple[str, ...]) -> Callable[[Any], bytes | None]:
-    """Return what makes a key of these fields of a value; None if one of them is null."""
-    pick = itemgetter(*names) if len(names) > 1 else lambda value: (value[names[0]],)
-    known: dict[tuple[str, ...], bytes] = {}  # most keys come several times
+class _Keys:
+    """Makes keys of these fields of values; None if one of them is null."""
 
-    def key(value: Any) -> bytes | None:  # noqa: ANN401  # JSON
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self._names = names
+        self._pick = itemgetter(*names)
+        self._known: dict[Any, bytes] = {}
+        """Most keys come several times. Only text is here, which is like nothing but itself."""
+
+    def of(self, value: Any) -> bytes | None:  # noqa: ANN401  # JSON
         try:
-            fields = pick(value)
-        except (KeyError, TypeError, IndexError):
-            fields = [_field(value, name) for name in names]  # says which it is
-        for field in fields:
-            if field is None:
-                return None
-            if field.__class__ is not str:
-                return to_json(fields)
-        made = known.get(fields)
-        if made is None:
-            # The same bytes for text, in a tenth of the time.
-            made = known[fields] = text_to_json(fields)
-        return made
+            made = self._known.get(self._pick(value))
+        except (KeyError, TypeError, IndexError):  # lacks a field, or one has no hash
+            made = None
+        return self._made(value) if made is None else made
 
-    return key
+    def _made(self, value: Any) -> bytes | None:  # noqa: ANN401  # JSON
+        fields = [_field(value, name) for name in self._names]  # says which it lacks
+        if None in fields:
+            return None
+        if any(field.__class__ is not str for field in fields):
+            return to_json(fields)
+        # The same bytes for text, in a tenth of the time.
+        made = self._known[self._pick(value)] = text_to_json(fields)
+        return made
 
 
 def _time(value: Any, name: str, otherwise: int) -> int:  # noqa: ANN401  # JSON

@@ -32,7 +32,7 @@ INPUT = Input(b"k", 99, None, "t", 1, 7, RECORD.value, 0)
 
 def _told(settings: Any, *outputs: Output, topics: OperatorTopics = TOPICS) -> Outcome:
     outcome = Outcome(bucket=1, rows=5)
-    rows = Rows([RECORD._replace(headers=())], [0], None)
+    rows = Rows([[each] for each in RECORD._replace(headers=())])
     Teller(settings, topics, "q").tell(outputs, outcome, rows, 1_000)
     return Outcome.decode(outcome.encode())
 

@@ -64,6 +64,10 @@ def _bucket(spark: Spark, query: str, operator: OperatorSettings = SESSIONS) -> 
     return bucket
 
 
+def _rows(record: Record) -> Rows:
+    return Rows([[each] for each in record])
+
+
 def _closed(spark: Spark, bucket: Bucket, now: int) -> int:
     """Return how many sessions the batch that begins at `now` closes."""
     found = [bucket._outcome(0, Rows(), now, moment)[0] for moment in spark.due(now)]
@@ -77,7 +81,7 @@ def test_batches_that_begin_late_on_their_beats_close_in_as_many_beats(
     spark = Spark()
     bucket = _bucket(spark, f"q{late}-{later}")
     record = Record("t", 0, 0, BEAT, b"k", b"{}", [])
-    bucket._outcome(0, Rows([record], [0]), BEAT + late, None)
+    bucket._outcome(0, _rows(record), BEAT + late, None)
     assert [_closed(spark, bucket, BEAT + 1000 * beat + later) for beat in (1, 2, 3)] == [0, 0, 1]
 
 
@@ -85,7 +89,7 @@ def test_a_timer_is_never_set_for_a_moment_that_has_passed() -> None:
     spark = Spark()
     bucket = _bucket(spark, "off the beat")
     now = BEAT + 150
-    bucket._outcome(0, Rows([Record("t", 0, 0, BEAT, b"k", b"{}", [])], [0]), now, None)
+    bucket._outcome(0, _rows(Record("t", 0, 0, BEAT, b"k", b"{}", [])), now, None)
     (moment,) = spark.timers
     assert moment == ticked(now) + 3000
     assert _closed(spark, bucket, moment) == 1
@@ -95,7 +99,7 @@ def test_each_step_tells_when_the_bucket_will_be_called() -> None:
     spark = Spark()
     bucket = _bucket(spark, "alarms")
     record = Record("t", 0, 0, BEAT, b"k", b"{}", [])
-    _, alarm = bucket._outcome(0, Rows([record], [0]), BEAT, None)
+    _, alarm = bucket._outcome(0, _rows(record), BEAT, None)
     assert {alarm} == spark.timers
 
     while spark.timers:
@@ -109,7 +113,7 @@ def test_a_record_that_waits_longer_than_spark_can_count_has_an_alarm_that_never
     spark = Spark()
     bucket = _bucket(spark, "never", DelaySettings())
     record = Record("t", 0, 0, BEAT, b"k", b"{}", [("dovecote_not_before", b"9" * 30)])
-    bucket._outcome(0, Rows([record], [0]), BEAT, None)
+    bucket._outcome(0, _rows(record), BEAT, None)
     assert spark.timers == {NEVER}
 
 

@@ -244,10 +244,16 @@ def test_keys_of_equal_numbers_and_of_text_that_looks_like_them_are_not_the_same
     read = many_reader(configured(key=("u",)))
     given_ = ["1", '"1"', "1.0", "true", '"true"', "[1]", '"[1]"'] * 2
     values = [f'{{"u":{each}}}'.encode() for each in given_]
-    found = read([Record("a", 0, 0, 0, None, value) for value in values], values)
-    assert [each.key for each in found if isinstance(each, Input)] == [
-        f"[{each}]".encode() for each in given_
-    ]
+    found = read([Record("a", 0, 0, 0, None, value) for value in values], values, [])
+    assert [each.key for each in found] == [f"[{each}]".encode() for each in given_]
+
+
+@pytest.mark.parametrize("fields", ['"u":null,"v":"a"', '"u":"a","v":null', '"u":[1],"v":null'])
+def test_a_key_of_which_one_field_is_null_is_none(fields: str) -> None:
+    value = f"{{{fields}}}".encode()
+    read = reader(configured(key=("u", "v")))(Record("a", 0, 0, 0, b"k", value), None)
+    assert isinstance(read, Input)
+    assert read.key is None
 
 
 def test_a_record_without_key_or_side_is_skipped_and_one_that_cannot_be_read_failed() -> None:
