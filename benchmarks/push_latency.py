@@ -27,7 +27,7 @@ from benchmarks.warming import KAFKA_JAVA, warm
 KEYS = 5_000
 SECONDS = 7
 WARM_SECONDS = 2.5
-"""What is not counted: the broker's coordinator takes a core for 50 to 90 ms, once in a group."""
+"""What is not counted: the broker's coordinator takes a core for 50 to 60 ms, once in a group."""
 WARMING_PER_S = 5_000
 WARMING_SECONDS = 8
 ROUNDS = 5

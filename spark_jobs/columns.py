@@ -172,13 +172,13 @@ def _part(batch: pa.RecordBatch) -> _Part:
     flat = headers.flatten()  # leaves out what no row refers to
     lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
     return _Part(
-        topics=_interned(columns["topic"]),
+        topics=interned(columns["topic"]),
         partitions=columns["partition"].to_numpy(),
         offsets=columns["offset"].to_numpy(),
-        timestamps=_milliseconds(columns["timestamp"]),
+        timestamps=milliseconds(columns["timestamp"]),
         keys=_objects(columns["key"]),
         values=_objects(columns["value"]),
-        header_names=_interned(flat.field("key")),
+        header_names=interned(flat.field("key")),
         header_values=_objects(flat.field("value")),
         header_bounds=np.cumsum(lengths) - lengths,
         ids=_ids(flat, lengths),
@@ -228,7 +228,7 @@ def _objects(column: pa.Array) -> Array:
     return array
 
 
-def _interned(column: pa.Array) -> Array:
+def interned(column: pa.Array) -> Array:
     """Return a column of few distinct strings, each of which becomes one object."""
     encoded = column.dictionary_encode()
     distinct = np.array(encoded.dictionary.to_pylist(), dtype=object)
@@ -236,6 +236,7 @@ def _interned(column: pa.Array) -> Array:
     return array
 
 
-def _milliseconds(column: pa.Array) -> Array:
+def milliseconds(column: pa.Array | pa.ChunkedArray) -> Array:
+    """Return a column of times as milliseconds since 1970."""
     array: Array = column.cast(pa.timestamp("ms"), safe=False).cast(pa.int64()).to_numpy()
     return array

@@ -11,16 +11,15 @@ import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from outbox.envelope import Pair, Record
+from spark_jobs.columns import Array, interned, milliseconds
 from spark_jobs.garbage import rarely_collecting
-
-Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 SCHEMA = "bucket int, packet binary"
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -75,7 +74,7 @@ class Pack:
         if self.max_lag is None:
             return None
         newest = rows.group_by(["topic", "partition"]).aggregate([("timestamp", "max")])
-        least = int(_milliseconds(newest.column("timestamp_max")).min())
+        least = int(milliseconds(newest.column("timestamp_max")).min())
         now = time.time_ns() // 1_000_000
         return least if least < now - self.max_lag // 2 else None
 
@@ -122,9 +121,9 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
         return Rows(is_behind=is_behind)
     table = pa.concat_tables(tables)
     table = table.take(pa.array(_order(table, by_offset=by_offset))).combine_chunks()
-    timestamps = _milliseconds(table.column("timestamp"))
+    timestamps = milliseconds(table.column("timestamp"))
     columns = [
-        _interned(table.column("topic")),
+        interned(table.column("topic").combine_chunks()).tolist(),
         table.column("partition").to_pylist(),
         table.column("offset").to_pylist(),
         timestamps.tolist(),
@@ -145,16 +144,9 @@ def _order(table: pa.Table, *, by_offset: bool) -> Array:
         ranks[of_topics.indices.to_numpy()],
     ]
     found: Array = np.lexsort(
-        keys if by_offset else [*keys, _milliseconds(table.column("timestamp"))]
+        keys if by_offset else [*keys, milliseconds(table.column("timestamp"))]
     )
     return found
-
-
-def _interned(column: pa.ChunkedArray) -> list[str]:
-    """Return a column of few distinct strings, each of which becomes one object."""
-    found = column.combine_chunks().dictionary_encode()
-    names = found.dictionary.to_pylist()
-    return [names[code] for code in found.indices.to_pylist()]
 
 
 def _headers(table: pa.Table) -> list[list[Pair]]:
@@ -171,8 +163,3 @@ def _headers(table: pa.Table) -> list[list[Pair]]:
 def _listed(headers: object) -> list[dict[str, Any]]:
     found = headers.as_py() if isinstance(headers, pa.Scalar) else headers
     return found or []  # type: ignore[return-value]  # null: no headers
-
-
-def _milliseconds(column: pa.ChunkedArray) -> Array:
-    found: Array = pc.cast(column.cast(pa.timestamp("ms"), safe=False), pa.int64()).to_numpy()
-    return found
