@@ -106,8 +106,7 @@ class _Windowed:
     def __call__(
         self, records: Iterable[Sequence[Any]], rows: Iterable[Any], failed: list[Failed]
     ) -> Iterator[Input]:
-        # What each of a million rows looks up on `self`, or calls a function for, is a good part
-        # of reading it.
+        # What each of a million rows looks up on `self` is a good part of reading it.
         keys = None if self._key is None else _Keys(self._key)
         event_time, parses = self._event_time, self._parses
         field_of, every, new = self._fields.get, self._field, tuple.__new__
