@@ -22,7 +22,7 @@ from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.window import behind, own, params, tick
+from relay.capture.window import COLUMNS, behind, own, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, first_line, follow_indexes
 from relay.progress import Cursor, Origin, Place
@@ -31,10 +31,6 @@ from relay.snapshot import BEGINNING, Snapshot
 
 _log = logging.getLogger("dovecote.relay")
 
-COLUMNS = sql.SQL(
-    'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
-    " header_names, header_values"
-)
 # Rows that libpq hands over at a time.
 _CHUNK = 200
 
@@ -251,7 +247,7 @@ class TableCapture:
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as everything else that is done here for a tick.
-            composed = tick(self._events, self._reading, COLUMNS, since, shard=self._shard)
+            composed = tick(self._events, self._reading, since, shard=self._shard)
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(_SMALL, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}

@@ -5,6 +5,13 @@ from psycopg import sql
 from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
+COLUMNS = sql.SQL(
+    'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
+    " header_names, header_values"
+)
+"""What is read of an event, in the order of `relay.capture.batch.Row`."""
+_NAMES = sql.SQL(COLUMNS.as_string().replace("::text", ""))
+
 
 def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     """
@@ -31,7 +38,6 @@ def later(events: sql.Identifier) -> sql.Composed:
 def tick(
     events: sql.Identifier,
     reading: sql.Identifier,
-    columns: sql.SQL,
     since: Snapshot,
     *,
     shard: Shard | None,
@@ -43,28 +49,38 @@ def tick(
     transaction among them, the end of the log, and where events are read. Parameters: those of
     `params`, and `small` and `bytes`, more than which is not few.
     """
-    # `position + 0`: sort the window, never walk the whole table along its primary key.
+    # Materialized: a look at the outbox is one at five tables, and costs more than its rows.
+    # Qualified: a bare `xid` would be the text of its own line, and sort 999 over 1000.
+    by_xid = sql.SQL("(SELECT w.xid::text FROM {} AS w ORDER BY w.xid DESC LIMIT 1)")
+    newest = by_xid.format(later(events))
+    if shard is None or shard.of == 1:
+        # All that is new, if it is few. Of a shard not: it must not look at others' rows again.
+        found = sql.SQL("(SELECT * FROM found WHERE xid >= %(xmax)s::text::xid8)")
+        newest = sql.SQL("CASE WHEN rows <= %(small)s THEN {} ELSE {} END").format(
+            by_xid.format(found), newest
+        )
     return sql.SQL(
-        "WITH tick AS MATERIALIZED (SELECT count(*) AS rows,"
-        " coalesce(sum(octet_length(value)), 0) AS bytes FROM"
-        " (SELECT value FROM {new} WHERE {own} LIMIT %(small)s + 1) AS w)"
+        "WITH found AS MATERIALIZED"
+        " (SELECT {columns}, xid FROM {new} WHERE {own} LIMIT %(small)s + 1),"
+        " tick AS MATERIALIZED"
+        " (SELECT count(*) AS rows, coalesce(sum(octet_length(value)), 0) AS bytes FROM found)"
         " SELECT CASE WHEN rows <= %(small)s AND bytes <= %(bytes)s THEN -1 ELSE -2 END,"
-        " pg_current_snapshot()::text, NULL, (SELECT later.xid::text FROM {later} AS later"
-        # Qualified: a bare `xid` would be the text of the line above, and sort 999 over 1000.
-        " ORDER BY later.xid DESC LIMIT 1), NULL, NULL, pg_current_wal_flush_lsn()::text,"
+        " pg_current_snapshot()::text, NULL, {newest}, NULL, NULL,"
+        " pg_current_wal_flush_lsn()::text,"
         # In the same snapshot: what was written after a switch must not overtake the log.
         # A shard may be back in the table before the others; an older schema knows of none.
         " (SELECT CASE WHEN state <> 'leaving' THEN state"
         " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
         " FROM {reading} AS r), NULL, NULL, NULL, NULL"
         " FROM tick"
-        " UNION ALL (SELECT {columns} FROM {new}, tick"
-        " WHERE rows <= %(small)s AND bytes <= %(bytes)s AND {own} ORDER BY position + 0)"
+        " UNION ALL (SELECT {names} FROM found, tick"
+        " WHERE rows <= %(small)s AND bytes <= %(bytes)s ORDER BY position)"
     ).format(
         new=behind(events, since),
-        later=later(events),
+        newest=newest,
         own=own(shard),
-        columns=columns,
+        columns=COLUMNS,
+        names=_NAMES,
         reading=reading,
         number=sql.Literal(str(shard.number if shard else 0)),
     )
