@@ -51,14 +51,20 @@ class Ahead:
     def take(self, wait: float) -> Batch | None:
         """Return the next batch, or None if there is none within `wait` seconds."""
         with self._changed:
+            batch = self.take_if_any(wait)
+            if batch is None and self._error is not None:
+                raise self._error
+            return batch
+
+    def take_if_any(self, wait: float) -> Batch | None:
+        """As `take`, but leave an error to who calls that."""
+        with self._changed:
             if wait and not self._batches:
                 self._is_awaited = True
                 self._changed.notify_all()
             self._changed.wait_for(lambda: self._batches or self._error, wait)
             self._is_awaited = False
             if not self._batches:
-                if self._error is not None:
-                    raise self._error
                 return None
             batch = self._batches.popleft()
             self._rows -= len(batch.rows)

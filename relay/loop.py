@@ -8,7 +8,7 @@ the producer is dropped and everything starts from what the broker says was comm
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import replace
 from functools import partial
@@ -16,7 +16,7 @@ from functools import partial
 import psycopg
 
 from relay.ahead import Ahead
-from relay.capture.batch import Batch, Capture
+from relay.capture.batch import Batch, Capture, Row
 from relay.capture.catalog import leave_log
 from relay.capture.shard import ShardCapture
 from relay.capture.switching import SwitchingCapture
@@ -28,7 +28,7 @@ from relay.guardian import BudgetSpent, Guardian
 from relay.isolation import Isolation
 from relay.lease import Lease
 from relay.metrics import Metrics
-from relay.parked import Parking
+from relay.parked import Admitted, Parking
 from relay.parked_store import ParkedStore
 from relay.postgres import first_line
 from relay.progress import Origin, Place, Progress, at, refusal
@@ -160,7 +160,7 @@ class Relay:
                     if behind is None:
                         return
                     self._progress = behind
-                    self._publish(publisher, capture, batch, origin)
+                    self._publish(publisher, capture, batch, origin, more=reader.more)
                     progress = self._progress
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
                     if batch.rows and self._isolation.has_changed():
@@ -224,25 +224,48 @@ class Relay:
         return claims(self._settings.dsn, self._settings.schema_name, self._settings.name)
 
     def _publish(
-        self, publisher: Publisher, capture: Capture, batch: Batch, origin: Origin
+        self,
+        publisher: Publisher,
+        capture: Capture,
+        batch: Batch,
+        origin: Origin,
+        *,
+        more: Callable[[float], Batch | None],
     ) -> None:
-        # Parked before progress passes them.
-        rows, parked, lsn = self._parking.admit(batch.rows, publisher.has_topic)
-        origin = replace(origin, lsn=lsn or batch.lsn or origin.lsn)
-        progress = self._at(origin, batch.cursor, last=self._progress, parked=parked)
-        if rows or batch.keep or parked:
+        admitted, progress = self._admit(publisher, batch, origin, self._progress)
+        rows, cursor = list(admitted.rows), batch.cursor
+
+        def later(seconds: float) -> tuple[Sequence[Row], Progress] | None:
+            nonlocal progress, cursor
+            if (part := more(seconds)) is None:
+                return None
+            admitted, progress = self._admit(publisher, part, origin, progress)
+            rows.extend(admitted.rows)
+            cursor = part.cursor
+            return admitted.rows, progress
+
+        if rows or batch.keep or admitted.number:
             with self._metrics.publish_seconds.time(), publishing(progress.name, rows):
-                publisher.publish(rows, progress)
+                publisher.publish(admitted.rows, progress, later)
             # Not before: what the server forgets is nowhere else.
-            capture.confirm(batch.cursor)
-            self._retention.confirmed(batch.cursor)
+            capture.confirm(cursor)
+            self._retention.confirmed(cursor)
             self._parking.taken(rows)
             self._metrics.published(rows)
             self._metrics.batches.inc()
         self._progress = progress
-        self._drains.reached(batch.cursor)
+        self._drains.reached(cursor)
         self._metrics.progress_time.set_to_current_time()
         self._trouble.recovered("active")
+
+    def _admit(
+        self, publisher: Publisher, batch: Batch, origin: Origin, last: Progress | None
+    ) -> tuple[Admitted, Progress]:
+        """Park what cannot be published; return the rest, and the progress behind it all."""
+        # Parked before progress passes them.
+        admitted = self._parking.admit(batch.rows, publisher.has_topic)
+        origin = replace(origin, lsn=admitted.lsn or batch.lsn or origin.lsn)
+        return admitted, self._at(origin, batch.cursor, last=last, parked=admitted.number)
 
     def _open_capture(self) -> Capture:
         settings = self._settings

@@ -36,7 +36,17 @@ _PATIENCE = 2.0
 
 _ANY_PARTITION, _NOW = -1, 0
 
+# librdkafka sends nothing of a transaction before the coordinator knows its partitions, and asks
+# it a millisecond after the first record; until it answers more may be read.
+_UNSENT = 0.0012
+
 Header: TypeAlias = tuple[str, str | bytes | None]
+More: TypeAlias = Callable[[float], tuple[Sequence[Row], Progress] | None]
+"""Asked for what has come since, and the progress behind it; may take so many seconds."""
+
+
+def no_more(_: float) -> None:
+    """Leave what has come since to the next batch."""
 
 
 class Publisher(Protocol):
@@ -45,9 +55,11 @@ class Publisher(Protocol):
     def open(self) -> None:
         """Become the one that publishes; with transactions, fence any older one."""
 
-    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         """
         Publish `rows` in their order, then `progress`; return when all is durable.
+
+        What `more` gives, if it is asked at all, goes behind `rows` as a part of the same batch.
 
         Raises:
             Outage: the broker did not confirm in time; what became of the batch is unknown.
@@ -81,7 +93,7 @@ class _KafkaPublisher:
     ) -> None:
         self._progress_topic, self._timeout = progress_topic, timeout
         self._grace, self._stopped, self._slow = grace, stopped, slow
-        self._rows: Sequence[Row] = ()
+        self._rows: list[Row] = []
         self._undelivered = Undelivered()
         self._one_by_one = properties.get("batch.num.messages") == "1"
         self._trouble = ""
@@ -114,7 +126,7 @@ class _KafkaPublisher:
 
     def _produce(self, rows: Sequence[Row]) -> None:
         produce, own_topic = self._producer.produce, self._progress_topic
-        self._rows = rows
+        self._rows += rows
         for row in rows:
             _, id_, at, topic, key, value, type_, source, subject, media, names, values = row
             headers: list[Header] = [
@@ -221,12 +233,20 @@ class TransactionalPublisher(_KafkaPublisher):
             reach(self._producer, self._progress_topic, self._timeout)
             self._producer.init_transactions(self._timeout)
 
-    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+        self._rows.clear()
         with self._explained("transaction"):
+            began = time.monotonic()
             self._producer.begin_transaction()
             self._unfinished = True
             self._produce(rows)
+            # Now, although it may be sent once more: its partition must be known in time as well.
             self._produce_progress(progress)
+            left = began + _UNSENT - time.monotonic()
+            if rows and left > 0 and (later := more(left)) is not None:
+                rows, progress = later
+                self._produce(rows)
+                self._produce_progress(progress)
             self._until(self._commit)
             self._unfinished = False
 
@@ -267,8 +287,8 @@ class PublisherInTurn:
         for publisher in self._publishers:
             publisher.open()
 
-    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
-        next(self._turns).publish(rows, progress)
+    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+        next(self._turns).publish(rows, progress, more)
 
     def has_topic(self, topic: str) -> bool:
         return self._publishers[0].has_topic(topic)
@@ -289,7 +309,9 @@ class IdempotentPublisher(_KafkaPublisher):
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""
 
-    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+        del more  # what was produced is on its way already
+        self._rows.clear()
         with self._explained("produce"):
             self._produce(rows)
             self._flush()

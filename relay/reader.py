@@ -41,6 +41,11 @@ class Reader:
         self._capture, self._cursor, self._slow = capture, cursor, slow
         self._poll_min, self._poll_max = poll_min, poll_max
         self._ahead = ahead
+        self._held: Batch | None = None
+        """Taken, and more than the batch before it had room for."""
+        self._room = 0
+        self._took = 0.0
+        """Seconds from the last time that Postgres was asked to its first answer."""
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
@@ -63,9 +68,8 @@ class Reader:
 
     def batches(self, most_rows: int, most_bytes: int, stop: threading.Event) -> Iterator[Batch]:
         """Yield what was read since the last time as one batch, as far as the bounds allow."""
-        held: Batch | None = None
         while not stop.is_set():
-            batch, held = held or self._next(stop), None
+            batch, self._held = self._held or self._next(stop), None
             if batch is None:
                 return
             rows, size, keep = list(batch.rows), batch.size, batch.keep
@@ -74,13 +78,29 @@ class Reader:
                 if following is None:
                     break
                 if len(rows) + len(following.rows) > most_rows:
-                    held = following
+                    self._held = following
                     break
                 rows += following.rows
                 size += following.size
                 keep = keep or following.keep
                 batch = following
+            self._room = most_rows - len(rows) if size < most_bytes else 0
             yield replace(batch, rows=rows, size=size, keep=keep)
+
+    def more(self, seconds: float) -> Batch | None:
+        """
+        Return what has come since the batch that `batches` has just yielded, if there is room.
+
+        It is read as late as it may be: so that it is there in `seconds`, if reading takes as
+        long as the last time. At most three times as long is waited for it.
+        """
+        if self._held is not None or self._room <= 0:
+            return None
+        time.sleep(max(0.0, seconds - self._took))
+        following = self._ahead.take_if_any(2 * seconds)
+        if following is not None and len(following.rows) > self._room:
+            self._held, following = following, None
+        return following
 
     def _next(self, stop: threading.Event) -> Batch | None:
         began = time.monotonic()
@@ -104,16 +124,18 @@ class Reader:
     def _read(self) -> None:
         pause = self._poll_min
         while not self._stop.is_set():
-            found = False
+            asked, took, found = time.monotonic(), 0.0, False
             for batch in self._capture.batches(self._cursor):
+                took = took or time.monotonic() - asked
                 self._cursor = batch.cursor
                 found = found or bool(batch.rows)
                 self._put(batch)
                 if self._stop.is_set():
                     return
+            self._took = took
             pause = self._poll_min if found else min(pause * 2, self._poll_max)
             if not self._stop.is_set():
-                self._capture.wait(pause)
+                self._capture.wait(max(0.0, asked + pause - time.monotonic()))
                 # All there was has been read. What comes while the last of it is published is best
                 # read at once when that is done: sooner it would only cost the servers work.
                 self._ahead.wait_until_awaited(self._poll_max)

@@ -103,7 +103,7 @@ class RelaySettings(Settings):
     """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
 
     poll_min: Duration = timedelta(milliseconds=1)
-    """Pause before Postgres is asked again while events flow."""
+    """While events flow, Postgres is asked so often at most."""
 
     poll_max: Duration = timedelta(milliseconds=100)
     """The pause doubles up to this while there is nothing to do."""

@@ -1,7 +1,7 @@
 """A span for each batch that is published, where OpenTelemetry is installed."""
 
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from outbox.envelope import TRACEPARENT
 from relay.capture.batch import Row
@@ -23,31 +23,44 @@ def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[objec
     """
     Return a span around the publishing of `rows`, linked to the traces that their events are of.
 
-    At most 128 links, each to another trace. The span fails with what is raised in it.
+    At most 128 links, each to another trace. The span fails with what is raised in it. At its end
+    `rows` may be more than they were at its beginning.
     """
-    if not (_INSTALLED and rows):
-        return nullcontext()
-    tracer = trace.get_tracer("dovecote.relay")
-    return tracer.start_as_current_span(
+    return _span(outbox, rows) if _INSTALLED and rows else nullcontext()
+
+
+@contextmanager
+def _span(outbox: str, rows: Sequence[Row]) -> Iterator["trace.Span"]:
+    known, links = len(rows), _links(rows)
+    count = "messaging.batch.message_count"
+    with trace.get_tracer("dovecote.relay").start_as_current_span(
         f"publish {outbox}",
         kind=trace.SpanKind.PRODUCER,
         attributes={
             "messaging.system": "kafka",
             "messaging.operation.type": "send",
             "messaging.operation.name": "publish",
-            "messaging.batch.message_count": len(rows),
+            count: known,
             "dovecote.outbox": outbox,
         },
-        links=_links(rows),
-    )
+        links=list(links.values()),
+    ) as span:
+        try:
+            yield span
+        finally:
+            if len(rows) > known:
+                span.set_attribute(count, len(rows))
+                for trace_id, link in _links(rows).items():
+                    if trace_id not in links:
+                        span.add_link(link.context)
 
 
-def _links(rows: Sequence[Row]) -> list["trace.Link"]:
+def _links(rows: Sequence[Row]) -> Mapping[int, "trace.Link"]:
     # Nobody records: then nobody has to look at every row.
     if isinstance(
         trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
     ):
-        return []
+        return {}
     propagator = TraceContextTextMapPropagator()
     links: dict[int, trace.Link] = {}
     for traceparent in _traceparents(rows):
@@ -58,7 +71,7 @@ def _links(rows: Sequence[Row]) -> list["trace.Link"]:
             links.setdefault(context.trace_id, trace.Link(context))
         if len(links) == _MOST_LINKS:
             break
-    return list(links.values())
+    return links
 
 
 def _traceparents(rows: Sequence[Row]) -> Iterator[str]:

@@ -23,13 +23,15 @@ from proof.model.parked_stores import (
     Stores,
     event,
 )
+from relay.capture.batch import Row
 from relay.errors import Unpublishable
 from relay.isolation import Isolation
 from relay.metrics import Metrics
 from relay.parked import Parking
 from relay.parked_store import ASIDE, Command
 from relay.parking import Key, Policy, key_of
-from relay.progress import Cursor, at
+from relay.progress import Cursor, Progress, at
+from relay.publisher import no_more
 from relay.settings import RelaySettings
 
 _EVENTS, _BATCH, _ROUNDS, _SETTLING = 24, 5, 40, 80
@@ -105,22 +107,32 @@ class World:
         stores = self.stores
         parking.begin(Postgres(stores), stores.progress)
         kafka, done = Kafka(stores, self._isolation.one_by_one), self._place()
-        # What there is to read at a time is never the same.
-        end = min(done + self._chance.randint(1, self._isolation.most), _EVENTS)
-        rows = [event(position) for position in range(done, end)]
         try:
             last = parking.obey(kafka, stores.progress)
             if last is None:
                 return
-            publish, parked, _ = parking.admit(rows, kafka.has_topic)
-            cursor = Cursor(position=done + len(rows))
-            progress = at(NAME, HERE, cursor, last=last, parked=parked)
-            if rows:
-                kafka.publish(publish, progress)
+            most = min(done + self._isolation.most, _EVENTS)
+            # What there is to read at a time is never the same.
+            end = self._chance.randint(min(done + 1, most), most)
+            publish, progress = self._admit(parking, kafka, range(done, end), last)
+
+            def more(_: float) -> tuple[Sequence[Row], Progress]:
+                behind = range(end, self._chance.randint(end, most))
+                return self._admit(parking, kafka, behind, progress)
+
+            if end > done:
+                kafka.publish(publish, progress, more if publish else no_more)
             stores.catch_up()
             self._isolation.has_changed()
         except Unpublishable as error:
             parking.must_wait(error)
+
+    def _admit(
+        self, parking: Parking, kafka: Kafka, positions: range, last: Progress
+    ) -> tuple[Sequence[Row], Progress]:
+        publish, parked, _ = parking.admit([event(n) for n in positions], kafka.has_topic)
+        cursor = Cursor(position=positions.stop)
+        return publish, at(NAME, HERE, cursor, last=last, parked=parked)
 
     def _place(self) -> int:
         cursor = self.stores.progress.cursor

@@ -16,6 +16,7 @@ from relay.errors import Unpublishable
 from relay.parked_store import ASIDE, Command, Due, Known
 from relay.parking import Key, Mark, Parked, Reason, Scope, identity, key_of
 from relay.progress import Cursor, Origin, Progress, at
+from relay.publisher import More, no_more
 from relay.snapshot import Snapshot
 
 NAME, TOPIC = "shop", "orders"
@@ -137,7 +138,9 @@ class Kafka:
     def has_topic(self, topic: str) -> bool:
         return topic == TOPIC
 
-    def publish(self, rows: Sequence[Row], progress: Progress) -> None:
+    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+        if (later := more(0)) is not None:
+            rows, progress = [*rows, *later[0]], later[1]
         for before, row in enumerate(rows):
             if row[0] in self.world.poison:
                 # Sometimes the client tells who it was; who is sent alone always is it.

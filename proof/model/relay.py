@@ -62,6 +62,7 @@ class Bug(StrEnum):
     TWO_STATEMENTS = "reads the rows in one statement and the snapshot in the next"
     NEW_WINDOW = "goes on in the middle of a window that ends elsewhere"
     BEYOND_THE_NEWEST = "lets the cursor reach beyond the newest event"
+    STALE_PROGRESS = "sends no progress of what it read while the transaction was open"
     CONFIRMS_FIRST = "lets the server forget a batch before the broker has committed it"
     RESUMES_WHERE_CONFIRMED = "goes on from what the server was told, and not from progress"
 
@@ -69,11 +70,18 @@ class Bug(StrEnum):
 class World:
     """What relays share."""
 
-    def __init__(self, gives_up: Callable[[], bool], bug: Bug | None = None) -> None:
+    def __init__(
+        self,
+        gives_up: Callable[[], bool],
+        reads_on: Callable[[], bool],
+        bug: Bug | None = None,
+    ) -> None:
         self.database, self.broker, self.bug = Database(), Broker(), bug
         self.wires: list[Wire] = []
         self.gives_up = gives_up
         """Tells whether who waits for an answer has waited long enough."""
+        self.reads_on = reads_on
+        """Tells whether there is time to read more before a transaction is sent."""
 
     @property
     def log_of_others(self) -> str:
@@ -201,7 +209,8 @@ class Relay:
             yield from self._transaction([], following)
         try:
             apart = bug in {Bug.PROGRESS_BEFORE, Bug.PROGRESS_AFTER}
-            yield from self._transaction(rows, None if apart else following)
+            reached = yield from self._transaction(rows, None if apart else following)
+            following = reached or following
             if bug is Bug.PROGRESS_AFTER:
                 yield from self._transaction([], following)
         except _Fenced:
@@ -210,25 +219,36 @@ class Relay:
             yield from self._fence()
         return following
 
-    def _transaction(self, rows: list[Row], progress: Cursor | None) -> Steps[None]:
+    def _transaction(self, batch: list[Row], progress: Cursor | None) -> Steps[Cursor | None]:
+        """Publish in one transaction; return the last progress that is a part of it."""
         producer, broker = self._producers[0], self._broker
         self._producers.reverse()
         if not producer.epoch:
             self._open(producer)
         id_, epoch, wire = producer.id, producer.epoch, producer.wire
         sent: list[Request] = []
-        for row in rows:
-            yield Point.PRODUCE
-            sent.append(wire.send(partial(broker.produce, id_, epoch, EVENTS, row)))
-        if progress is not None:
-            yield Point.PRODUCE_PROGRESS
-            sent.append(wire.send(partial(broker.produce, id_, epoch, PROGRESS, progress)))
+        rows = batch
+        while True:
+            for row in rows:
+                yield Point.PRODUCE
+                sent.append(wire.send(partial(broker.produce, id_, epoch, EVENTS, row)))
+            if progress is None:
+                break
+            if self._world.bug is not Bug.STALE_PROGRESS or rows is batch:
+                yield Point.PRODUCE_PROGRESS
+                sent.append(wire.send(partial(broker.produce, id_, epoch, PROGRESS, progress)))
+            # What has come meanwhile goes along: as often as it likes, or not at all.
+            if not rows or not self._world.reads_on():
+                break
+            yield Point.READ
+            rows, progress = yield from self._read(progress)
         # The client library commits when all records are acknowledged, and not before.
         yield from self._await(sent)
         yield Point.COMMIT
         commit = wire.send(partial(broker.commit, id_, epoch))
         if self._world.bug is not Bug.DOES_NOT_WAIT:
             yield from self._await([commit])
+        return progress
 
     def _await(self, sent: list[Request]) -> Steps[None]:
         while not all(request.done for request in sent):

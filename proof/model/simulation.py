@@ -32,6 +32,7 @@ _CHANCES = {
 }
 _LONGEST_DELAY = 60
 _ANSWER_GIVEN_UP = 0.06
+_READS_ON = 0.4
 _ROLLED_BACK = 0.25
 
 
@@ -66,7 +67,7 @@ class _Run:
         self._simulation = simulation
         self._chance = random.Random(simulation.seed)  # noqa: S311  # to be repeated, no secret
         self._is_settling = False
-        self._world = World(self._gives_up, simulation.bug)
+        self._world = World(self._gives_up, self._reads_on, simulation.bug)
         self._started = 0
         self._now = 0
         self._relays = [self._start() for _ in range(simulation.relays)]
@@ -139,6 +140,9 @@ class _Run:
         relay = Relay(self._world, self._started)
         steps = relay.steps()
         return _Process(relay, steps, next(steps))
+
+    def _reads_on(self) -> bool:
+        return self._chance.random() < _READS_ON
 
     def _gives_up(self) -> bool:
         return not self._is_settling and self._chance.random() < _ANSWER_GIVEN_UP

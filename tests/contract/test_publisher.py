@@ -148,6 +148,59 @@ def test_progress_is_there_when_publish_returns(setting: Setting, topic: MakeTop
     assert len(consume(setting.bootstrap, name)) == 6
 
 
+def test_what_comes_meanwhile_is_published_behind_with_its_own_progress(
+    setting: Setting, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    asked: list[float] = []
+
+    def more(seconds: float) -> tuple[list[Row], Progress]:
+        asked.append(seconds)
+        return rows(name, range(3, 6), keys=1), setting.progress(6)
+
+    with setting.publisher() as publisher:
+        publisher.publish(rows(name, range(3), keys=1), setting.progress(3), more)
+        publisher.publish([], setting.progress(7), more)
+    values = [int(message.value() or b"") for message in consume(setting.bootstrap, name)]
+    # At least once, nothing waits in the client; and without events there is nothing to wait for.
+    if setting.mode == "exactly_once":
+        assert (values, len(asked)) == ([0, 1, 2, 3, 4, 5], 1)
+        assert 0 < asked[0] <= 0.002
+    else:
+        assert (values, asked) == ([0, 1, 2], [])
+    assert setting.newest() == setting.progress(7)
+
+
+def test_what_comes_meanwhile_is_behind_the_progress_that_counts(
+    setting: Setting, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    with setting.publisher() as publisher:
+        publisher.publish(
+            rows(name, range(3)),
+            setting.progress(3),
+            lambda _: (rows(name, range(3, 6)), setting.progress(6)),
+        )
+    published = len(consume(setting.bootstrap, name))
+    assert setting.newest() == setting.progress(published)
+
+
+def test_what_comes_meanwhile_is_refused_as_a_part_of_its_batch(
+    setting: Setting, topic: MakeTopic
+) -> None:
+    if setting.mode != "exactly_once":
+        pytest.skip("at least once, nothing comes meanwhile")
+    name, missing = topic(1), f"{setting.name}-missing"
+    late = [*rows(name, [3]), row(event(missing, 4))]
+    with setting.publisher() as publisher, pytest.raises(Unpublishable) as refused:
+        publisher.publish(
+            rows(name, range(3)), setting.progress(3), lambda _: (late, setting.progress(5))
+        )
+    assert refused.value.before == 4
+    assert consume(setting.bootstrap, name) == []
+    assert setting.newest() is None
+
+
 def murmur2(data: bytes) -> int:
     """Return Java's `Utils.murmur2`, as a number without a sign."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995

@@ -153,3 +153,61 @@ def test_a_server_that_does_not_answer_is_named_and_interrupted() -> None:
         waiting.join(5)
     assert told[0].startswith("Postgres: no answer for")
     assert not reader._thread.is_alive()
+
+
+def test_what_has_come_since_is_more_of_a_batch() -> None:
+    capture = FakeCapture(batch(1, 2))
+    with reading(capture) as reader:
+        batches = reader.batches(100, 100, threading.Event())
+        first = next(each for each in batches if each.rows)
+        until(lambda: len(capture.asked) >= 2, within=5, what="a poll that finds nothing")
+        while reader._ahead.take(0):
+            """Until what comes now is what comes next."""
+        capture.left.append(batch(3, 4))
+        until(lambda: (found := reader.more(1)) and found.rows, within=5, what="more of it")
+        capture.left.append(batch(5))
+        following = next(each for each in batches if each.rows)
+    assert (numbers([first]), numbers([following])) == ([1, 2], [5])
+    assert cast(Cursor, following.cursor).position == 5
+
+
+def test_there_is_no_more_than_there_is_room_for_and_the_rest_comes_next() -> None:
+    capture = FakeCapture(batch(1, 2), batch(3, 4))
+    with reading(capture) as reader:
+        batches = reader.batches(3, 100, threading.Event())
+        until(lambda: not capture.left, within=5, what="both are read")
+        assert numbers([next(batches)]) == [1, 2]
+        assert reader.more(0.01) is None, "what is held for the next batch comes first"
+        assert numbers([next(batches)]) == [3, 4]
+
+
+def test_more_that_does_not_fit_waits_for_the_next_batch() -> None:
+    capture = FakeCapture(batch(1, 2))
+    with reading(capture) as reader:
+        batches = reader.batches(3, 100, threading.Event())
+        assert numbers([next(each for each in batches if each.rows)]) == [1, 2]
+        capture.left.append(batch(3, 4))
+        until(lambda: reader.more(0.01) is None and reader._held, within=5, what="more is read")
+        assert numbers([next(each for each in batches if each.rows)]) == [3, 4]
+
+
+def test_there_is_no_more_of_a_full_batch() -> None:
+    capture = FakeCapture(batch(1, 2))
+    with reading(capture) as reader:
+        batches = reader.batches(2, 100, threading.Event())
+        assert numbers([next(each for each in batches if each.rows)]) == [1, 2]
+        capture.left.append(batch(3))
+        assert reader.more(0.01) is None
+        assert numbers([next(each for each in batches if each.rows)]) == [3]
+
+
+def test_an_error_is_not_more_of_a_batch() -> None:
+    capture = FakeCapture(batch(1))
+    with reading(capture) as reader:
+        batches = reader.batches(100, 100, threading.Event())
+        assert numbers([next(each for each in batches if each.rows)]) == [1]
+        capture.left.append(psycopg.OperationalError("server closed"))
+        until(lambda: not capture.left, within=5, what="Postgres is asked again")
+        assert all(not found.rows for found in iter(lambda: reader.more(0.01), None))
+        with pytest.raises(Outage, match="server closed"):
+            list(batches)

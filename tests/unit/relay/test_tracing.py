@@ -61,6 +61,16 @@ def test_links_are_no_more_than_an_sdk_keeps(spans: InMemorySpanExporter) -> Non
     assert len(span.links) == 128
 
 
+def test_what_joins_a_batch_later_is_in_its_span(spans: InMemorySpanExporter) -> None:
+    rows = [row(traceparent(7))]
+    with publishing("shop", rows):
+        rows += [row(traceparent(7, 2)), row(traceparent(8))]
+    (span,) = spans.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["messaging.batch.message_count"] == 3
+    assert [link.context.trace_id for link in span.links] == [7, 8]
+
+
 def test_what_is_no_trace_context_is_no_link(spans: InMemorySpanExporter) -> None:
     strange = [row("rubbish"), row("00-" + "0" * 32 + "-" + "0" * 16 + "-01"), row("\xff")]
     with publishing("shop", strange):
