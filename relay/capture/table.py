@@ -34,9 +34,6 @@ _log = logging.getLogger("dovecote.relay")
 # Rows that libpq hands over at a time.
 _CHUNK = 200
 
-# A window of at most so many rows is read in one statement with its snapshot.
-_SMALL = 500
-
 # Whoever has written has a transaction id, and its end changes what this says.
 _GLANCE = b"SELECT pg_current_snapshot()::text"
 
@@ -249,7 +246,7 @@ class TableCapture:
             # Composed once: it takes as long as everything else that is done here for a tick.
             composed = tick(self._events, self._reading, since, shard=self._shard)
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
-        small = min(_SMALL, self._batch_rows)
+        small = min(FIRST_ROWS, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
         (mark, text, _, newest, _, _, lsn, state, *_), *rows = self._conn.execute(
             query, given, binary=True
