@@ -5,13 +5,17 @@ Open loop: each transaction has its time, whether or not the one before is done.
 when the writer's COMMIT returns and stops when `poll` returns the record. Beside it the floor: the
 same events at the same times from a bare loop of Kafka transactions, without any Postgres. All are
 measured in turn, several times, at a warm broker; percentiles are the medians.
+
+The floor has the machine for itself; with `--beside` there is one more, beside the writers to
+Postgres that the relay has beside it: what is above that is the relay's own.
 """
 
 import argparse
 import threading
 import time
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import RawArray
 from statistics import median
@@ -43,12 +47,15 @@ def main() -> None:
     parser.add_argument("--warm-up", type=int, default=3, help="seconds that are not counted")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--mode", default="exactly_once")
+    parser.add_argument(
+        "--beside", action="store_true", help="the floor beside the writers to Postgres, too"
+    )
     args = parser.parse_args()
     with harness.servers(KAFKA_JAVA) as stack:
         warm(stack.kafka, lambda: through_kafka_alone(stack, Run(*WARMING, warm_up=0)))
         for rate in args.rates:
             run = Run(rate, args.seconds, args.warm_up)
-            measure(stack, run, args.captures, args.mode, args.rounds)
+            measure(stack, run, args)
 
 
 class Run(NamedTuple):
@@ -76,25 +83,29 @@ Measured: TypeAlias = Mapping[str, float]
 """Percentiles, and the share of a core that the relay took."""
 
 
-def measure(stack: Stack, run: Run, captures: Sequence[str], mode: str, rounds: int) -> None:
-    """Measure the floor and each capture in turn, several times; report the medians."""
-    floors: list[Measured] = []
-    found: dict[str, list[Measured]] = {capture: [] for capture in captures}
-    for _ in range(rounds):
-        floors.append(through_kafka_alone(stack, run))
-        for capture in captures:
-            found[capture].append(through_relay(stack, run, capture, mode))
-    for capture in captures:
+def measure(stack: Stack, run: Run, args: argparse.Namespace) -> None:
+    """Measure the floors and each capture in turn, several times; report the medians."""
+    found: dict[str, list[Measured]] = {}
+    for _ in range(args.rounds):
+        found.setdefault("floor", []).append(through_kafka_alone(stack, run))
+        if args.beside:
+            found.setdefault("floor_beside_writers", []).append(beside_writers(stack, run))
+        for capture in args.captures:
+            through = through_relay(stack, run, capture, args.mode)
+            found.setdefault(capture, []).append(through)
+    medians = {name: _medians(each) for name, each in found.items()}
+    floors = {name: medians[name] for name in medians if name.startswith("floor")}
+    for capture in args.captures:
         harness.emit(
             "relay_latency",
             capture=capture,
-            mode=mode,
+            mode=args.mode,
             rate=run.rate,
             events_per_transaction=run.per_transaction,
             seconds=run.seconds,
-            rounds=rounds,
-            **_medians(found[capture]),
-            floor=_medians(floors),
+            rounds=args.rounds,
+            **medians[capture],
+            **floors,
         )
 
 
@@ -115,14 +126,8 @@ def seen_through(
 ) -> Mapping[str, float]:
     """Write events at their times, and return the percentiles from commit to consumer."""
     committed = RawArray("d", run.total)
-    writer = get_context("spawn").Process(
-        target=write_all, args=(dsn, topic, run, committed, write_some)
-    )
-    writer.start()
-    seen = receive(stack.kafka.bootstrap, topic, run.total)
-    writer.join()
-    if writer.exitcode != 0:
-        raise SystemExit(f"the writer ended with {writer.exitcode}")
+    with _process(write_all, dsn, topic, run, committed, write_some):
+        seen = receive(stack.kafka.bootstrap, topic, run.total)
     return run.percentiles(seen, committed)
 
 
@@ -130,15 +135,29 @@ def through_kafka_alone(stack: Stack, run: Run) -> Mapping[str, float]:
     """Return the percentiles of a loop of transactions, each with all that was due by then."""
     topic = harness.topic(stack)
     due = RawArray("d", run.total)
-    producer = get_context("spawn").Process(
-        target=produce_all, args=(stack.kafka.bootstrap, topic, run.rate, due)
-    )
-    producer.start()
-    seen = receive(stack.kafka.bootstrap, topic, run.total)
-    producer.join()
-    if producer.exitcode != 0:
-        raise SystemExit(f"the producer ended with {producer.exitcode}")
+    with _process(produce_all, stack.kafka.bootstrap, topic, run.rate, due):
+        seen = receive(stack.kafka.bootstrap, topic, run.total)
     return run.percentiles(seen, due)
+
+
+def beside_writers(stack: Stack, run: Run) -> Mapping[str, float]:
+    """As `through_kafka_alone`, while the same events are written to Postgres, where they stay."""
+    dsn, committed = harness.database(stack), RawArray("d", run.total)
+    with _process(write_all, dsn, "bench-unread", run, committed, write_numbers):
+        return through_kafka_alone(stack, run)
+
+
+@contextmanager
+def _process(target: Callable[..., None], *args: object) -> Iterator[None]:
+    """Run `target` in a process of its own, which is to end well."""
+    process = get_context("spawn").Process(target=target, args=args)
+    process.start()
+    try:
+        yield
+    finally:
+        process.join()
+    if process.exitcode != 0:
+        raise SystemExit(f"{target.__name__} ended with {process.exitcode}")
 
 
 def produce_all(bootstrap: str, topic: str, rate: int, due: "array[float]") -> None:
