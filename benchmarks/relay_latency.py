@@ -7,7 +7,7 @@ same events at the same times from a bare loop of Kafka transactions, without an
 measured in turn, several times, at a warm broker; percentiles are the medians.
 
 The floor has the machine for itself; with `--beside` there is one more, beside the writers to
-Postgres that the relay has beside it: what is above that is the relay's own.
+Postgres that the relay has beside it.
 """
 
 import argparse
