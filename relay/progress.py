@@ -2,13 +2,14 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 from relay.lsn import format_lsn, parse_lsn
 from relay.snapshot import BEGINNING, Snapshot
 
 _FORMAT = 1
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 ACCEPT = "dovecote init --capture wal --accept-gap"
 """Makes the slot anew: what comes next is captured, and the rest given up."""
@@ -99,9 +100,10 @@ class Progress:
 
     def encode(self) -> bytes:
         """Return the value of the progress record."""
-        fields = asdict(self)
-        fields["cursor"] = _written(self.cursor)
-        return json.dumps({"format": _FORMAT, **fields}, separators=(",", ":")).encode()
+        # Not asdict(), which copies what it finds: this is done for each batch, twice for some.
+        held = {name: getattr(self, name) for name in self.__slots__}
+        fields = {"format": _FORMAT, **held, "cursor": _written(self.cursor)}
+        return _ENCODER.encode(fields).encode()
 
     @classmethod
     def decode(cls, value: bytes) -> Self:
