@@ -51,13 +51,15 @@ class FakeCapture:
         self.interrupted.set()
 
 
-def reading(capture: Any, told: list[str] | None = None) -> Reader:
+def reading(
+    capture: Any, told: list[str] | None = None, *, most_rows: int = 4, poll_max: float = 0.01
+) -> Reader:
     return Reader(
         cast(Capture, capture),
         Cursor(),
-        ahead=Ahead(most_rows=4, most_bytes=1_000),
+        ahead=Ahead(most_rows=most_rows, most_bytes=1_000),
         poll_min=0.001,
-        poll_max=0.01,
+        poll_max=poll_max,
         slow=(told if told is not None else []).append,
     )
 
@@ -266,14 +268,7 @@ def test_who_never_asks_for_more_gets_no_batch_that_has_begun() -> None:
 
 def wide(capture: FakeCapture) -> Reader:
     """Return a reader that is never full, and polls when its batch is awaited."""
-    return Reader(
-        cast(Capture, capture),
-        Cursor(),
-        ahead=Ahead(most_rows=1_000, most_bytes=1_000),
-        poll_min=0.001,
-        poll_max=1,
-        slow=lambda _: None,
-    )
+    return reading(capture, most_rows=1_000, poll_max=1)
 
 
 def flowing(reader: Reader, capture: FakeCapture) -> Iterator[Batch]:
