@@ -135,7 +135,7 @@ def decode_events(
                     subject, content_type, names, values,
                 ))  # fmt: skip
             found += 1
-    except (struct.error, UnicodeDecodeError, TypeError) as error:
+    except (struct.error, ValueError, TypeError) as error:
         raise ValueError(_not_understood(data[start:])) from error
     if at != len(data) or found - position != count:
         raise ValueError(_not_understood(data[start:]))

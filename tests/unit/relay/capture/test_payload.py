@@ -100,7 +100,7 @@ def test_a_message_that_was_cut_off_is_an_error(length: int) -> None:
 
 @given(st.integers(-3, 1 << 31 - 1).filter(lambda n: n != 2))
 def test_another_number_of_events_than_there_are_is_an_error(number: int) -> None:
-    with pytest.raises(ValueError, match=r"not an event|a list of"):
+    with pytest.raises(ValueError, match="not an event"):
         decode_events(PACKED[:1] + struct.pack(">i", number) + PACKED[5:], 0, 1, {})
 
 
