@@ -51,8 +51,9 @@ CREATE TABLE outbox (
 """
 
 INSERT = (
-    "INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(),"
-    " %(topic)s, 'key-' || n %% %(keys)s, 'Benched', rpad(n::text, %(size)s)"
+    "INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)"
+    " SELECT md5(%(topic)s || n)::uuid, %(topic)s, 'key-' || n %% %(keys)s, 'Benched',"
+    " format('%%-*s', %(size)s::int, n)"
     " FROM generate_series(%(first)s::int, %(last)s::int) AS n"
 )
 

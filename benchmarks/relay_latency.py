@@ -201,7 +201,7 @@ _APPEND = """
 SELECT outbox.append_many(
            topics => array_agg(%(topic)s::text),
            keys => array_agg(convert_to('key-' || n %% %(keys)s::int, 'UTF8')),
-           "values" => array_agg(convert_to(rpad(n::text, 200), 'UTF8')),
+           "values" => array_agg(convert_to(format('%%-200s', n), 'UTF8')),
            types => array_agg('Benched'::text),
            ids => array_agg(md5(%(topic)s || n)::uuid),
            sources => array_agg('/bench'::text),

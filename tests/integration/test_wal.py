@@ -704,7 +704,8 @@ def test_a_server_that_stands_still_is_not_called_idle(own_server: Postgres) -> 
         try:
             # What the server said before, a keepalive perhaps, is heard first.
             *_, rest = capture._log.batches(place)
-            assert isinstance(place := rest.cursor, LogPosition)
+            place = rest.cursor
+            assert isinstance(place, LogPosition)
             until(lambda: stream.silence() > 2, within=10, what="a silence")
             asked = pool.submit(list, capture._log.batches(place))
             assert wait([asked], timeout=1).not_done, "it was called idle"

@@ -402,6 +402,10 @@ def many(**arguments: str) -> str:
         ),
         (many(topics="'{t,__x}'"), "Kafka's or Dovecote's own"),
         (many(topics="'{t,NULL}'"), "NULL is not a Kafka topic name"),
+        (many(types="'{T,NULL}'"), "a type and a source"),
+        (many(times="ARRAY[now(), 'infinity']"), "years 1 to 9999"),
+        (many(times="ARRAY[now(), '0044-03-15 BC']"), "years 1 to 9999"),
+        (many(times="ARRAY[now(), NULL]"), "years 1 to 9999"),
     ],
 )
 def test_sql_writers_are_refused_what_no_record_can_carry(
