@@ -22,10 +22,6 @@ class Ahead:
         self._is_awaited = False
         self._changed = threading.Condition()
 
-    def is_empty(self) -> bool:
-        """Tell whether there is nothing to take, not even an error."""
-        return not self._batches and self._error is None
-
     def is_full(self) -> bool:
         """Tell whether there is no room; a single batch always has room."""
         return bool(self._batches) and (

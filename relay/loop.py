@@ -33,7 +33,7 @@ from relay.parked_store import ParkedStore
 from relay.postgres import first_line
 from relay.progress import Origin, Place, Progress, at, refusal
 from relay.progress_topic import ProgressTopic
-from relay.publisher import Publisher, no_more
+from relay.publisher import Publisher
 from relay.publishers import make_publisher
 from relay.reader import Reader
 from relay.retention import Retention
@@ -160,10 +160,10 @@ class Relay:
                     if behind is None:
                         return
                     self._progress = behind
-                    taken = self._publish(publisher, capture, batch, origin, more=reader.more)
+                    self._publish(publisher, capture, batch, origin, more=reader.more)
                     progress = self._progress
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
-                    if taken and self._isolation.has_changed():
+                    if batch.rows and self._isolation.has_changed():
                         return
 
     def _take_over(self, publisher: Publisher, capture: Capture) -> tuple[Progress, Origin]:
@@ -231,25 +231,22 @@ class Relay:
         origin: Origin,
         *,
         more: Callable[[float], Batch | None],
-    ) -> int:
-        """Publish or park a batch and what is more of it; return how many events that were."""
+    ) -> None:
         admitted, progress = self._admit(publisher, batch, origin, self._progress)
-        rows, cursor, taken = list(admitted.rows), batch.cursor, len(batch.rows)
+        rows, cursor = list(admitted.rows), batch.cursor
 
         def later(seconds: float) -> tuple[Sequence[Row], Progress] | None:
-            nonlocal progress, cursor, taken
+            nonlocal progress, cursor
             if (part := more(seconds)) is None:
                 return None
             admitted, progress = self._admit(publisher, part, origin, progress)
             rows.extend(admitted.rows)
-            cursor, taken = part.cursor, taken + len(part.rows)
+            cursor = part.cursor
             return admitted.rows, progress
 
-        if rows or batch.begun or batch.keep or admitted.number:
-            span = publishing(progress.name, rows, begun=batch.begun)
-            with self._metrics.publish_seconds.time(), span:
-                grows = later if rows or batch.begun else no_more
-                publisher.publish(admitted.rows, progress, grows)
+        if rows or batch.keep or admitted.number:
+            with self._metrics.publish_seconds.time(), publishing(progress.name, rows):
+                publisher.publish(admitted.rows, progress, later)
             # Not before: what the server forgets is nowhere else.
             capture.confirm(cursor)
             self._retention.confirmed(cursor)
@@ -260,7 +257,6 @@ class Relay:
         self._drains.reached(cursor)
         self._metrics.progress_time.set_to_current_time()
         self._trouble.recovered("active")
-        return taken
 
     def _admit(
         self, publisher: Publisher, batch: Batch, origin: Origin, last: Progress | None

@@ -243,7 +243,7 @@ class TransactionalPublisher(_KafkaPublisher):
             # Now, although it may be sent once more: its partition must be known in time as well.
             self._produce_progress(progress)
             left = began + _UNSENT - time.monotonic()
-            if left > 0 and (later := more(left)) is not None:
+            if rows and left > 0 and (later := more(left)) is not None:
                 rows, progress = later
                 self._produce(rows)
                 self._produce_progress(progress)

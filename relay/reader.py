@@ -18,14 +18,6 @@ from relay.progress import Place
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
 
-_FLOWING = range(8, 201)
-"""
-After a batch of so many rows there are some to read at once.
-
-After fewer there may be none, and their transaction would be for nothing; more take longer to
-produce than there is time for once it has begun.
-"""
-
 
 class Reader:
     """
@@ -51,12 +43,7 @@ class Reader:
         self._ahead = ahead
         self._held: Batch | None = None
         """Taken, and more than the batch before it had room for."""
-        self._last: Batch | None = None
-        """Taken last, and behind it the next begins."""
-        self._room = self._came = 0
-        """Rows that the batch under way has room for, and those that it has."""
-        self._can_grow = False
-        """Who publishes it has asked for more of it."""
+        self._room = 0
         self._took = 0.0
         """Seconds from the last time that Postgres was asked to its first answer."""
         self._stop = threading.Event()
@@ -80,69 +67,40 @@ class Reader:
             self._thread.join(0.05)
 
     def batches(self, most_rows: int, most_bytes: int, stop: threading.Event) -> Iterator[Batch]:
-        """
-        Yield what was read since the last time as one batch, as far as the bounds allow.
-
-        Where events flow and all that was read is taken, an empty batch comes instead, which is
-        `begun`: what it is to hold is `more` of it, and is read while its transaction begins.
-        """
+        """Yield what was read since the last time as one batch, as far as the bounds allow."""
         while not stop.is_set():
-            if self._last is not None and self._flows():
-                batch = replace(self._last, rows=[], size=0, begun=True)
-                self._room = most_rows
-            elif (joined := self._joined(most_rows, most_bytes, stop)) is not None:
-                batch = joined
-            else:
+            batch, self._held = self._held or self._next(stop), None
+            if batch is None:
                 return
-            self._came, self._can_grow = len(batch.rows), False
-            yield batch
+            rows, size, keep = list(batch.rows), batch.size, batch.keep
+            while len(rows) < most_rows and size < most_bytes:
+                following = self._ahead.take(0)
+                if following is None:
+                    break
+                if len(rows) + len(following.rows) > most_rows:
+                    self._held = following
+                    break
+                rows += following.rows
+                size += following.size
+                keep = keep or following.keep
+                batch = following
+            self._room = most_rows - len(rows) if size < most_bytes else 0
+            yield replace(batch, rows=rows, size=size, keep=keep)
 
     def more(self, seconds: float) -> Batch | None:
         """
         Return what has come since the batch that `batches` has just yielded, if there is room.
 
         It is read as late as it may be: so that it is there in `seconds`, if reading takes as
-        long as the last time; of a batch that is `begun`, at once. At most three times as long is
-        waited for it.
+        long as the last time. At most three times as long is waited for it.
         """
         if self._held is not None or self._room <= 0:
             return None
-        self._can_grow = True
-        if self._came:
-            time.sleep(max(0.0, seconds - self._took))
+        time.sleep(max(0.0, seconds - self._took))
         following = self._ahead.take_if_any(2 * seconds)
-        if following is None:
-            return None
-        if len(following.rows) > self._room:
-            self._held = following
-            return None
-        self._last = following
-        self._came += len(following.rows)
+        if following is not None and len(following.rows) > self._room:
+            self._held, following = following, None
         return following
-
-    def _flows(self) -> bool:
-        ready = self._held is not None or not self._ahead.is_empty()
-        return self._can_grow and self._came in _FLOWING and not ready
-
-    def _joined(self, most_rows: int, most_bytes: int, stop: threading.Event) -> Batch | None:
-        batch, self._held = self._held or self._next(stop), None
-        if batch is None:
-            return None
-        rows, size, keep = list(batch.rows), batch.size, batch.keep
-        while len(rows) < most_rows and size < most_bytes:
-            following = self._ahead.take(0)
-            if following is None:
-                break
-            if len(rows) + len(following.rows) > most_rows:
-                self._held = following
-                break
-            rows += following.rows
-            size += following.size
-            keep = keep or following.keep
-            batch = following
-        self._last = batch
-        self._room = most_rows - len(rows) if size < most_bytes else 0
-        return replace(batch, rows=rows, size=size, keep=keep)
 
     def _next(self, stop: threading.Event) -> Batch | None:
         began = time.monotonic()

@@ -19,17 +19,14 @@ _MOST_LINKS = 128
 _HEADER_NAMES, _HEADER_VALUES = 10, 11
 
 
-def publishing(
-    outbox: str, rows: Sequence[Row], *, begun: bool = False
-) -> AbstractContextManager[object]:
+def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[object]:
     """
     Return a span around the publishing of `rows`, linked to the traces that their events are of.
 
     At most 128 links, each to another trace. The span fails with what is raised in it. At its end
-    `rows` may be more than they were at its beginning. Where there are none, there is no span,
-    unless it has `begun` before they are read.
+    `rows` may be more than they were at its beginning.
     """
-    return _span(outbox, rows) if _INSTALLED and (rows or begun) else nullcontext()
+    return _span(outbox, rows) if _INSTALLED and rows else nullcontext()
 
 
 @contextmanager

@@ -197,10 +197,6 @@ class Relay:
         return cursors[-1] if cursors else Cursor()
 
     def _publish(self, cursor: Cursor) -> Steps[Cursor]:
-        if self._world.reads_on() and self._world.reads_on():
-            # As where events flow: the batch is read when its transaction has begun.
-            self._cursor = cursor
-            return (yield from self._transaction([], cursor, begun=True)) or cursor
         yield Point.READ
         rows, following = yield from self._read(cursor)
         if not rows:
@@ -223,14 +219,8 @@ class Relay:
             yield from self._fence()
         return following
 
-    def _transaction(
-        self, batch: list[Row], progress: Cursor | None, *, begun: bool = False
-    ) -> Steps[Cursor | None]:
-        """
-        Publish in one transaction; return the last progress that is a part of it.
-
-        What is `begun` has yet to be read.
-        """
+    def _transaction(self, batch: list[Row], progress: Cursor | None) -> Steps[Cursor | None]:
+        """Publish in one transaction; return the last progress that is a part of it."""
         producer, broker = self._producers[0], self._broker
         self._producers.reverse()
         if not producer.epoch:
@@ -248,9 +238,8 @@ class Relay:
                 yield Point.PRODUCE_PROGRESS
                 sent.append(wire.send(partial(broker.produce, id_, epoch, PROGRESS, progress)))
             # What has come meanwhile goes along: as often as it likes, or not at all.
-            if not begun and (not rows or not self._world.reads_on()):
+            if not rows or not self._world.reads_on():
                 break
-            begun = False
             yield Point.READ
             rows, progress = yield from self._read(progress)
         # The client library commits when all records are acknowledged, and not before.

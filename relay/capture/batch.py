@@ -30,8 +30,6 @@ class Batch:
     """Make the cursor durable even if there are no rows: the server waits for it."""
     lsn: str | None = None
     """The write-ahead log up to here holds the commits of all that a snapshot in `cursor` sees."""
-    begun: bool = False
-    """Empty so far: its rows are read while its transaction begins."""
 
 
 class Leave(Protocol):

@@ -51,15 +51,13 @@ class FakeCapture:
         self.interrupted.set()
 
 
-def reading(
-    capture: Any, told: list[str] | None = None, *, most_rows: int = 4, poll_max: float = 0.01
-) -> Reader:
+def reading(capture: Any, told: list[str] | None = None) -> Reader:
     return Reader(
         cast(Capture, capture),
         Cursor(),
-        ahead=Ahead(most_rows=most_rows, most_bytes=1_000),
+        ahead=Ahead(most_rows=4, most_bytes=1_000),
         poll_min=0.001,
-        poll_max=poll_max,
+        poll_max=0.01,
         slow=(told if told is not None else []).append,
     )
 
@@ -213,68 +211,3 @@ def test_an_error_is_not_more_of_a_batch() -> None:
         assert all(not found.rows for found in iter(lambda: reader.more(0.01), None))
         with pytest.raises(Outage, match="server closed"):
             list(batches)
-
-
-class FlowingCapture(FakeCapture):
-    """As the table: where there was something, that was all there was."""
-
-    def batches(self, cursor: Place) -> Iterator[Batch]:
-        for each in super().batches(cursor):
-            if each.rows or cursor == each.cursor:
-                yield each
-
-
-def test_where_events_flow_a_batch_begins_before_it_is_read() -> None:
-    capture = FlowingCapture(batch(*range(8)))
-    with wide(capture) as reader:
-        batches = flowing(reader, capture)
-        begun = next(batches)
-        assert (begun.begun, begun.rows, cast(Cursor, begun.cursor).position) == (True, [], 15)
-        capture.left.append(batch(*range(16, 24)))
-        assert numbers([part for part in [reader.more(1)] if part]) == list(range(16, 24))
-        assert next(batches).begun, "and events flow on"
-
-
-def test_what_has_begun_and_holds_nothing_is_the_last_that_begins_so() -> None:
-    capture = FlowingCapture(batch(*range(8)))
-    with wide(capture) as reader:
-        batches = flowing(reader, capture)
-        assert next(batches).begun
-        found = reader.more(1)
-        assert found is not None
-        assert not found.rows
-        capture.left.append(batch(*range(16, 24)))
-        following = next(each for each in batches if each.rows or each.begun)
-        assert numbers([following]) == list(range(16, 24))
-
-
-def test_what_is_read_already_is_taken_and_nothing_begins_before_it() -> None:
-    capture = FlowingCapture(batch(*range(8)))
-    with wide(capture) as reader:
-        batches = flowing(reader, capture)
-        reader._ahead.put(batch(16, 17), 1)
-        assert numbers([next(batches)]) == [16, 17]
-
-
-def test_who_never_asks_for_more_gets_no_batch_that_has_begun() -> None:
-    capture = FlowingCapture(batch(*range(8)))
-    with wide(capture) as reader:
-        batches = reader.batches(100, 100, threading.Event())
-        assert numbers([next(batches)]) == list(range(8))
-        capture.left.append(batch(*range(8, 16)))
-        following = next(each for each in batches if each.rows or each.begun)
-        assert numbers([following]) == list(range(8, 16))
-
-
-def wide(capture: FakeCapture) -> Reader:
-    """Return a reader that is never full, and polls when its batch is awaited."""
-    return reading(capture, most_rows=1_000, poll_max=1)
-
-
-def flowing(reader: Reader, capture: FakeCapture) -> Iterator[Batch]:
-    """Take a batch of eight rows, and as many that are more of it; return those that follow."""
-    batches = reader.batches(100, 100, threading.Event())
-    assert numbers([next(batches)]) == list(range(8))
-    capture.left.append(batch(*range(8, 16)))
-    assert numbers([part for part in [reader.more(1)] if part]) == list(range(8, 16))
-    return batches

@@ -71,16 +71,6 @@ def test_what_joins_a_batch_later_is_in_its_span(spans: InMemorySpanExporter) ->
     assert [link.context.trace_id for link in span.links] == [7, 8]
 
 
-def test_all_of_a_batch_may_join_it_later(spans: InMemorySpanExporter) -> None:
-    rows: list[tuple[object, ...]] = []
-    with publishing("shop", rows, begun=True):
-        rows += [row(traceparent(7)), row(traceparent(8))]
-    (span,) = spans.get_finished_spans()
-    assert span.attributes is not None
-    assert span.attributes["messaging.batch.message_count"] == 2
-    assert [link.context.trace_id for link in span.links] == [7, 8]
-
-
 def test_what_is_no_trace_context_is_no_link(spans: InMemorySpanExporter) -> None:
     strange = [row("rubbish"), row("00-" + "0" * 32 + "-" + "0" * 16 + "-01"), row("\xff")]
     with publishing("shop", strange):
