@@ -90,20 +90,25 @@ class Event:
         """Normalise what has several spellings, then refuse what could never be published."""
         if isinstance(self.id, UUID):
             object.__setattr__(self, "id", str(self.id))
-        object.__setattr__(self, "headers", _headers(self.headers))
+        if self.headers != ():
+            object.__setattr__(self, "headers", _headers(self.headers))
         _require_topic(self.topic)
-        for name in ("id", "type", "source"):
-            if not _text(f"event {name}", getattr(self, name)):
+        for name, text in (("id", self.id), ("type", self.type), ("source", self.source)):
+            if not _text("event", name, text):
                 msg = f"event {name} must not be empty"
                 raise InvalidEvent(msg)
-        for name in ("subject", "content_type", "traceparent"):
-            if (text := getattr(self, name)) is not None:
-                _text(f"event {name}", text)
+        for name, given in (
+            ("subject", self.subject),
+            ("content_type", self.content_type),
+            ("traceparent", self.traceparent),
+        ):
+            if given is not None:
+                _text("event", name, given)
         if not (self.key is None or isinstance(self.key, bytes | str)):
             msg = f"event key must be bytes, str or None, not {type(self.key).__name__}"
             raise InvalidEvent(msg)
         if isinstance(self.key, str):
-            _text("event key", self.key)
+            _text("event", "key", self.key)
         require_time(self.time)
         if self.traceparent is not None and not TRACEPARENT.fullmatch(self.traceparent):
             msg = f"event traceparent {self.traceparent!r} is not W3C trace context"
@@ -124,7 +129,7 @@ class Event:
             case None | bytes():
                 return self.value
             case str(text):
-                return _text("event value", text).encode()
+                return _text("event", "value", text).encode()
             case value:
                 return _json(value)
 
@@ -141,17 +146,19 @@ class Event:
                 return "application/json"
 
 
-def _text(what: str, text: object) -> str:
+def _text(of: str, what: str, text: object) -> str:
     """Return `text` if it is a string that UTF-8 can hold."""
     if not isinstance(text, str):
-        msg = f"{what} must be a string, not {type(text).__name__}"
+        msg = f"{of} {what} must be a string, not {type(text).__name__}"
         raise InvalidEvent(msg)
     if text.isascii():
         return text
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        msg = f"{what} {text[:80]!r} has a character that UTF-8 cannot hold (a lone surrogate)"
+        msg = (
+            f"{of} {what} {text[:80]!r} has a character that UTF-8 cannot hold (a lone surrogate)"
+        )
         raise InvalidEvent(msg) from error
     return text
 
@@ -160,7 +167,7 @@ def _require_topic(topic: object) -> None:
     if not topic:
         msg = "event has no topic; name the Kafka topic it belongs to"
         raise InvalidEvent(msg)
-    if not _TOPIC.fullmatch(_text("event topic", topic)) or topic in {".", ".."}:
+    if not _TOPIC.fullmatch(_text("event", "topic", topic)) or topic in {".", ".."}:
         msg = f"event topic {topic!r} is not a Kafka topic name (letters, digits, `.`, `_`, `-`)"
         raise InvalidEvent(msg)
 
@@ -170,6 +177,8 @@ def require_time(time: object) -> None:
     if not isinstance(time, datetime):
         msg = f"event time must be a datetime, not {type(time).__name__}"
         raise InvalidEvent(msg)
+    if time.tzinfo is UTC:
+        return
     if time.utcoffset() is None:
         msg = f"event time {time!s} has no time zone; use datetime.now(UTC)"
         raise InvalidEvent(msg)
@@ -183,7 +192,7 @@ def require_time(time: object) -> None:
 def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
     pairs: list[tuple[str, bytes | None]] = []
     for name, value in _pairs(headers):
-        if not _text("header name", name):
+        if not _text("header", "name", name):
             msg = "header name must not be empty"
             raise InvalidEvent(msg)
         if _RESERVED.fullmatch(name):
@@ -193,7 +202,7 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
             case None | bytes():
                 pairs.append((name, value))
             case str():
-                pairs.append((name, _text(f"header {name!r}", value).encode()))
+                pairs.append((name, _text("header", repr(name), value).encode()))
             case _:
                 msg = f"header {name!r} must be bytes, str or None, not {type(value).__name__}"
                 raise InvalidEvent(msg)

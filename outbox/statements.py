@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from itertools import chain, count
 from typing import NamedTuple
-from uuid import UUID
 
 from psycopg import sql
 
@@ -37,7 +36,7 @@ class _Row(NamedTuple):
     key: bytes | None
     value: bytes | None
     type: str
-    id: UUID
+    id: str
     source: str
     subject: str | None
     time: object
@@ -70,12 +69,17 @@ def append(
 
 def _row(event: Event, headers: Headers, limits: Limits) -> _Row:
     key, value, media_type = event.key_bytes(), event.value_bytes(), event.media_type()
-    names = [name for name, _ in headers]
-    text = "".join([event.type, event.source, event.subject or "", media_type or "", *names])
-    size = len(text.encode()) + sum(len(data or b"") for _, data in headers)
-    _require_size(event, "key", len(key or b""), limits.key)
-    _require_size(event, "value", len(value or b""), limits.value)
-    _require_size(event, "type, source, subject and headers", size, limits.headers)
+    text = "".join([event.type, event.source, event.subject or "", media_type or ""])
+    size = 0
+    for name, data in headers:
+        text += name
+        size += len(data or b"")
+    if key is not None and len(key) > limits.key:
+        raise _too_large(event, "key", len(key), limits.key)
+    if value is not None and len(value) > limits.value:
+        raise _too_large(event, "value", len(value), limits.value)
+    if (size := size + len(text.encode())) > limits.headers:
+        raise _too_large(event, "type, source, subject and headers", size, limits.headers)
     if "\0" in text:
         msg = f"event {event.id} for topic {event.topic!r}: Postgres holds no text with NUL in it"
         raise InvalidEvent(msg)
@@ -95,22 +99,20 @@ def _row(event: Event, headers: Headers, limits: Limits) -> _Row:
     )
 
 
-def _require_size(event: Event, what: str, size: int, most: int) -> None:
-    if size > most:
-        msg = (
-            f"event {event.id} ({event.type[:80]}) for topic {event.topic!r}: {size:,} bytes of "
-            f"{what}, the limit is {most:,}; store the payload elsewhere and "
-            "send a reference, or raise the limit here and the broker's message.max.bytes"
-        )
-        raise InvalidEvent(msg)
+def _too_large(event: Event, what: str, size: int, most: int) -> InvalidEvent:
+    return InvalidEvent(
+        f"event {event.id} ({event.type[:80]}) for topic {event.topic!r}: {size:,} bytes of "
+        f"{what}, the limit is {most:,}; store the payload elsewhere and "
+        "send a reference, or raise the limit here and the broker's message.max.bytes"
+    )
 
 
-def _identity(event: Event) -> UUID:
+def _identity(event: Event) -> str:
     # In another spelling, the database would hand back another id than it was given.
     if not _UUID.fullmatch(event.id):
         msg = f"event id {event.id!r} is not a UUID as RFC 9562 writes it: lower case, four dashes"
         raise InvalidEvent(msg)
-    return UUID(event.id)
+    return event.id
 
 
 def _stored_headers(event: Event, traceparent: str | None) -> Headers:
@@ -126,7 +128,7 @@ def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[b
 @lru_cache(maxsize=64)
 def _plain(schema: str) -> bytes:
     # The most frequent of all: what is not given costs nothing.
-    query = sql.SQL("SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %b, %t, %t, %b, %t)")
+    query = sql.SQL("SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %t, %t, %t, %b, %t)")
     return query.format(sql.Identifier(schema)).as_bytes()
 
 
@@ -134,7 +136,7 @@ def _plain(schema: str) -> bytes:
 def _one(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
     query = sql.SQL(
-        "SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %b, %t, %t, %b, %t,"
+        "SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %t, %t, %t, %b, %t,"
         " %t::text[], %b::bytea[])"
     )
     return query.format(sql.Identifier(schema)).as_bytes()
@@ -144,7 +146,7 @@ def _one(schema: str) -> bytes:
 def _many(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
     query = sql.SQL(
-        "SELECT {}.append_many(%t::text[], %b::bytea[], %b::bytea[], %t::text[], %b::uuid[],"
+        "SELECT {}.append_many(%t::text[], %b::bytea[], %b::bytea[], %t::text[], %t::uuid[],"
         " %t::text[], %t::text[], %b::timestamptz[], %t::text[], %b::int4[], %t::text[],"
         " %b::bytea[])"
     )

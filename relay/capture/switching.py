@@ -52,8 +52,9 @@ _log = logging.getLogger("dovecote.relay")
 Expected = Literal["auto", "table", "wal"]
 
 # How often the reading thread asks which capture is installed, and on the way out of the log what
-# still runs, in seconds.
-_LOOK_EVERY, _ASK_EVERY = 0.5, 0.05
+# still runs, in seconds. More seldom in the table, where each tick says whether it is left, if no
+# slot is to be dropped.
+_LOOK_EVERY, _LOOK_EVERY_IN_TABLE, _ASK_EVERY = 0.5, 5.0, 0.05
 
 
 class SwitchingCapture:
@@ -124,7 +125,7 @@ class SwitchingCapture:
         return _slot_fault(found, found.beginning, place)
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
-        found = self._look(_LOOK_EVERY)
+        found = self._look(self._look_every)
         if isinstance(cursor, LogPosition):
             yield from self._in_log(cursor, found)
         elif self._left is not None:
@@ -136,7 +137,7 @@ class SwitchingCapture:
             yield from self._enter(cursor, found)
 
     def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
-        if found.installed.state == "table" and (found.slot is not None or found.others):
+        if found.installed.state == "table" and _has_slots(found):
             self._tidy()
         for batch in self._table.batches(cursor):
             yield with_log(batch, cursor.log)
@@ -238,6 +239,13 @@ class SwitchingCapture:
                 _log.warning("a replication slot that is not needed: %s", first_line(error))
             self._has_warned = True
 
+    @property
+    def _look_every(self) -> float:
+        seen = self._seen
+        if seen is None or seen.installed.state != "table" or _has_slots(seen):
+            return _LOOK_EVERY
+        return _LOOK_EVERY_IN_TABLE
+
     def _look(self, every: float = 0.0) -> Look:
         """Return what is installed, as it was so many seconds ago at most."""
         clock = time.monotonic()
@@ -265,6 +273,10 @@ class SwitchingCapture:
     def close(self) -> None:
         self._log.close()
         self._table.close()
+
+
+def _has_slots(found: Look) -> bool:
+    return found.slot is not None or bool(found.others)
 
 
 def _slot_fault(found: Look, beginning: Beginning, place: Place | None) -> Fault | None:

@@ -142,6 +142,17 @@ def test_where_nothing_is_committed_a_glance_is_enough_and_whatever_is_committed
         assert read(capture, cursor)[0] == [3]
 
 
+def test_a_session_that_the_server_ends_at_a_glance_says_why(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn, autocommit=True) as conn:
+        _, cursor = read(capture, Cursor())
+        read(capture, cursor)
+        pid = capture.conn.info.backend_pid
+        (ended,) = conn.execute("SELECT pg_terminate_backend(%s, 10000)", [pid]).fetchone() or (0,)
+        assert ended
+        with pytest.raises(psycopg.OperationalError, match="administrator command"):
+            read(capture, cursor)
+
+
 @pytest.mark.contract
 def test_a_late_commit_with_a_low_position_is_not_lost(dsn: str) -> None:
     with capturing(dsn) as capture, sessions(dsn, 2) as (slow, fast):
