@@ -15,15 +15,14 @@ from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from outbox.errors import BadSettings
 from outbox.kafka_log import kafka_logger
 from outbox.reaching import reach
 from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
+from relay.headers import headers
 from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
 from relay.parking import OWN_TOPIC
-from relay.postgres_time import format_time
 from relay.progress import Progress
 from relay.undelivered import Undelivered
 
@@ -40,7 +39,6 @@ _ANY_PARTITION, _NOW = -1, 0
 # it a millisecond after the first record; until it answers more may be read.
 _UNSENT = 0.0012
 
-Header: TypeAlias = tuple[str, str | bytes | None]
 More: TypeAlias = Callable[[float], tuple[Sequence[Row], Progress] | None]
 """Asked for what has come since, and the progress behind it; may take so many seconds."""
 
@@ -127,24 +125,15 @@ class _KafkaPublisher:
     def _produce(self, rows: Sequence[Row]) -> None:
         produce, own_topic = self._producer.produce, self._progress_topic
         self._rows += rows
-        for row in rows:
-            _, id_, at, topic, key, value, type_, source, subject, media, names, values = row
-            headers: list[Header] = [
-                (ID, id_),
-                (TIME, format_time(at)),
-                *kind_headers(type_, source, media),
-            ]
-            if subject is not None:
-                headers.append((SUBJECT, subject))
-            if names:
-                headers.extend(zip(names, values, strict=True))
+        for row, of_row in zip(rows, headers(rows), strict=True):
+            topic, key, value = row[3], row[4], row[5]
             if topic == own_topic:
                 raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
             # By their places: to match the names of arguments takes a tenth of the call's time.
             try:
-                produce(topic, value, key, _ANY_PARTITION, None, None, _NOW, headers)
+                produce(topic, value, key, _ANY_PARTITION, None, None, _NOW, of_row)
             except BufferError:
-                self._when_there_is_room(partial(produce, topic, value, key, headers=headers))
+                self._when_there_is_room(partial(produce, topic, value, key, headers=of_row))
             except KafkaException as error:
                 if error.args[0].code() in POISON:
                     raise self._unpublishable(row, error.args[0]) from error
