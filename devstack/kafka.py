@@ -4,6 +4,7 @@ import base64
 import logging
 import os
 import subprocess
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,10 +12,11 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from devstack.class_archive import ClassArchive
 from devstack.errors import ServerFailed
 from devstack.jars import kafka_broker_jars
 from devstack.java import java
-from devstack.keeper import Launch
+from devstack.keeper import GRACE_SECONDS, Launch
 from devstack.places import LOOPBACK
 from devstack.progress import Progress
 from devstack.server import Server
@@ -97,6 +99,7 @@ class Kafka(Server):
         self._settings = {**SETTINGS, **(settings or {})}
         self._progress = progress
         self._ports: tuple[int, int] | None = None
+        self._archive: ClassArchive | None = None
 
     @property
     def ports(self) -> tuple[int, int]:
@@ -111,21 +114,29 @@ class Kafka(Server):
         """The address for `bootstrap.servers`."""
         return f"{LOOPBACK}:{self.ports[0]}"
 
+    def stop(self) -> None:
+        began = time.monotonic()
+        super().stop()
+        # Not what was killed in the middle of it.
+        if self._archive is not None and time.monotonic() - began < GRACE_SECONDS:
+            self._archive.keep(self.directory)
+
     def _prepare(self) -> Launch:
         self.directory.mkdir(parents=True, exist_ok=True)
-        runtime = java()
-        run = [str(runtime.executable), *runtime.options, "-cp"]
-        run.append(f"{kafka_broker_jars(self._progress)}/*")
+        runtime, jars = java(), kafka_broker_jars(self._progress)
+        self._archive = ClassArchive(runtime, jars)
+        run = [str(runtime.executable), *runtime.options, "-cp", f"{jars}/*"]
         properties = self.directory / "server.properties"
         properties.write_text(self._properties())
         logging_file = self.directory / "log4j2.properties"
         logging_file.write_text(_LOGGING)
         if not (self.directory / "data/meta.properties").exists():
-            self._format(run, properties)
+            self._format([*run[:1], *self._archive.options(), *run[1:]], properties)
         return Launch(
             argv=[
                 *run[:1],
                 *self._java_options,
+                *self._archive.options_of_server(self.directory),
                 f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
                 *run[1:],
                 "kafka.Kafka",

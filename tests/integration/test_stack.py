@@ -1,6 +1,7 @@
 import signal
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -11,6 +12,8 @@ from confluent_kafka.admin import AdminClient
 
 from devstack import Stack
 from devstack.errors import ServerFailed, ServerNotRunning
+from devstack.jars import kafka_broker_jars
+from devstack.kafka import Kafka
 from devstack.postgres import Postgres
 from devstack.processes import Process
 from devstack.server import Server
@@ -47,6 +50,30 @@ def test_a_record_that_was_sent_is_read_back(stack: Stack, topic: MakeTopic) -> 
 def test_a_topic_that_was_not_made_is_an_error(stack: Stack) -> None:
     with pytest.raises(KafkaException, match="Unknown topic"):
         consume(stack.kafka.bootstrap, "misspelt")
+
+
+def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jars = tmp_path / "jars"
+    jars.mkdir()
+    for jar in kafka_broker_jars().glob("*.jar"):
+        (jars / jar.name).symlink_to(jar)
+    monkeypatch.setattr("devstack.kafka.kafka_broker_jars", lambda _: jars)
+
+    def used(name: str, end: str) -> list[str]:
+        """Return the archives of ours that a broker has in its memory."""
+        broker = Kafka(tmp_path / name)
+        broker.start()
+        maps = {each.path for each in psutil.Process(broker.pid).memory_maps()}
+        getattr(broker, end)()
+        assert not (tmp_path / name / "classes.jsa").exists()
+        return [path for path in maps if Path(path).parent == jars and path.endswith(".jsa")]
+
+    assert used("killed", "kill") == []
+    assert used("first", "stop") == []
+    [archive] = jars.glob("*.jsa")
+    assert used("second", "stop") == [str(archive)]
 
 
 @pytest.mark.parametrize("how", ["kill", "stop"])
