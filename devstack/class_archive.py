@@ -25,9 +25,14 @@ class ClassArchive:
         known = f"{executable} {found.st_size} {found.st_mtime_ns}"
         self._kept = jars / f"classes-{hashlib.sha256(known.encode()).hexdigest()[:8]}.jsa"
 
+    @property
+    def is_kept(self) -> bool:
+        """Whether there is one."""
+        return self._kept.exists()
+
     def options(self) -> list[str]:
         """Return what has Java use the archive, if there is one."""
-        return [f"-XX:SharedArchiveFile={self._kept}"] if self._kept.exists() else []
+        return [f"-XX:SharedArchiveFile={self._kept}"] if self.is_kept else []
 
     def options_of_server(self, directory: Path) -> list[str]:
         """Return what has a server use the archive, or leave one in its `directory` at its end."""

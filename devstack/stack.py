@@ -88,11 +88,12 @@ class Stack:
             self.postgres.stop()
         finally:
             # Data that is about to be removed needs no orderly end, which takes Kafka a second.
-            if self._temporary:
+            if self._temporary and not self.kafka.leaves_archive:
                 self.kafka.kill()
-                _remove(self.directory, os.getpid())
             else:
                 self.kafka.stop()
+            if self._temporary:
+                _remove(self.directory, os.getpid())
 
     def __enter__(self) -> Self:
         self.start()

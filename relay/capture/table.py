@@ -18,8 +18,6 @@ from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
-from psycopg.pq import ExecStatus
-from psycopg.pq.abc import PGresult
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
@@ -43,8 +41,8 @@ _GLANCE = b"SELECT pg_current_snapshot()::text"
 class _Nothing(NamedTuple):
     """A tick that found nothing."""
 
-    seen: bytes
-    """Its snapshot, as text."""
+    seen: str
+    """Its snapshot."""
     batch: Batch
 
 
@@ -166,7 +164,7 @@ class TableCapture:
                     cursor = Cursor(snapshot)
                     batch = Batch(rows, cursor, _size(rows), lsn=lsn)
                     if not rows:
-                        self._nothing = _Nothing(self._seen.encode(), batch)
+                        self._nothing = _Nothing(self._seen, batch)
                     # All there was. What has come since is the next poll's: while events flow
                     # there mostly is some, and to look at once would double the ticks.
                     yield batch
@@ -184,28 +182,12 @@ class TableCapture:
         asked for.
         """
         self._nothing = None
-        if cursor != nothing.batch.cursor:
-            return False
-        if self._glance() != nothing.seen:
+        if cursor != nothing.batch.cursor or self._conn.execute(_GLANCE).fetchone() != (
+            nothing.seen,
+        ):
             return False
         self._nothing = nothing
         return True
-
-    def _glance(self) -> bytes | None:
-        """
-        Return what is visible now, as text.
-
-        By libpq itself, for less than half the processor time: an idle relay does little else.
-        Not by its `exec`, which forgets why the server ended a session.
-        """
-        pgconn = self._conn.pgconn
-        pgconn.send_query(_GLANCE)
-        results: list[PGresult] = []
-        while (result := pgconn.get_result()) is not None:
-            results.append(result)
-        if results[0].status != ExecStatus.TUPLES_OK:
-            raise psycopg.OperationalError(results[0].get_error_message())
-        return results[0].get_value(0, 0)
 
     def end(self, since: Snapshot) -> Snapshot:
         """Return a snapshot that sees what is committed, as far as there are events of it."""
