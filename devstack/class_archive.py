@@ -3,6 +3,7 @@
 import hashlib
 import logging
 import os
+import shutil
 from pathlib import Path
 
 from devstack.java import JavaRuntime
@@ -45,7 +46,7 @@ class ClassArchive:
         if not left.exists():
             return
         try:
-            partial.write_bytes(left.read_bytes())
+            shutil.copyfile(left, partial)
             partial.replace(self._kept)
         except OSError as error:
             # A folder that is shared, or a full disk: the next server starts as this one did.
