@@ -117,19 +117,20 @@ class Kafka(Server):
     @property
     def leaves_archive(self) -> bool:
         """Whether an orderly end leaves what later brokers start faster with."""
-        return self.running and self._archive is not None and not self._archive.is_kept
+        return self.running and self._archive is not None and self._archive.is_wanted
 
     def stop(self) -> None:
-        began = time.monotonic()
+        began, leaves = time.monotonic(), self.leaves_archive
         super().stop()
         # Not what was killed in the middle of it.
-        if self._archive is not None and time.monotonic() - began < GRACE_SECONDS:
+        if leaves and self._archive is not None and time.monotonic() - began < GRACE_SECONDS:
             self._archive.keep(self.directory)
 
     def _prepare(self) -> Launch:
         self.directory.mkdir(parents=True, exist_ok=True)
         runtime, jars = java(), kafka_broker_jars(self._progress)
         self._archive = ClassArchive(runtime, jars)
+        self._archive.discard(self.directory)
         run = [str(runtime.executable), *runtime.options, "-cp", f"{jars}/*"]
         properties = self.directory / "server.properties"
         properties.write_text(self._properties())

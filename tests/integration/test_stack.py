@@ -11,8 +11,10 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from devstack import Stack
+from devstack.class_archive import ClassArchive
 from devstack.errors import ServerFailed, ServerNotRunning
 from devstack.jars import kafka_broker_jars
+from devstack.java import java
 from devstack.kafka import Kafka
 from devstack.postgres import Postgres
 from devstack.processes import Process
@@ -59,6 +61,8 @@ def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
     jars.mkdir()
     for jar in kafka_broker_jars().glob("*.jar"):
         (jars / jar.name).symlink_to(jar)
+    if not ClassArchive(java(), jars).is_wanted:
+        pytest.skip("this Java has no archive of its own classes, and makes none of others")
     monkeypatch.setattr("devstack.kafka.kafka_broker_jars", lambda _: jars)
 
     def used(name: str, end: str) -> list[str]:
