@@ -19,7 +19,7 @@ class Ahead:
         self._batches: deque[Batch] = deque()
         self._rows = self._bytes = 0
         self._error: Exception | None = None
-        self._is_awaited = False
+        self._is_awaited = self._rests = False
         self._changed = threading.Condition()
 
     def is_full(self) -> bool:
@@ -46,7 +46,14 @@ class Ahead:
     def wait_until_awaited(self, wait: float) -> None:
         """Return when somebody waits for a batch, after `wait` seconds at the latest."""
         with self._changed:
+            self._rests = True
             self._changed.wait_for(lambda: self._is_awaited, wait)
+            self._rests = False
+
+    def is_old(self) -> bool:
+        """Tell whether what is here was all there was when it was read, before it was awaited."""
+        with self._changed:
+            return self._rests and bool(self._batches)
 
     def take(self, wait: float) -> Batch | None:
         """Return the next batch, or None if there is none within `wait` seconds."""

@@ -18,6 +18,9 @@ from relay.progress import Place
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
 
+# Where the processors are busy, it takes so many seconds to ask what has come.
+_SOON = 0.005
+
 
 class Reader:
     """
@@ -67,14 +70,22 @@ class Reader:
             self._thread.join(0.05)
 
     def batches(self, most_rows: int, most_bytes: int, stop: threading.Event) -> Iterator[Batch]:
-        """Yield what was read since the last time as one batch, as far as the bounds allow."""
+        """
+        Yield what was read since the last time as one batch, as far as the bounds allow.
+
+        What was read while the batch before was published is not the whole of it: what has come
+        since would wait for another transaction. So it is asked for first.
+        """
         while not stop.is_set():
+            is_old = self._held is None and self._ahead.is_old()
             batch, self._held = self._held or self._next(stop), None
             if batch is None:
                 return
             rows, size, keep = list(batch.rows), batch.size, batch.keep
             while len(rows) < most_rows and size < most_bytes:
                 following = self._ahead.take(0)
+                if following is None and is_old and rows:
+                    following, is_old = self._ahead.take(_SOON), False
                 if following is None:
                     break
                 if len(rows) + len(following.rows) > most_rows:

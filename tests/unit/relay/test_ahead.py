@@ -7,6 +7,7 @@ import pytest
 from relay.ahead import Ahead
 from relay.capture.batch import Batch
 from relay.progress import LogPosition
+from tests.waiting import until
 
 
 def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batch:
@@ -75,3 +76,18 @@ def test_who_reads_can_wait_until_a_batch_is_awaited() -> None:
     assert ahead.put(batch(3), 0)
     taker.join(30)
     assert taken == [batch(3)]
+
+
+def test_what_was_read_before_it_was_awaited_is_old_once_the_reader_rests() -> None:
+    ahead = Ahead(most_rows=10, most_bytes=100)
+    ahead.put(batch(1), 0)
+    assert not ahead.is_old(), "more may follow at once"
+    reader = threading.Thread(target=ahead.wait_until_awaited, args=(30,))
+    reader.start()
+    until(ahead.is_old, within=30, what="the reader rests")
+    assert ahead.take(0) == batch(1)
+    assert not ahead.is_old(), "nothing is here"
+    assert ahead.take(0.001) is None
+    reader.join(30)
+    ahead.put(batch(2), 0)
+    assert not ahead.is_old(), "it was read because it was awaited"

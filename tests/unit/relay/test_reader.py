@@ -171,6 +171,25 @@ def test_what_has_come_since_is_more_of_a_batch() -> None:
     assert cast(Cursor, following.cursor).position == 5
 
 
+def test_to_what_was_read_too_early_is_added_what_has_come_since() -> None:
+    capture = FakeCapture(batch(1, 2))
+    with reading(capture) as reader:
+        batches = reader.batches(100, 100, threading.Event())
+        assert numbers([next(each for each in batches if each.rows)]) == [1, 2]
+        while reader._ahead.take(0):
+            """Until what comes now is what comes next."""
+        capture.left.append(batch(3))
+        # As `more` leaves it that has waited in vain.
+        reader._ahead._is_awaited = True
+        until(lambda: not capture.left, within=5, what="it is read")
+        reader._ahead._is_awaited = False
+        until(reader._ahead.is_old, within=5, what="the reader rests")
+        capture.left.append(batch(4))
+        following = next(batches)
+    assert numbers([following]) == [3, 4]
+    assert cast(Cursor, following.cursor).position == 4
+
+
 def test_there_is_no_more_than_there_is_room_for_and_the_rest_comes_next() -> None:
     capture = FakeCapture(batch(1, 2), batch(3, 4))
     with reading(capture) as reader:
