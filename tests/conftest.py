@@ -1,5 +1,7 @@
 """Where pytest finds the fixtures, each kind in a module of its own; and what marks do."""
 
+import os
+
 import pytest
 
 from tests.fix_containers import NEEDED, lacking
@@ -15,6 +17,10 @@ __all__ = [
     "stack",
     "topic",
 ]
+
+# Spark runs for seconds here, again and again: what Java compiles well is not used for as long as
+# that takes (a sixth of the time of a test that kills jobs).
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
