@@ -87,7 +87,8 @@ def test_what_was_read_before_it_was_awaited_is_old_once_the_reader_rests() -> N
     until(ahead.is_old, within=30, what="the reader rests")
     assert ahead.take(0) == batch(1)
     assert not ahead.is_old(), "nothing is here"
-    assert ahead.take(0.001) is None
-    reader.join(30)
+    until(
+        lambda: ahead.take(0.01) is None and not reader.is_alive(), within=30, what="it is awaited"
+    )
     ahead.put(batch(2), 0)
     assert not ahead.is_old(), "it was read because it was awaited"
