@@ -85,7 +85,8 @@ class Reader:
             while len(rows) < most_rows and size < most_bytes:
                 following = self._ahead.take(0)
                 if following is None and is_old and rows:
-                    following, is_old = self._ahead.take(_SOON), False
+                    # An error is for who comes next: behind what is here.
+                    following, is_old = self._ahead.take_if_any(_SOON), False
                 if following is None:
                     break
                 if len(rows) + len(following.rows) > most_rows:

@@ -52,9 +52,14 @@ class FakeCapture:
 
 
 class FlowingCapture(FakeCapture):
-    """Has one event more each time that it is asked."""
+    """Has one event more each time that it is asked, until the server is lost."""
+
+    lost = False
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
+        if self.lost:
+            msg = "server closed"
+            raise psycopg.OperationalError(msg)
         self.asked.append(cursor)
         yield batch(len(self.asked))
 
@@ -192,6 +197,23 @@ def test_to_what_was_read_too_early_is_added_what_has_come_since(
     assert found == list(range(1, len(found) + 1))
     assert len(following.rows) >= 2
     assert cast(Cursor, following.cursor).position == found[-1]
+
+
+def test_an_error_meanwhile_comes_behind_what_was_read_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("relay.reader._SOON", 5.0)
+    capture = FlowingCapture()
+    with reading(capture, poll_max=0.5) as reader:
+        batches = reader.batches(100, 100, threading.Event())
+        found = list(next(batches).rows)
+        until(reader._ahead.is_old, within=5, what="one is read that nobody waits for")
+        capture.lost = True
+        found += next(batches).rows
+        assert found == [(n + 1,) for n in range(len(found))]
+        assert len(found) == len(capture.asked)
+        with pytest.raises(Outage, match="server closed"):
+            next(batches)
 
 
 def test_there_is_no_more_than_there_is_room_for_and_the_rest_comes_next() -> None:
