@@ -21,6 +21,9 @@ _PATIENCE = 2.0
 # Where the processors are busy, it takes so many seconds to ask what has come.
 _SOON = 0.005
 
+# So many rows that Postgres had to look for take long enough to be read meanwhile.
+_MANY = 100
+
 
 class Reader:
     """
@@ -136,11 +139,11 @@ class Reader:
     def _read(self) -> None:
         pause = self._poll_min
         while not self._stop.is_set():
-            asked, took, found = time.monotonic(), 0.0, False
+            asked, took, found = time.monotonic(), 0.0, 0
             for batch in self._capture.batches(self._cursor):
                 took = took or time.monotonic() - asked
                 self._cursor = batch.cursor
-                found = found or bool(batch.rows)
+                found += len(batch.rows)
                 self._put(batch)
                 if self._stop.is_set():
                     return
@@ -149,8 +152,10 @@ class Reader:
             if not self._stop.is_set():
                 self._capture.wait(max(0.0, asked + pause - time.monotonic()))
                 # All there was has been read. What comes while the last of it is published is best
-                # read at once when that is done: sooner it would only cost the servers work.
-                self._ahead.wait_until_awaited(self._poll_max)
+                # read at once when that is done: sooner it would only cost the servers work. But
+                # to read much of it then would delay the next batch.
+                if found < _MANY or took < self._poll_min:
+                    self._ahead.wait_until_awaited(self._poll_max)
 
     def _put(self, batch: Batch) -> None:
         while not self._stop.is_set() and not self._ahead.put(batch, 0.1):

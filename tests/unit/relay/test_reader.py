@@ -64,12 +64,33 @@ class FlowingCapture(FakeCapture):
         yield batch(len(self.asked))
 
 
-def reading(capture: Any, told: list[str] | None = None, *, poll_max: float = 0.01) -> Reader:
+class BusyCapture(FakeCapture):
+    """Has a hundred more events each time; to find them takes a while."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.seconds = seconds
+
+    def batches(self, cursor: Place) -> Iterator[Batch]:
+        self.asked.append(cursor)
+        self.interrupted.wait(self.seconds)
+        first = 100 * len(self.asked)
+        yield batch(*range(first - 99, first + 1))
+
+
+def reading(
+    capture: Any,
+    told: list[str] | None = None,
+    *,
+    poll_min: float = 0.001,
+    poll_max: float = 0.01,
+    most_rows: int = 4,
+) -> Reader:
     return Reader(
         cast(Capture, capture),
         Cursor(),
-        ahead=Ahead(most_rows=4, most_bytes=1_000),
-        poll_min=0.001,
+        ahead=Ahead(most_rows=most_rows, most_bytes=10_000),
+        poll_min=poll_min,
         poll_max=poll_max,
         slow=(told if told is not None else []).append,
     )
@@ -214,6 +235,23 @@ def test_an_error_meanwhile_comes_behind_what_was_read_too_early(
         assert len(found) == len(capture.asked)
         with pytest.raises(Outage, match="server closed"):
             next(batches)
+
+
+def test_much_that_takes_long_to_find_is_read_before_anybody_waits() -> None:
+    capture = BusyCapture(seconds=0.002)
+    with reading(capture, poll_max=1, most_rows=2_000) as reader:
+        until(lambda: len(capture.asked) > 10, within=5, what="it asks on")
+        found = taken(reader, 1_000, rows=2_000, size=2_000)
+    assert numbers(found) == list(range(1, len(numbers(found)) + 1))
+
+
+@pytest.mark.parametrize("capture", [FlowingCapture(), BusyCapture(seconds=0)])
+def test_what_is_little_or_soon_found_is_read_when_somebody_waits(capture: FakeCapture) -> None:
+    with reading(capture, poll_min=0.2, poll_max=1, most_rows=1_000) as reader:
+        until(reader._ahead.is_old, within=5, what="it rests")
+        assert len(capture.asked) == 1
+        taken(reader, 2, rows=1_000, size=1_000)
+    assert len(capture.asked) > 1
 
 
 def test_there_is_no_more_than_there_is_room_for_and_the_rest_comes_next() -> None:
