@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
 # Tests mostly wait for servers: two files run at a time, each with servers of its own. In their order: the unit tests,
-# which are many and short, come last and fill what the long ones leave. A third makes it no faster on two cores.
+# which are many and short, come last and fill what the long ones leave.
 WORKERS ?= --numprocesses 2 --dist loadfile --no-loadscope-reorder
 # More arguments for the command: make test ARGS='-k outbox', make demo ARGS=--json
 ARGS ?=

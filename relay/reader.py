@@ -21,7 +21,8 @@ _PATIENCE = 2.0
 # Where the processors are busy, it takes so many seconds to ask what has come.
 _SOON = 0.005
 
-# So many rows that Postgres had to look for take long enough to be read meanwhile.
+# So many rows take long enough to be read meanwhile, if the answer takes longer than a pause: what
+# Postgres sends by itself, as the log, is here at once.
 _MANY = 100
 
 

@@ -89,7 +89,7 @@ def reading(
     return Reader(
         cast(Capture, capture),
         Cursor(),
-        ahead=Ahead(most_rows=most_rows, most_bytes=10_000),
+        ahead=Ahead(most_rows=most_rows, most_bytes=1_000),
         poll_min=poll_min,
         poll_max=poll_max,
         slow=(told if told is not None else []).append,
@@ -247,8 +247,9 @@ def test_much_that_takes_long_to_find_is_read_before_anybody_waits() -> None:
 
 @pytest.mark.parametrize("capture", [FlowingCapture(), BusyCapture(seconds=0)])
 def test_what_is_little_or_soon_found_is_read_when_somebody_waits(capture: FakeCapture) -> None:
-    with reading(capture, poll_min=0.2, poll_max=1, most_rows=1_000) as reader:
+    with reading(capture, poll_min=0.2, poll_max=3, most_rows=1_000) as reader:
         until(reader._ahead.is_old, within=5, what="it rests")
+        assert len(capture.asked) == 1
         taken(reader, 2, rows=1_000, size=1_000)
     assert len(capture.asked) > 1
 
