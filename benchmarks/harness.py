@@ -44,7 +44,7 @@ def servers(kafka_java: Sequence[str] = JAVA_OPTIONS) -> Iterator[Stack]:
 
     Kafka has had a transaction: before its first, it makes a topic for them, which takes a second.
     """
-    postgres = {"shared_buffers": "512MB", "max_wal_size": "4GB"}
+    postgres = {"shared_buffers": "512MB", "min_wal_size": "1GB", "max_wal_size": "4GB"}
     with Stack(fsync=True, postgres=postgres, kafka_java=kafka_java) as stack:
         first = {"bootstrap.servers": stack.kafka.bootstrap, "transactional.id": "bench-first"}
         Producer(first, logger=_silent).init_transactions(60)
@@ -69,6 +69,15 @@ def settle(dsn: str, tables: str) -> None:
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(f"VACUUM (ANALYZE) {tables}".encode())
         conn.execute("CHECKPOINT")
+
+
+def drop_slots(dsn: str) -> None:
+    """Drop a database's replication slots: each keeps the log since it was last read."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+            " WHERE database = current_database()"
+        )
 
 
 def topic(stack: Stack, name: str | None = None) -> str:

@@ -19,15 +19,9 @@ import psycopg
 from benchmarks import debezium, draining, harness
 from benchmarks.draining import Drained
 from benchmarks.relay_drain import PER_TRANSACTION, Backlog, fill
-from benchmarks.relay_latency import (
-    KEYS,
-    WARMING,
-    Run,
-    seen_through,
-    through_kafka_alone,
-    write_numbers,
-)
+from benchmarks.relay_latency import WARMING, seen_through, through_kafka_alone
 from benchmarks.warming import KAFKA_JAVA, warm
+from benchmarks.writing import APPEND, INSERT, KEYS, Run
 from devstack import Stack
 
 _WARM_UP = 100_000
@@ -69,7 +63,7 @@ class Relay:
     def latency(self, stack: Stack, run: Run) -> Mapping[str, float]:
         dsn, topic = harness.database(stack, self._capture), harness.topic(stack)
         with harness.relay(stack, dsn, name=topic, capture=self._capture):
-            return seen_through(stack, dsn, topic, run, write_numbers)
+            return seen_through(stack, dsn, topic, run, APPEND)
 
 
 class Debezium:
@@ -85,7 +79,9 @@ class Debezium:
         with psycopg.connect(worker.dsn) as conn:
             for first in range(0, backlog.total, PER_TRANSACTION):
                 numbers = range(first, min(first + PER_TRANSACTION, backlog.total))
-                _insert(conn, topic, numbers, backlog.keys, backlog.size)
+                place = {"topic": topic, "keys": backlog.keys, "size": backlog.size}
+                ends = {"first": numbers[0], "last": numbers[-1]}
+                conn.execute(debezium.INSERT, {**place, **ends})
                 conn.commit()
         harness.settle(worker.dsn, "outbox")
         started = time.monotonic()
@@ -97,19 +93,9 @@ class Debezium:
     def latency(self, stack: Stack, run: Run) -> Mapping[str, float]:
         topic = harness.topic(stack)
         self._worker.run()
-        percentiles = seen_through(stack, self._worker.dsn, topic, run, insert_numbers)
+        percentiles = seen_through(stack, self._worker.dsn, topic, run, INSERT)
         self._worker.stop()
         return percentiles
-
-
-def insert_numbers(conn: psycopg.Connection, topic: str, numbers: range) -> None:
-    """Write events for Debezium, of the size of those for the relay."""
-    _insert(conn, topic, numbers, KEYS, 200)
-
-
-def _insert(conn: psycopg.Connection, topic: str, numbers: range, keys: int, size: int) -> None:
-    place = {"topic": topic, "keys": keys, "size": size}
-    conn.execute(debezium.INSERT, {**place, "first": numbers[0], "last": numbers[-1]})
 
 
 Results: TypeAlias = dict[tuple[str, str], list[Mapping[str, float]]]

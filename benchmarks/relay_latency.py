@@ -2,16 +2,15 @@
 From commit to a `read_committed` consumer: `make bench-relay_latency`.
 
 Open loop: each transaction has its time, whether or not the one before is done. The clock starts
-when the writer's COMMIT returns and stops when `poll` returns the record. Beside it the floor: the
-same events at the same times from a bare loop of Kafka transactions, without any Postgres. All are
-measured in turn, several times, at a warm broker; percentiles are the medians.
+when the writer's COMMIT returns and stops when the consumer has the record. Beside it the floor:
+the same events at the same times from a bare loop of Kafka transactions, without any Postgres. All
+are measured in turn, several times, at warm servers; percentiles are the medians.
 
 The floor has the machine for itself; with `--beside` there is one more, beside the writers to
 Postgres that the relay has beside it.
 """
 
 import argparse
-import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,24 +19,23 @@ from itertools import cycle
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import RawArray
 from statistics import median
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
-import psycopg
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks import harness
-from benchmarks.warming import KAFKA_JAVA, warm
+from benchmarks.warming import KAFKA_JAVA, recycle, warm
+from benchmarks.writing import APPEND, KEYS, SIZE, Run, Statement, write_all
 from devstack import Stack
 from outbox import Event
 from outbox.envelope import encode
 from relay.properties import producer_properties
 
-CONNECTIONS = 4
-KEYS = 5_000
-
-
 WARMING = 5_000, 8
 """Events per second, and seconds, of what the broker is warmed by."""
+
+_MANY = 1_000
+"""Records that are taken at a time."""
 
 
 def main() -> None:
@@ -63,27 +61,6 @@ def main() -> None:
         for rate in args.rates:
             run = Run(rate, args.seconds, args.warm_up)
             measure(stack, run, args)
-
-
-class Run(NamedTuple):
-    """So many events a second for so many seconds, the first of which are not counted."""
-
-    rate: int
-    seconds: int
-    warm_up: int
-
-    @property
-    def total(self) -> int:
-        return self.rate * (self.seconds + self.warm_up)
-
-    @property
-    def per_transaction(self) -> int:
-        """A thousand transactions a second at most: one event each, or more."""
-        return max(1, self.rate // 1_000)
-
-    def percentiles(self, seen: "array[float]", since: "array[float]") -> Mapping[str, float]:
-        counted = range(self.rate * self.warm_up, self.total)
-        return harness.percentiles([seen[n] - since[n] for n in counted])
 
 
 Measured: TypeAlias = Mapping[str, float]
@@ -118,9 +95,11 @@ def measure(stack: Stack, run: Run, args: argparse.Namespace) -> None:
 
 def through_relay(stack: Stack, run: Run, capture: str, mode: str) -> Measured:
     dsn, topic = harness.database(stack, capture), harness.topic(stack)
+    recycle(stack.postgres)
     with harness.relay(stack, dsn, name=topic, mode=mode, capture=capture) as pid:
-        percentiles = seen_through(stack, dsn, topic, run, write_numbers)
+        percentiles = seen_through(stack, dsn, topic, run, APPEND)
         cpu = harness.cpu_seconds(pid)
+    harness.drop_slots(dsn)
     return {**percentiles, "relay_cpu_share": round(cpu / (run.seconds + run.warm_up), 3)}
 
 
@@ -129,13 +108,18 @@ def _medians(rounds: Sequence[Measured]) -> Measured:
 
 
 def seen_through(
-    stack: Stack, dsn: str, topic: str, run: Run, write_some: "Write"
+    stack: Stack, dsn: str, topic: str, run: Run, statement: Statement
 ) -> Mapping[str, float]:
     """Write events at their times, and return the percentiles from commit to consumer."""
     committed = RawArray("d", run.total)
-    with _process(write_all, dsn, topic, run, committed, write_some):
+    with _process(write_all, dsn, topic, run, statement, committed):
         seen = receive(stack.kafka.bootstrap, topic, run.total)
-    return run.percentiles(seen, committed)
+    return _percentiles(run, seen, committed)
+
+
+def _percentiles(run: Run, seen: "array[float]", since: "array[float]") -> Mapping[str, float]:
+    counted = range(run.rate * run.warm_up, run.total)
+    return harness.percentiles([seen[n] - since[n] for n in counted])
 
 
 def through_kafka_alone(stack: Stack, run: Run) -> Mapping[str, float]:
@@ -144,13 +128,14 @@ def through_kafka_alone(stack: Stack, run: Run) -> Mapping[str, float]:
     due = RawArray("d", run.total)
     with _process(produce_all, stack.kafka.bootstrap, topic, run.rate, due):
         seen = receive(stack.kafka.bootstrap, topic, run.total)
-    return run.percentiles(seen, due)
+    return _percentiles(run, seen, due)
 
 
 def beside_writers(stack: Stack, run: Run) -> Mapping[str, float]:
     """As `through_kafka_alone`, while the same events are written to Postgres, where they stay."""
     dsn, committed = harness.database(stack), RawArray("d", run.total)
-    with _process(write_all, dsn, "bench-unread", run, committed, write_numbers):
+    recycle(stack.postgres)
+    with _process(write_all, dsn, "bench-unread", run, APPEND, committed):
         return through_kafka_alone(stack, run)
 
 
@@ -193,71 +178,8 @@ def produce_all(bootstrap: str, topic: str, rate: int, due: "array[float]") -> N
         producer.commit_transaction(30)
 
 
-Write: TypeAlias = Callable[[psycopg.Connection, str, range], None]
-"""Writes the events of these numbers to a topic, in one statement, which commits by itself."""
-
-
-_APPEND = """
-SELECT outbox.append_many(
-           topics => array_agg(%(topic)s::text),
-           keys => array_agg(convert_to('key-' || n %% %(keys)s::int, 'UTF8')),
-           "values" => array_agg(convert_to(format('%%-200s', n), 'UTF8')),
-           types => array_agg('Benched'::text),
-           ids => array_agg(md5(%(topic)s || n)::uuid),
-           sources => array_agg('/bench'::text),
-           subjects => array_agg(NULL::text),
-           times => array_agg(clock_timestamp()),
-           content_types => array_agg(NULL::text))
-  FROM generate_series(%(first)s::int, %(last)s::int) AS n
-"""
-"""The writers are not what is measured: the server makes the events, for Debezium too."""
-
-
-def write_numbers(conn: psycopg.Connection, topic: str, numbers: range) -> None:
-    """Write events for the relay, as a service in any language may."""
-    place = {"topic": topic, "keys": KEYS, "first": numbers[0], "last": numbers[-1]}
-    conn.execute(_APPEND, place)
-
-
-def write_all(
-    dsn: str, topic: str, run: Run, committed: "array[float]", write_some: Write
-) -> None:
-    """Write event n at its time; several connections, each with every so-many-th transaction."""
-    began = time.monotonic() + 1
-    threads = [
-        threading.Thread(target=_write, args=(dsn, topic, run, committed, write_some, began, lane))
-        for lane in range(CONNECTIONS)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def _write(
-    dsn: str,
-    topic: str,
-    run: Run,
-    committed: "array[float]",
-    write_some: Write,
-    began: float,
-    lane: int,
-) -> None:
-    group = run.per_transaction
-    # Postgres would plan each statement anew, for as many numbers as it has.
-    options = "-c plan_cache_mode=force_generic_plan"
-    with psycopg.connect(dsn, autocommit=True, options=options) as conn:
-        for first in range(lane * group, len(committed), CONNECTIONS * group):
-            time.sleep(max(0, began + first / run.rate - time.monotonic()))
-            numbers = range(first, min(first + group, len(committed)))
-            write_some(conn, topic, numbers)
-            now = time.monotonic()
-            for n in numbers:
-                committed[n] = now
-
-
 def _event(topic: str, n: int) -> Event:
-    value = str(n).encode().ljust(200)
+    value = str(n).encode().ljust(SIZE)
     return Event(topic=topic, type="Benched", source="/bench", key=f"key-{n % KEYS}", value=value)
 
 
@@ -281,11 +203,15 @@ def receive(bootstrap: str, topic: str, total: int) -> "array[float]":
             if time.monotonic() > deadline:
                 raise SystemExit(f"{left} of {total} events never came")
             continue
-        n = int(message.value() or b"")
-        if seen[n]:
-            raise SystemExit(f"event {n} came twice")
-        seen[n] = time.monotonic()
-        left -= 1
+        # What else is there by now, in one call: a call for each would take half of what it takes.
+        messages = [message, *consumer.consume(_MANY, 0)]
+        now = time.monotonic()
+        for message in messages:
+            n = int(message.value() or b"")
+            if seen[n]:
+                raise SystemExit(f"event {n} came twice")
+            seen[n] = now
+        left -= len(messages)
     consumer.close()
     return seen
 

@@ -10,16 +10,15 @@ with a database of its own.
 import argparse
 import threading
 import time
-from array import array
 from dataclasses import dataclass
-from functools import partial
 from multiprocessing import get_context
 from multiprocessing.sharedctypes import RawArray
 
 import psycopg
 
 from benchmarks import harness
-from benchmarks.relay_latency import Run, receive, write_all, write_numbers
+from benchmarks.relay_latency import receive
+from benchmarks.writing import APPEND, Run, write_all
 from devstack import Stack
 
 # Long enough that nothing goes.
@@ -63,7 +62,7 @@ def measure(stack: Stack, run: Run, *, rotation: bool) -> float:
     watcher = threading.Thread(target=watch, args=(dsn, open_for, found, done))
     with harness.relay(stack, dsn, name=topic, retention="0ms" if rotation else KEEP_ALL) as pid:
         writer = get_context("spawn").Process(
-            target=write_all, args=(dsn, topic, run, committed, partial(note_and_write, begun))
+            target=write_all, args=(dsn, topic, run, APPEND, committed, begun)
         )
         writer.start()
         watcher.start()
@@ -96,14 +95,6 @@ def measure(stack: Stack, run: Run, *, rotation: bool) -> float:
         relay_cpu_share=round(cpu / (run.seconds + run.warm_up), 3),
     )
     return writers["p99_ms"]
-
-
-def note_and_write(
-    begun: "array[float]", conn: psycopg.Connection, topic: str, numbers: range
-) -> None:
-    """Write events, and note when that began."""
-    begun[numbers.start] = time.monotonic()
-    write_numbers(conn, topic, numbers)
 
 
 def watch(dsn: str, open_for: float, found: Storage, done: threading.Event) -> None:
