@@ -143,7 +143,7 @@ def _write(
 
 def _require(conn: PGconn, status: int) -> None:
     if status not in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
-        raise SystemExit(conn.get_error_message())
+        raise RuntimeError(conn.get_error_message())
 
 
 def _parameters(topic: str, numbers: range, strings: int) -> list[bytes]:
