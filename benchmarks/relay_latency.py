@@ -203,7 +203,7 @@ def receive(bootstrap: str, topic: str, total: int) -> "array[float]":
             if time.monotonic() > deadline:
                 raise SystemExit(f"{left} of {total} events never came")
             continue
-        # What else is there by now, in one call: a call for each would take half of what it takes.
+        # What else is there by now, in one call.
         messages = [message, *consumer.consume(_MANY, 0)]
         now = time.monotonic()
         for message in messages:

@@ -133,7 +133,7 @@ def _write(
             time.sleep(max(0, began + numbers.start / run.rate - time.monotonic()))
             if begun is not None:
                 begun[numbers.start] = time.monotonic()
-            # libpq's own call, which needs half the processor of a cursor's, and lets threads be.
+            # libpq's own call: the least of the processor, and other threads go on meanwhile.
             done = conn.pgconn.exec_prepared(_PREPARED, parameters, [_BINARY] * len(parameters))
             now = time.monotonic()
             _require(conn.pgconn, done.status)
