@@ -3,6 +3,8 @@
 import logging
 import math
 import threading
+import time
+from collections.abc import Callable
 
 import psycopg
 
@@ -17,6 +19,11 @@ from relay.sharding import Shard
 
 _log = logging.getLogger("dovecote.relay")
 
+# Counting a backlog takes from its publishing: no larger a part of the time than this. A server
+# that was slow once is asked again all the same, after so many seconds.
+_PART = 0.02
+_LONGEST = 10.0
+
 
 class BudgetSpent(Exception):
     """The slot holds back more of the log than it may."""
@@ -25,8 +32,16 @@ class BudgetSpent(Exception):
 class Guardian:
     """Measures on the session of the active role, warns, and says when it is too much."""
 
-    def __init__(self, settings: RelaySettings, shard: Shard, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        settings: RelaySettings,
+        shard: Shard,
+        metrics: Metrics,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._schema, self._shard, self._metrics = settings.schema_name, shard, metrics
+        self._clock, self._count_at = clock, -math.inf
         self._budget = Budget(settings.wal.warn_bytes, settings.wal.stop_bytes)
         self._warned = False
         self._spent = threading.Event()
@@ -36,9 +51,7 @@ class Guardian:
         if progress is None:
             conn.execute("SELECT 1")
         elif isinstance(progress.cursor, Cursor):
-            rows, seconds = waiting(conn, self._schema, progress.cursor, self._shard)
-            self._metrics.lag_rows.set(rows)
-            self._metrics.lag_seconds.set(seconds)
+            self._count(conn, progress.cursor)
             self._metrics.lag_bytes.set(0)
         else:
             # In the log they cannot be counted.
@@ -68,6 +81,17 @@ class Guardian:
             f"the events it had not sent are lost to it. `{accept(name)}` makes a new one"
         )
         return Refused(msg)
+
+    def _count(self, conn: psycopg.Connection, cursor: Cursor) -> None:
+        """Count what waits in the table, unless it took long a short while ago."""
+        began = self._clock()
+        if began < self._count_at:
+            return
+        rows, seconds = waiting(conn, self._schema, cursor, self._shard)
+        self._metrics.lag_rows.set(rows)
+        self._metrics.lag_seconds.set(seconds)
+        ended = self._clock()
+        self._count_at = ended + min(_LONGEST, (ended - began) / _PART)
 
     def _guard(self, conn: psycopg.Connection, progress: Progress | None) -> None:
         found = look(conn, self._schema, self._shard)
