@@ -6,10 +6,11 @@ transaction the arrays of keys, values and ids are made beforehand, as Postgres 
 """
 
 import os
-import threading
 import time
 from array import array
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from struct import pack
 from typing import NamedTuple
 
@@ -104,14 +105,9 @@ def write_all(
         for n in range(CONNECTIONS)
     ]
     began = time.monotonic() + 1
-    threads = [
-        threading.Thread(target=_write, args=(dsn, run, statement, lane, began, committed, begun))
-        for lane in lanes
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    write = partial(_write, dsn, run, statement, began=began, committed=committed, begun=begun)
+    with ThreadPoolExecutor(CONNECTIONS) as pool:
+        list(pool.map(write, lanes))  # raises what one of them raises
 
 
 def _write(
@@ -119,6 +115,7 @@ def _write(
     run: Run,
     statement: Statement,
     lane: Sequence[tuple[range, list[bytes]]],
+    *,
     began: float,
     committed: "array[float]",
     begun: "array[float] | None",
