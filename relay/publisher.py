@@ -13,7 +13,7 @@ from functools import partial
 from itertools import cycle
 from typing import Protocol, TypeAlias
 
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.errors import BadSettings
 from outbox.kafka_log import kafka_logger
@@ -124,19 +124,24 @@ class _KafkaPublisher:
 
     def _produce(self, rows: Sequence[Row]) -> None:
         produce, own_topic = self._producer.produce, self._progress_topic
+        report: Callable[[KafkaError | None, Message], None] | None = None
         self._rows += rows
         for row, of_row in zip(rows, headers(rows), strict=True):
             topic, key, value = row[3], row[4], row[5]
             if topic == own_topic:
                 raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
+            if self._one_by_one:
+                report = partial(self._undelivered.reported, row=row)
             # By their places: to match the names of arguments takes a tenth of the call's time.
             try:
-                produce(topic, value, key, _ANY_PARTITION, None, None, _NOW, of_row)
+                produce(topic, value, key, _ANY_PARTITION, report, None, _NOW, of_row)
             except BufferError:
-                self._when_there_is_room(partial(produce, topic, value, key, headers=of_row))
+                self._when_there_is_room(
+                    partial(produce, topic, value, key, on_delivery=report, headers=of_row)
+                )
             except KafkaException as error:
                 if error.args[0].code() in POISON:
-                    raise self._unpublishable(row, error.args[0]) from error
+                    raise self._unpublishable(row, error.args[0], is_known=True) from error
                 raise
 
     def _produce_progress(self, progress: Progress) -> None:
@@ -192,24 +197,26 @@ class _KafkaPublisher:
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that says what `error` means for the relay."""
         self._serve()
-        if self._undelivered.first is not None and self._undelivered.first[0].code() in POISON:
-            cause, message = self._undelivered.first
-            lost = (message.topic(), message.key(), message.value())
-            for row in self._rows:
-                if lost == (row[3], row[4], row[5]):
-                    return self._unpublishable(row, cause)
-            if lost[0] == self._progress_topic and cause.code() in FORBIDDEN:
-                msg = f"not allowed to write to progress topic {lost[0]}; grant `Write` on it"
+        if (refused := self._undelivered.poison()) is not None:
+            cause, message, row = refused
+            topic = message.topic()
+            lost = (topic, message.key(), message.value())
+            # A report has no headers: whose record it is, only who sent it alone can know.
+            row = row or next((each for each in self._rows if lost == each[3:6]), None)
+            if row is not None:
+                return self._unpublishable(row, cause, is_known=self._one_by_one)
+            if topic == self._progress_topic and cause.code() in FORBIDDEN:
+                msg = f"not allowed to write to progress topic {topic}; grant `Write` on it"
                 return Refused(msg)
-            return Outage(f"Kafka: topic {lost[0]}: {cause.str()}")
+            return Outage(f"Kafka: topic {topic}: {cause.str()}")
         if error.code() in FENCED:
             return Fenced(f"{what}: another relay has taken over ({error.str()})")
         return refusal(error, self._timeout) or Outage(
             f"Kafka: {what}: {error.name()}: {error.str()}"
         )
 
-    def _unpublishable(self, row: Row, cause: KafkaError) -> Unpublishable:
-        return self._undelivered.unpublishable(self._rows, row, cause, one_by_one=self._one_by_one)
+    def _unpublishable(self, row: Row, cause: KafkaError, *, is_known: bool) -> Unpublishable:
+        return self._undelivered.unpublishable(self._rows, row, cause, is_known=is_known)
 
 
 class TransactionalPublisher(_KafkaPublisher):

@@ -10,30 +10,50 @@ from relay.errors import Unpublishable
 from relay.kafka_errors import OF_TOPIC, POISON
 from relay.parking import Reason, Scope
 
-_Chain: TypeAlias = tuple[KafkaError, Message, "_Chain"] | None
+Failure: TypeAlias = tuple[KafkaError, Message, Row | None]
+"""Why, the record, and whose record it was, if the producer was told."""
+
+_Chain: TypeAlias = tuple[Failure, "_Chain"] | None
 
 
 class Undelivered:
     """The failures that one producer reports."""
 
     def __init__(self) -> None:
-        self.first: tuple[KafkaError, Message] | None = None
+        self.first: Failure | None = None
         self._all: _Chain = None
 
-    def reported(self, error: KafkaError | None, message: Message) -> None:
+    def reported(
+        self, error: KafkaError | None, message: Message, *, row: Row | None = None
+    ) -> None:
         """Keep a record that could not be delivered (successes are not reported)."""
         # Nothing is called here: a fatal error may be pending, and then no call succeeds.
         if error is not None:
-            self.first = self.first or (error, message)
-            self._all = (error, message, self._all)
+            failure = (error, message, row)
+            self.first = self.first or failure
+            self._all = (failure, self._all)
+
+    def poison(self) -> Failure | None:
+        """
+        Return the first failure that says what the broker will never take, if there is one.
+
+        What is purged because of it may be reported before it.
+        """
+        found = list(self._poison())
+        return found[-1] if found else None
 
     def unpublishable(
-        self, rows: Sequence[Row], row: Row, cause: KafkaError, *, one_by_one: bool
+        self, rows: Sequence[Row], row: Row, cause: KafkaError, *, is_known: bool
     ) -> Unpublishable:
-        """Return what says that `row`, one of `rows`, was refused for `cause`."""
-        refused = list(self._refused())
-        # All of a request share its fate.
-        alone = one_by_one or len(refused) <= 1
+        """
+        Return what says that `row`, one of `rows`, was refused for `cause`.
+
+        Unless that `is_known`, it may be another that was sent with it.
+        """
+        refused = [len(m.key() or b"") + len(m.value() or b"") for _, m, _ in self._poison()]
+        # All of a request share its fate; and of two alike, either may be the one.
+        alike = sum(each[3:6] == row[3:6] for each in rows)
+        alone = is_known or (len(refused) <= 1 and alike == 1)
         scope = Scope.EVENT if alone else Scope.REQUEST
         if cause.code() in OF_TOPIC:
             scope = Scope.TOPIC
@@ -41,10 +61,10 @@ class Undelivered:
         before = rows.index(row)
         return Unpublishable(row, reason, scope=scope, before=before, request_bytes=sum(refused))
 
-    def _refused(self) -> Iterator[int]:
-        """Yield the size of each record that the broker refused."""
+    def _poison(self) -> Iterator[Failure]:
+        """Yield the records that the broker refused for what they are, the last one first."""
         failures = self._all
         while failures is not None:
-            error, message, failures = failures
-            if error.code() in POISON:
-                yield len(message.key() or b"") + len(message.value() or b"")
+            failure, failures = failures
+            if failure[0].code() in POISON:
+                yield failure

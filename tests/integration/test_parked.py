@@ -127,6 +127,39 @@ def test_a_key_is_held_until_its_event_is_requeued_and_others_go_on(
         until(lambda: metric(relay, "dovecote_relay_parked") == 0, within=5, what="none counted")
 
 
+@pytest.mark.parametrize("capture", ["table", "wal"])
+def test_an_event_too_large_is_parked_beside_one_whose_topic_is_missing(
+    stack: Stack, database: str, tmp_path: Path, topic: MakeTopic, capture: str
+) -> None:
+    name, missing = topic(1, max_message_bytes="3000"), f"missing-{uuid.uuid4().hex}"
+    with relays(tmp_path, installed(database, capture), stack.kafka.bootstrap) as fleet:
+        fleet.active(capture=capture, kafka=UNCOMPRESSED, park_after="1s")
+        too_large, lost, good = large(name, 0), event(missing, 0), event(name, 0, key="good")
+        commit(fleet.dsn, too_large, lost, good)
+        # Of the records that go with it the broker's answer is not the first report.
+        until(lambda: len(listed(fleet)) == 2, within=60, what="both are parked")
+        assert {row["id"]: row["code"] for row in listed(fleet)} == {
+            too_large.id: "MSG_SIZE_TOO_LARGE",
+            lost.id: "UNKNOWN_TOPIC_OR_PART",
+        }
+        published(fleet, name, 1)
+        assert ids(consume(fleet.bootstrap, name)) == [good.id]
+
+
+def test_of_two_events_that_differ_in_their_headers_the_refused_one_is_parked(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1, max_message_bytes="3000")
+    fleet.active(kafka=UNCOMPRESSED)
+    good, bad = event(name, 0), event(name, 0, headers=[("h", b" " * 5_000)])
+    assert (good.key, good.value) == (bad.key, bad.value)
+    commit(fleet.dsn, good, bad)
+    until(lambda: listed(fleet), within=20, what="one is parked")
+    published(fleet, name, 1)
+    assert [row["id"] for row in listed(fleet)] == [bad.id]
+    assert ids(consume(fleet.bootstrap, name)) == [good.id]
+
+
 def test_a_key_is_skipped_by_request_and_the_event_dropped(
     fleet: Relays, topic: MakeTopic
 ) -> None:
