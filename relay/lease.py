@@ -92,8 +92,12 @@ class Lease:
 def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease | None]:
     """Yield the lease of the first key that no other relay has, else None; give it back after."""
     with connect(dsn, purpose="lease") as conn:
-        milliseconds = str(int(timeout * 1000))
-        conn.execute("SELECT set_config('idle_session_timeout', %s, false)", [milliseconds])
+        # The second for what is on its way to us, which the server does not count as idle.
+        conn.execute(
+            "SELECT set_config(name, %s, false)"
+            " FROM unnest(ARRAY['idle_session_timeout', 'tcp_user_timeout']) AS name",
+            [str(int(timeout * 1000))],
+        )
         # For the heartbeats, which look at the outbox.
         follow_indexes(conn)
         number = next((index for index, key in enumerate(keys) if try_lock(conn, key)), None)

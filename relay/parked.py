@@ -59,7 +59,7 @@ class Store(Protocol):
     def refused_again(self, command: Command, number: int, reason: Reason) -> None: ...
     def finish(self, command: Command) -> None: ...
     def is_held(self, key: Key) -> bool: ...
-    def key_of(self, number: int) -> Key | None: ...
+    def key_of(self, ticket: int) -> Key | None: ...
 
 
 class Admitted(NamedTuple):
@@ -278,7 +278,7 @@ class Parking:
         """Return the key that `command` may set free."""
         if command.topic is not None:
             return command.topic, command.key
-        return None if command.parked is None else self._store.key_of(command.parked)
+        return None if command.ticket is None else self._store.key_of(command.ticket)
 
     def _gone(self, events: int, key: Key | None) -> None:
         self._count -= events

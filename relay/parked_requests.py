@@ -15,7 +15,7 @@ from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
 from relay.errors import Outage
 from relay.lease import active, lock_key
-from relay.parked_store import ASIDE, MATCHES
+from relay.parked_store import MATCHES
 from relay.parking import BEHIND
 from relay.postgres import connect, first_line, not_allowed
 from relay.settings import RelaySettings
@@ -133,21 +133,19 @@ class Desk:
             self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(self._name)])
             commands = self._conn.execute(
                 self._filled(
-                    "INSERT INTO {commands} (name, action, topic, key, parked, up_to)"
-                    " SELECT %(name)s, %(action)s, topic, key, parked,"
-                    # Those that are set aside will be parked anew, under other numbers.
-                    " (SELECT coalesce(max(number), 0) FROM {parked}"
-                    " WHERE name = %(name)s AND number < %(aside)s)"
+                    "INSERT INTO {commands} (name, action, topic, key, ticket, up_to)"
+                    " SELECT %(name)s, %(action)s, topic, key, ticket,"
+                    " (SELECT coalesce(max(ticket), 0) FROM {parked} WHERE name = %(name)s)"
                     " FROM (SELECT CASE WHEN {whole} THEN p.topic END AS topic,"
                     " CASE WHEN {whole} AND p.holds THEN p.key END AS key,"
-                    " CASE WHEN NOT ({whole}) THEN p.number END AS parked,"
+                    " CASE WHEN NOT ({whole}) THEN p.ticket END AS ticket,"
                     " min(p.number) AS first FROM {parked} AS p"
                     " WHERE p.name = %(name)s AND {which} GROUP BY 1, 2, 3) AS wanted"
                     " ORDER BY first RETURNING number",
                     which,
                     _whole(action, which),
                 ),
-                {**self._given(which), "action": action, "aside": ASIDE},
+                {**self._given(which), "action": action},
             ).fetchall()
             numbers = [number for (number,) in commands]
             events = self._one(

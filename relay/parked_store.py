@@ -17,11 +17,15 @@ from relay.postgres_time import format_time
 
 _MOST_COMMANDS = 100
 
+# So much is parked by one statement: it is done soon, and fits into the buffers of a socket.
+_MOST_EVENTS = 100
+_MOST_BYTES = 100_000
+
 ASIDE = 1 << 40
 """Numbers from here on are those of events that will be read again."""
 
 MATCHES = sql.SQL(
-    "(p.refused_by IS DISTINCT FROM c.number AND (p.number = c.parked OR p.topic = c.topic"
+    "(p.refused_by IS DISTINCT FROM c.number AND (p.ticket = c.ticket OR p.topic = c.topic"
     " AND CASE WHEN c.key IS NULL THEN NOT p.holds ELSE p.holds AND p.key = c.key END))"
 )
 """Whether a command `c` is about a parked event `p`."""
@@ -32,19 +36,29 @@ _ROW = sql.SQL(
 )
 
 
+_COLUMNS = sql.SQL(
+    'position, id, "time", topic, key, value, type, source, subject, content_type, header_names,'
+    " header_values"
+)
+_GIVEN = sql.SQL(
+    "(%s::bigint, %s::bigint, %s::bigint, %s::uuid, %s::timestamptz, %s, %s::bytea, %s::bytea, %s,"
+    " %s, %s::text, %s::text, %s::text[], %s::bytea[], %s, %s, %s::boolean)"
+)
+
+
 class Command(NamedTuple):
     """
     What an operator asks for.
 
     It is about the events that hold `key` of `topic`, or those of `topic` that hold none if `key`
-    is None, or the one numbered `parked`.
+    is None, or the one that has `ticket`: its number may be another's by now.
     """
 
     number: int
     action: str
     topic: str | None
     key: bytes | None
-    parked: int | None
+    ticket: int | None
 
 
 class Due(NamedTuple):
@@ -81,8 +95,8 @@ class ParkedStore:
             " changed AS (UPDATE {parked} SET attempt = attempt WHERE false),"
             " come AS (INSERT INTO {parked} SELECT * FROM {parked} WHERE false),"
             " done AS (DELETE FROM {commands} WHERE false),"
-            " asked AS (INSERT INTO {commands} (name, action, parked, up_to)"
-            " SELECT name, action, parked, up_to FROM {commands} WHERE false) SELECT 1"
+            " asked AS (INSERT INTO {commands} (name, action, ticket, up_to)"
+            " SELECT name, action, ticket, up_to FROM {commands} WHERE false) SELECT 1"
         )
 
     def tidy(self, last_command: int, requeued: int) -> None:
@@ -131,34 +145,39 @@ class ParkedStore:
 
     def park(self, events: Sequence[Parked], first: int) -> str:
         """Park `events` under numbers from `first` on, and return where the log is then."""
-        query = self._filled(
-            "WITH gone AS (DELETE FROM {parked} WHERE name = %s AND number = %s)"
-            ' INSERT INTO {parked} (name, number, position, id, "time", topic, key, value, type,'
-            " source, subject, content_type, header_names, header_values, code, reason, holds)"
-            " VALUES (%s, %s, %s, %s::uuid, %s::timestamptz, %s, %s, %s, %s, %s, %s, %s,"
-            " %s::text[], %s::bytea[], %s, %s, %s)"
-        )
-        with self._conn.cursor() as cursor:
-            cursor.executemany(
-                query,
-                [
-                    (
-                        *(self._name, each.replaces, self._name, number),
-                        *(each.row[0], each.row[1], format_time(each.row[2]), *each.row[3:]),
-                        *(*each.reason, each.holds),
-                    )
-                    for number, each in enumerate(events, first)
-                ],
-            )
+        # Between two statements the server hears whether we are still there. In a pipeline it
+        # does not, and whoever was stopped in the middle of one kept the role for good.
+        number = first
+        for part in _parts(events):
+            self._park(part, number)
+            number += len(part)
         ((lsn,),) = self._execute("SELECT pg_current_wal_lsn()::text")
         return str(lsn)
+
+    def _park(self, events: Sequence[Parked], first: int) -> None:
+        given: list[object] = []
+        for number, each in enumerate(events, first):
+            row = each.row
+            given += (number, each.replaces, row[0], row[1], format_time(row[2]), *row[3:])
+            given += (*each.reason, each.holds)
+        query = self._filled(
+            "WITH given (number, replaces, {columns}, code, reason, holds) AS (VALUES {given}),"
+            " moved AS (UPDATE {parked} AS p SET number = g.number, code = g.code,"
+            " reason = g.reason, holds = g.holds FROM given AS g"
+            " WHERE p.name = %s AND p.number = g.replaces RETURNING g.number)"
+            " INSERT INTO {parked} (name, number, {columns}, code, reason, holds)"
+            " SELECT %s, number, {columns}, code, reason, holds FROM given AS g"
+            " WHERE NOT EXISTS (SELECT FROM moved AS m WHERE m.number = g.number)",
+            given=sql.SQL(", ").join([_GIVEN] * len(events)),
+        )
+        self._conn.execute(query, [*given, self._name, self._name])
 
     def commands(self) -> list[Command]:
         """Return the oldest commands that wait."""
         return [
             Command(*row)
             for row in self._execute(
-                "SELECT number, action, topic, key, parked FROM {commands} WHERE name = %(name)s"
+                "SELECT number, action, topic, key, ticket FROM {commands} WHERE name = %(name)s"
                 " ORDER BY number LIMIT %(most)s",
                 most=_MOST_COMMANDS,
             )
@@ -193,7 +212,7 @@ class ParkedStore:
         ((dropped,),) = self._execute(
             "WITH dropped AS (DELETE FROM {parked} AS p USING {commands} AS c"
             " WHERE p.name = %(name)s AND c.number = %(command)s AND {matches}"
-            " AND p.number <= c.up_to RETURNING 1),"
+            " AND p.ticket <= c.up_to RETURNING 1),"
             " done AS (DELETE FROM {commands} WHERE number = %(command)s)"
             " SELECT count(*) FROM dropped",
             command=command.number,
@@ -208,7 +227,7 @@ class ParkedStore:
         """
         self._execute(
             "WITH done AS (DELETE FROM {commands}"
-            " WHERE number = %(command)s AND (key IS NOT NULL OR parked IS NOT NULL))"
+            " WHERE number = %(command)s AND (key IS NOT NULL OR ticket IS NOT NULL))"
             " UPDATE {parked} SET attempt = attempt + 1, code = %(code)s, reason = %(reason)s,"
             " refused_by = %(command)s WHERE name = %(name)s AND number = %(number)s",
             command=command.number,
@@ -231,12 +250,12 @@ class ParkedStore:
         )
         return bool(held)
 
-    def key_of(self, number: int) -> Key | None:
-        """Return the key that the event of this number holds, if it holds one."""
+    def key_of(self, ticket: int) -> Key | None:
+        """Return the key that the event of this ticket holds, if it holds one."""
         for topic, key in self._execute(
-            "SELECT topic, key FROM {parked} WHERE name = %(name)s AND number = %(number)s"
+            "SELECT topic, key FROM {parked} WHERE name = %(name)s AND ticket = %(ticket)s"
             " AND holds",
-            number=number,
+            ticket=ticket,
         ):
             return topic, key
         return None
@@ -245,7 +264,27 @@ class ParkedStore:
         cursor = self._conn.execute(self._filled(query), {"name": self._name, **parameters})
         return iter(cursor.fetchall() if cursor.description else ())
 
-    def _filled(self, query: str) -> sql.Composed:
+    def _filled(self, query: str, **more: sql.Composable) -> sql.Composed:
         return sql.SQL(query).format(
-            parked=self._parked, commands=self._commands, matches=MATCHES, row=_ROW
+            parked=self._parked,
+            commands=self._commands,
+            matches=MATCHES,
+            row=_ROW,
+            columns=_COLUMNS,
+            **more,
         )
+
+
+def _parts(events: Sequence[Parked]) -> Iterator[Sequence[Parked]]:
+    """Divide what is to be parked into what one statement takes."""
+    part: list[Parked] = []
+    size = 0
+    for each in events:
+        length = len(each.row[4] or b"") + len(each.row[5] or b"")
+        if part and (len(part) == _MOST_EVENTS or size + length > _MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += length
+    if part:
+        yield part

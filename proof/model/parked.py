@@ -28,7 +28,7 @@ from relay.errors import Unpublishable
 from relay.isolation import Isolation
 from relay.metrics import Metrics
 from relay.parked import Parking
-from relay.parked_store import ASIDE, Command
+from relay.parked_store import Command
 from relay.parking import Key, Policy, key_of
 from relay.progress import Cursor, Progress, at
 from relay.publisher import no_more
@@ -159,15 +159,15 @@ class World:
         key = kept.parked.row[4] if kept.parked.holds else None
         # Of a key that is held, all go; others go alone, or with all of their topic.
         alone = self._chance.random() < 0.5 and (action == "drop" or key is None)  # noqa: PLR2004  # half of them
+        name = number if self.stores.bug is Bug.NAMES_NUMBERS else kept.ticket
         command = Command(
             next(self._numbers),
             action,
             None if alone else TOPIC,
             None if alone else key,
-            number if alone else None,
+            name if alone else None,
         )
-        seen = max((each for each in self.stores.kept if each < ASIDE), default=0)
-        self.stores.commands[command.number] = (command, seen)
+        self.stores.ask(command)
 
     def _judge(self) -> Fate:
         stores = self.stores

@@ -5,9 +5,10 @@ Each durable step goes through `Stores.step`, before or after which the relay ma
 """
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import count
 from typing import NamedTuple
 from uuid import UUID
 
@@ -37,16 +38,26 @@ class Bug(StrEnum):
     FORGETS_HOLDS = "takes over without the keys that are held"
     PASSES_UNREAD = "lets progress pass the numbers of events that are still to be read again"
     DROPS_UNSEEN = "drops what was parked after somebody had looked"
+    NAMES_NUMBERS = "takes what has the number of an event by then for the event"
 
 
 class Crash(Exception):
     """The process ends here."""
 
 
+class Asked(NamedTuple):
+    """A command, as it is kept; and what no store knows: which events its operator meant."""
+
+    command: Command
+    up_to: int
+    meant: frozenset[int]
+
+
 class Kept(NamedTuple):
     """A row of the table of parked events."""
 
     parked: Parked
+    ticket: int
     attempt: int = 1
     refused_by: int | None = None
 
@@ -66,7 +77,8 @@ class Stores:
     dropped: set[int] = field(default_factory=set)
     dropped_unseen: set[int] = field(default_factory=set)
     kept: dict[int, Kept] = field(default_factory=dict)
-    commands: dict[int, tuple[Command, int]] = field(default_factory=dict)
+    commands: dict[int, Asked] = field(default_factory=dict)
+    tickets: Iterator[int] = field(default_factory=lambda: count(1))
     progress: Progress = field(default_factory=lambda: at(NAME, HERE, Cursor()))
     _deferred: list[Callable[[], None]] = field(default_factory=list)
 
@@ -95,7 +107,18 @@ class Stores:
 
     def matching(self, command: Command) -> list[int]:
         """Return the numbers of what `command` is about."""
-        return sorted(n for n, kept in self.kept.items() if _matches(command, n, kept))
+        by_number = self.bug is Bug.NAMES_NUMBERS
+        return sorted(
+            n
+            for n, kept in self.kept.items()
+            if _matches(command, kept._replace(ticket=n) if by_number else kept)
+        )
+
+    def ask(self, command: Command) -> None:
+        """Keep what an operator asks for, about what is parked now."""
+        meant = frozenset(self.kept[n].parked.row[0] for n in self.matching(command))
+        up_to = max(each.ticket for each in self.kept.values())
+        self.commands[command.number] = Asked(command, up_to, meant)
 
     def _crashes(self, moment: int) -> bool:
         if not self.crashes:
@@ -105,11 +128,11 @@ class Stores:
         return self.chance.random() < 0.04  # noqa: PLR2004  # a share of the steps
 
 
-def _matches(command: Command, number: int, kept: Kept) -> bool:
+def _matches(command: Command, kept: Kept) -> bool:
     if kept.refused_by == command.number:
         return False
-    if command.parked is not None:
-        return number == command.parked
+    if command.ticket is not None:
+        return kept.ticket == command.ticket
     if command.key is None:
         return not kept.parked.holds
     return kept.parked.holds and kept.parked.row[4] == command.key
@@ -141,12 +164,13 @@ class Kafka:
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         if (later := more(0)) is not None:
             rows, progress = [*rows, *later[0]], later[1]
-        for before, row in enumerate(rows):
-            if row[0] in self.world.poison:
-                # Sometimes the client tells who it was; who is sent alone always is it.
-                told = self.one_by_one or len(rows) == 1 or self.world.chance.random() < 0.3  # noqa: PLR2004  # a share
-                scope = Scope.EVENT if told else Scope.REQUEST
-                raise Unpublishable(row, _LARGE, scope=scope, before=before)
+        if refused := [n for n, row in enumerate(rows) if row[0] in self.world.poison]:
+            # Partitions answer in any order. Sometimes the client tells who it was; who is sent
+            # alone always is it.
+            told = self.one_by_one or len(rows) == 1 or self.world.chance.random() < 0.3  # noqa: PLR2004  # a share
+            scope = Scope.EVENT if told else Scope.REQUEST
+            before = self.world.chance.choice(refused)
+            raise Unpublishable(rows[before], _LARGE, scope=scope, before=before)
         world, last = self.world, self.world.progress
         if world.bug is Bug.COMMAND_AGAIN:
             progress = replace(progress, last_command=0, requeued=0)
@@ -178,8 +202,7 @@ class Postgres:
 
         def done() -> None:
             if last_command in world.commands:
-                command, _ = world.commands[last_command]
-                for number in self.world.matching(command):
+                for number in world.matching(world.commands[last_command].command):
                     if number <= requeued:
                         del world.kept[number]
 
@@ -215,9 +238,11 @@ class Postgres:
     def park(self, events: Sequence[Parked], first: int) -> str:
         def one(each: Parked, number: int) -> Callable[[], None]:
             def parked() -> None:
+                kept, moved = self.world.kept, None
                 if each.replaces is not None and self.world.bug is not Bug.PARKS_TWICE:
-                    self.world.kept.pop(each.replaces, None)
-                self.world.kept[number] = Kept(each)
+                    moved = kept.pop(each.replaces, None)
+                fresh = moved or Kept(each, next(self.world.tickets))
+                kept[number] = fresh._replace(parked=each)
 
             return parked
 
@@ -226,7 +251,7 @@ class Postgres:
         return "0/0"
 
     def commands(self) -> list[Command]:
-        return [command for command, _ in self.world.commands.values()]
+        return [asked.command for asked in self.world.commands.values()]
 
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]:
         numbers = [number for number in self.world.matching(command) if number > after]
@@ -243,15 +268,15 @@ class Postgres:
         self.world.step(deleted)
 
     def drop(self, command: Command) -> int:
-        world, (_, up_to) = self.world, self.world.commands[command.number]
-        numbers = self.world.matching(command)
-        seen = [number for number in numbers if number <= up_to]
+        world, (_, up_to, meant) = self.world, self.world.commands[command.number]
+        numbers = world.matching(command)
+        seen = [number for number in numbers if world.kept[number].ticket <= up_to]
 
         def dropped() -> None:
             for number in numbers if world.bug is Bug.DROPS_UNSEEN else seen:
                 position = world.kept.pop(number).parked.row[0]
                 world.dropped.add(position)
-                if number > up_to:
+                if position not in meant:
                     world.dropped_unseen.add(position)
             del world.commands[command.number]
 
@@ -260,10 +285,10 @@ class Postgres:
 
     def refused_again(self, command: Command, number: int, reason: Reason) -> None:
         def counted() -> None:
-            parked, attempt, _ = self.world.kept[number]
-            changed = Kept(parked._replace(reason=reason), attempt + 1, command.number)
-            self.world.kept[number] = changed
-            if command.key is not None or command.parked is not None:
+            parked, ticket, attempt, _ = self.world.kept[number]
+            parked = parked._replace(reason=reason)
+            self.world.kept[number] = Kept(parked, ticket, attempt + 1, command.number)
+            if command.key is not None or command.ticket is not None:
                 del self.world.commands[command.number]
 
         self.world.step(counted)
@@ -276,6 +301,6 @@ class Postgres:
             k.parked.holds and key_of(k.parked.row) == key for k in self.world.kept.values()
         )
 
-    def key_of(self, number: int) -> Key | None:
-        kept = self.world.kept.get(number)
+    def key_of(self, ticket: int) -> Key | None:
+        kept = next((k for k in self.world.kept.values() if k.ticket == ticket), None)
         return key_of(kept.parked.row) if kept and kept.parked.holds else None

@@ -68,6 +68,28 @@ def test_a_paused_relay_loses_its_lease_and_is_fenced_with_its_work_in_flight(
         assert len(drained(fleet, name)) == 60_100
 
 
+def test_a_relay_that_is_paused_while_it_parks_gives_the_role_away(
+    fleet: Relays, name: str
+) -> None:
+    old, new = start_pair(fleet, topics=[name], park_most=20_000)
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+
+        def parked() -> int:
+            ((count,),) = conn.execute("SELECT count(*) FROM outbox.parked").fetchall()
+            return int(count)
+
+        fill(fleet.dsn, "elsewhere", 20_000)
+        until(lambda: parked() > 0, within=20, what="some are parked")
+        old.pause()
+        assert parked() < 20_000
+        new.until_logged("publishing from", within=LEASE + 10)
+        until(lambda: parked() == 20_000, within=60, what="all are parked")
+        old.resume()
+        until(lambda: is_standby(old), within=20, what="the old relay stands by")
+        found = conn.execute("SELECT id::text FROM outbox.parked ORDER BY number").fetchall()
+        assert [id_ for (id_,) in found] == committed(fleet.dsn, "elsewhere")
+
+
 @pytest.mark.parametrize(
     ("mode", "capture"),
     [("exactly_once", "table"), ("at_least_once", "table"), ("exactly_once", "wal")],

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import psycopg
 import pytest
 from typer.testing import CliRunner
 
@@ -13,6 +14,9 @@ from cli.main import app
 from devstack import Stack
 from outbox import Event
 from outbox.errors import BadSettings, DovecoteError
+from relay.parked_requests import EVERYTHING, Desk, Which
+from relay.parked_store import ParkedStore
+from relay.parking import Parked, Reason
 from tests.fix_stack import MakeTopic
 from tests.integration.test_relay import alter_topic, make_topic, metric
 from tests.relaying import (
@@ -246,6 +250,47 @@ def test_when_too_many_are_parked_everything_waits(fleet: Relays, topic: MakeTop
     assert parked(fleet, "drop", "--all").returncode == 0
     published(fleet, name, 1)
     assert [row["id"] for row in listed(fleet)] == [committed(fleet.dsn, other)[2]]
+
+
+@pytest.mark.parametrize("which", ["id", "key", "all"])
+def test_what_is_dropped_is_what_was_seen_whatever_its_number_by_then(
+    database: str, which: str
+) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        early, late = str(uuid.uuid4()), str(uuid.uuid4())
+        store.park([unpublishable(late)], 1)
+        wanted = {"id": Which(ids=[late]), "key": Which(key=b"k"), "all": Which(topic="orders")}
+        assert desk.ask("drop", wanted[which]).events == 1
+        # The batch came to nothing. Read again, it has an event more, and one that comes earlier.
+        aside = store.load(0).marks[9, late].number
+        store.park([unpublishable(early, 7), unpublishable(late, replaces=aside)], 1)
+        assert [event.id for event in desk.events(EVERYTHING, 10)] == [early, late]
+        (command,) = store.commands()
+        assert store.drop(command) == 1
+        assert [event.id for event in desk.events(EVERYTHING, 10)] == [early]
+        assert store.commands() == []
+
+
+def test_what_is_asked_of_an_event_that_is_read_again_is_done(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        id_ = str(uuid.uuid4())
+        store.park([unpublishable(id_, holds=False)], 1)
+        aside = store.load(0).marks[9, id_].number
+        assert desk.ask("requeue", Which(ids=[id_])).events == 1
+        store.park([unpublishable(id_, holds=False, replaces=aside)], 1)
+        (command,) = store.commands()
+        (due,) = store.due(command, after=0, most=10, most_bytes=1_000)
+        assert (due.number, due.row[1]) == (1, id_)
+
+
+def unpublishable(
+    id_: str, position: int = 9, *, holds: bool = True, replaces: int | None = None
+) -> Parked:
+    names, values = ["h", "h"], [None, b"\0"]
+    row = (position, id_, 0, "orders", b"k", None, "T", "/", None, None, names, values)
+    return Parked(row, Reason("MSG_SIZE_TOO_LARGE", "too large"), holds, replaces)
 
 
 def test_a_relay_that_takes_over_knows_what_is_held(fleet: Relays, topic: MakeTopic) -> None:

@@ -199,7 +199,7 @@ def settings(crew: Crew, stack: Stack, name: str) -> RelaySettings:
         "INSERT INTO outbox.claims (name, system_identifier, database) VALUES ('shop', '1', 1)",
         "SELECT FROM outbox.parked",
         "DELETE FROM outbox.parked",
-        "INSERT INTO outbox.parked_commands (name, action, parked, up_to) VALUES ('', '', 1, 1)",
+        "INSERT INTO outbox.parked_commands (name, action, ticket, up_to) VALUES ('', '', 1, 1)",
     ],
 )
 def test_a_writer_cannot_read_change_or_go_round_the_entry_point(

@@ -130,6 +130,29 @@ def test_the_printed_sql_since_a_version_is_what_came_after(database: str) -> No
     assert "CREATE TABLE outbox.events" not in printed
 
 
+def test_what_is_parked_keeps_its_order_and_its_commands_when_they_get_tickets(
+    database: str,
+) -> None:
+    parked = (
+        'INSERT INTO outbox.parked (name, number, position, id, "time", topic, type, source, code,'
+        " reason, holds) SELECT 'a', n, n, gen_random_uuid(), now(), 't', 'T', 's', 'C', 'r', true"
+        " FROM unnest(ARRAY[7, 9, (1::bigint << 40) + 2]) AS n"
+    )
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(schema.script(until=9).encode())
+        conn.execute(parked.encode())
+        conn.execute(
+            "INSERT INTO outbox.parked_commands (name, action, parked, up_to)"
+            " VALUES ('a', 'drop', 9, 9)"
+        )
+        conn.execute(schema.script(since=9, until=10).encode())
+        conn.execute(parked.replace("7, 9, (1::bigint << 40) + 2", "8").encode())
+        found = conn.execute("SELECT number, ticket FROM outbox.parked ORDER BY ticket").fetchall()
+        assert found == [(7, 7), (9, 9), ((1 << 40) + 2, 10), (8, 11)]
+        (command,) = conn.execute("SELECT ticket, up_to FROM outbox.parked_commands").fetchall()
+        assert command == (9, 9)
+
+
 def test_installing_is_part_of_the_callers_transaction(database: str) -> None:
     with psycopg.connect(database) as conn:
         conn.execute("SELECT 1")

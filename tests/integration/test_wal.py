@@ -1,5 +1,6 @@
 """What was committed is read from the log once, in the order of the commits, and nothing else."""
 
+import re
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, contextmanager
@@ -645,10 +646,46 @@ def test_a_writer_can_neither_read_the_prefix_nor_forge_an_event(dsn: str) -> No
         assert secret(dsn) not in str(shown)
         with capturing(dsn) as capture:
             assert read(capture, capture.resume(None), 1)[0] == [1]
+        assert secret(dsn).encode() not in plans(own)
     finally:
         with psycopg.connect(dsn, autocommit=True) as conn:
             conn.execute(f"DROP OWNED BY {role}".encode())
             conn.execute(f"DROP ROLE {role}".encode())
+
+
+def test_how_a_session_reads_backslashes_changes_nothing_of_an_event(dsn: str) -> None:
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute("SET standard_conforming_strings = off")
+        with conn.transaction():
+            write_numbers(conn, 1)
+        with conn.transaction():
+            write_numbers(conn, 2, 3)
+        assert conn.execute(
+            "SELECT outbox.drained(ARRAY[pg_current_xact_id()], ARRAY[NULL::bytea])"
+        ).fetchone() == ([False],)
+        assert conn.execute("SELECT outbox.parked_lanes(1)").fetchone() == ([],)
+    with capturing(dsn) as capture:
+        assert read(capture, capture.resume(None), 3)[0] == [1, 2, 3]
+
+
+def plans(dsn: str) -> bytes:
+    """Return the constants in what Postgres shows a session of the plans it makes for it."""
+    shown: list[str] = []
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.add_notice_handler(lambda notice: shown.append(notice.message_detail or ""))
+        conn.execute("SET client_min_messages = log")
+        conn.execute("SET debug_pretty_print = off")  # it breaks lines within numbers
+        for kind in ("parse", "rewritten", "plan"):
+            conn.execute(f"SET debug_print_{kind} = on".encode())
+        conn.execute("SET plan_cache_mode = force_custom_plan")
+        for _ in range(8):
+            conn.execute("SELECT outbox.append('seen', NULL, 'v', 'T')")
+            with conn.transaction():
+                write_numbers(conn, 1, 2)
+    constants = re.findall(r"\[((?:\s+-?\d+)+)\s+\]", "".join(shown))
+    found = b"|".join(bytes(int(byte) % 256 for byte in each.split()) for each in constants)
+    assert b"seen" in found
+    return found
 
 
 def test_a_relay_reads_the_log_with_the_rights_that_it_is_granted(database: str) -> None:
