@@ -102,6 +102,13 @@ class TableCapture:
                 "transactions as visible, and events would be lost; connect to the primary"
             )
             raise Refused(msg)
+        if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
+            msg = (
+                f"database {conn.info.dbname} has the encoding SQL_ASCII: which characters its "
+                "texts have nobody knows, and Kafka's are UTF-8; move the outbox into a database "
+                "of another encoding"
+            )
+            raise Refused(msg)
         (cache,) = self._one(
             sql.SQL(
                 "SELECT seqcache FROM pg_sequence"

@@ -17,9 +17,10 @@ from outbox.slots import slot_name
 from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.pgoutput import NOWHERE, Decoder, read_keepalive
 from relay.capture.replication import Stream, Wake
+from relay.errors import Refused
 from relay.leaves import TABLES
 from relay.postgres import connect
-from relay.progress import LogPosition
+from relay.progress import ACCEPT, LogPosition
 from relay.sharding import Shard
 
 _KEEPALIVE = ord("k")
@@ -113,7 +114,17 @@ class WalCapture:
                 if data[0] == _KEEPALIVE:
                     self._kept_alive(stream, decoder, data)
                     continue
-                if found := take(data):
+                try:
+                    found = take(data)
+                except ValueError as error:
+                    msg = (
+                        f"behind {decoder.position} the write-ahead log holds what this version "
+                        f"does not understand ({error}); nothing is lost. If no newer version "
+                        "writes there, a role that knows the secret does, and "
+                        f"`{ACCEPT}` goes on behind what is there by then, without it"
+                    )
+                    raise Refused(msg) from error
+                if found:
                     rows += found
                     size += len(data)
                     while len(rows) > most:

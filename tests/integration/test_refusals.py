@@ -7,7 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
-from psycopg.conninfo import conninfo_to_dict
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from devstack.postgres import installation, server_user
 from relay.errors import Refused
@@ -98,6 +98,44 @@ def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
+
+
+def test_a_message_that_no_version_wrote_is_refused_with_what_resolves_it(
+    database: str, stack: Servers, tmp_path: Path, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    with relays(tmp_path, installed(database, "wal"), stack.kafka.bootstrap) as fleet:
+        relay = fleet.active()
+        commit(fleet.dsn, event(name, 0))
+        published(fleet, name, 1)
+        with psycopg.connect(fleet.dsn) as conn:
+            conn.execute(
+                "SELECT pg_logical_emit_message(true, prefix, '\\x07'::bytea) FROM outbox.capture"
+            )
+        for ended in (relay, fleet.start()):
+            assert ended.wait() == 1
+            assert "what this version does not understand (an event of format 7" in ended.log
+            assert "--accept-gap" in ended.log
+            assert "Traceback" not in ended.log
+
+
+def test_a_database_of_unknown_characters_is_refused(
+    database: str, stack: Servers, tmp_path: Path
+) -> None:
+    name = f"{conninfo_to_dict(database)['dbname']}_ascii"
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
+        admin.execute(
+            f"CREATE DATABASE {name} ENCODING SQL_ASCII LOCALE 'C' TEMPLATE template0".encode()
+        )
+        try:
+            dsn = installed(make_conninfo(stack.postgres.dsn, dbname=name))
+            with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
+                relay = fleet.start()
+                assert relay.wait() == 1
+                assert f"database {name} has the encoding SQL_ASCII" in relay.log
+                assert "Traceback" not in relay.log
+        finally:
+            admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
 def test_a_server_that_is_too_old_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
