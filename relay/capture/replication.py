@@ -138,13 +138,11 @@ class Stream:
 
     def has_come(self) -> bool:
         """Tell whether the server has sent something."""
-        readable, _, _ = select.select([self._pgconn.socket], [], [], 0)
-        return bool(readable)
+        return bool(_readable(0, self._pgconn.socket))
 
     def wait(self, seconds: float, wake: "Wake") -> None:
         """Wait for the server, or for `wake`."""
-        readable, _, _ = select.select([self._pgconn.socket, wake.fileno()], [], [], seconds)
-        if wake.fileno() in readable:
+        if wake.fileno() in _readable(seconds, self._pgconn.socket, wake.fileno()):
             wake.clear()
 
     def close(self) -> None:
@@ -166,6 +164,15 @@ class Stream:
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return errors.error_from_result(result)
         return psycopg.OperationalError("the server ended the replication stream")
+
+
+def _readable(seconds: float, *descriptors: int) -> list[int]:
+    """Return those that have something to read, after so many seconds at most."""
+    # Not select(), which takes no descriptor from 1024 on.
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
 
 
 def _quoted(name: str) -> str:

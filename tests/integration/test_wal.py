@@ -1,9 +1,11 @@
 """What was committed is read from the log once, in the order of the commits, and nothing else."""
 
+import os
 import re
+import resource
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import Any
 
 import psycopg
@@ -132,6 +134,35 @@ def test_transactions_come_in_the_order_of_their_commits(dsn: str) -> None:
         found, place = read(capture, capture.resume(None), 5)
         assert found == [3, 1, 2, 4, 5]
         assert read_on(capture, place, dsn)[0] == []
+
+
+@pytest.fixture
+def many_descriptors() -> Iterator[int]:
+    """Use up all descriptors that select() can take, and give the number of the last one."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2_048:
+        pytest.skip(f"no more than {hard} descriptors are allowed")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < 2_048 else soft, hard))
+    with ExitStack() as opened:
+        opened.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        last = 0
+        while last < 1_024:
+            last = os.open(os.devnull, os.O_RDONLY)
+            opened.callback(os.close, last)
+        yield last
+
+
+def test_a_process_with_many_descriptors_reads_the_log(dsn: str, many_descriptors: int) -> None:
+    with capturing(dsn) as capture:
+        place = capture.resume(None)
+        append(dsn, 1)
+        found, place = read(capture, place, 1)
+        capture.wait(0.01)
+        capture.interrupt()
+        capture.wait(10)
+        append(dsn, 2)
+        assert (found, read(capture, place, 1)[0]) == ([1], [2])
+    assert many_descriptors >= 1_024
 
 
 def test_what_was_rolled_back_is_never_seen(dsn: str) -> None:
