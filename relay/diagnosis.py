@@ -15,7 +15,7 @@ from relay.capture.slot import (
     place_fault,
     table_fault,
 )
-from relay.progress import Origin, Progress, refusal
+from relay.progress import Origin, Place, Progress, refusal
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -104,12 +104,12 @@ def of_message(text: str) -> Finding:
     return Finding("fail", what, resolve)
 
 
-def of_server(server: Server, wanted: Wanted) -> Iterator[Finding]:
-    """Yield what Postgres alone tells."""
+def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
+    """Yield what Postgres tells; `place` is where progress stands, as far as that is known."""
     yield Finding("ok", f"role {server.role} has the rights of a relay")
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
-    yield from _of_log(server, wanted)
+    yield from _of_log(server, wanted, place)
     if server.parked:
         yield Finding(
             "warn",
@@ -141,7 +141,7 @@ def _of(wrong: Fault) -> Finding:
     return Finding("fail", wrong.what, wrong.resolve)
 
 
-def _of_log(server: Server, wanted: Wanted) -> Iterator[Finding]:
+def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
     """Yield what there is to say of the slot."""
     slot, beginning = server.slot, server.beginning
     for name in sorted(server.other_slots):
@@ -166,7 +166,7 @@ def _of_log(server: Server, wanted: Wanted) -> Iterator[Finding]:
             f"the server has wal_level = {server.wal_level}",
             "set it to logical and restart the server",
         )
-    wrong = fault(slot, server.slot_name, server.database, beginning)
+    wrong = fault(slot, server.slot_name, server.database, beginning, place=place)
     if wrong is not None:
         yield _of(wrong)
     if wrong is not None or slot is None:
@@ -256,10 +256,10 @@ def _misplaced(server: Server, progress: Progress | None) -> Fault | None:
     place = progress.cursor if progress else None
     if server.beginning is None:
         return table_fault(server.began_at, place)
-    slot = server.slot
-    if slot is None or fault(slot, server.slot_name, server.database, server.beginning):
+    slot, beginning = server.slot, server.beginning
+    if slot is None or fault(slot, server.slot_name, server.database, beginning, place=place):
         return None
-    return place_fault(slot, server.beginning, place)
+    return place_fault(slot, beginning, place)
 
 
 def _of_lag(server: Server, wanted: Wanted) -> Finding:

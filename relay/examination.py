@@ -99,7 +99,8 @@ def examine(
     except DovecoteError as error:
         yield of_message(str(error))
         return
-    yield from of_server(server, wanted)
+    progress = broker.progress if broker else None
+    yield from of_server(server, wanted, progress.cursor if progress else None)
     if broker is not None:
         yield from of_both(server, broker, wanted)
 

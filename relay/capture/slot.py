@@ -109,10 +109,13 @@ def mismatch(expected: str, state: str) -> Fault | None:
     return None
 
 
-def fault(slot: Slot | None, name: str, database: str, beginning: Beginning) -> Fault | None:
-    """Return what is wrong with the slot itself, or None."""
+def fault(
+    slot: Slot | None, name: str, database: str, beginning: Beginning, *, place: Place | None
+) -> Fault | None:
+    """Return what is wrong with the slot itself, or None; `place` is where progress stands."""
     if slot is None:
-        return _missing(name, beginning.lsn)
+        # What is published is not missed, although it, too, is behind where the slot began.
+        return _missing(name, max(beginning.lsn, in_log(place)))
     if slot.plugin != PLUGIN or slot.database != database:
         return Fault(
             f"replication slot {name} is another one: plugin {slot.plugin}, database "

@@ -281,7 +281,8 @@ def _has_slots(found: Look) -> bool:
 
 def _slot_fault(found: Look, beginning: Beginning, place: Place | None) -> Fault | None:
     name, database = found.slot_name, found.installed.database
-    if (wrong := fault(found.slot, name, database, beginning)) is not None or found.slot is None:
+    wrong = fault(found.slot, name, database, beginning, place=place)
+    if wrong is not None or found.slot is None:
         return wrong
     return place_fault(found.slot, beginning, place)
 

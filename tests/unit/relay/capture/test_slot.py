@@ -46,7 +46,7 @@ def test_columns_that_an_older_server_lacks_are_unknown() -> None:
     )
     newer = Slot.from_catalog({**CATALOG, "failover": True, "invalidation_reason": None})
     assert newer.failover is True
-    assert fault(newer, NAME, "shop", BEGUN) is None
+    assert fault(newer, NAME, "shop", BEGUN, place=None) is None
 
 
 @pytest.mark.parametrize(
@@ -63,24 +63,42 @@ def test_columns_that_an_older_server_lacks_are_unknown() -> None:
 def test_a_slot_that_cannot_be_read_is_told_with_its_resolution(
     slot: Slot | None, beginning: Beginning, says: str, resolve: str
 ) -> None:
-    found = fault(slot, NAME, "shop", beginning)
+    found = fault(slot, NAME, "shop", beginning, place=None)
     assert found is not None
     assert says in found.what
     assert resolve in found.resolve
 
 
+@pytest.mark.parametrize(
+    ("place", "behind"),
+    [
+        (None, "0/64"),
+        (Cursor(), "0/64"),
+        (LogPosition(99), "0/64"),
+        (LogPosition(200, 5), "0/C8"),
+        (Cursor(log=150), "0/96"),
+    ],
+)
+def test_of_a_slot_that_is_missing_only_what_is_not_published_is_missed(
+    place: Place | None, behind: str
+) -> None:
+    found = fault(None, NAME, "shop", BEGUN, place=place)
+    assert found is not None
+    assert f"events committed behind {behind} cannot be read" in found.what
+
+
 def test_of_several_shards_the_gap_of_one_alone_is_accepted() -> None:
-    one = fault(None, f"{NAME}_11_of_12", "shop", BEGUN)
+    one = fault(None, f"{NAME}_11_of_12", "shop", BEGUN, place=None)
     assert one is not None
     assert one.resolve.startswith("`dovecote init --capture wal --accept-gap --shard 11` makes")
-    whole = fault(None, NAME, "shop", BEGUN)
+    whole = fault(None, NAME, "shop", BEGUN, place=None)
     assert whole is not None
     assert whole.resolve.startswith("`dovecote init --capture wal --accept-gap` makes")
 
 
 @pytest.mark.parametrize("status", ["reserved", "extended", "unreserved", None])
 def test_a_sound_slot_has_no_fault(status: str | None) -> None:
-    assert fault(replace(SLOT, wal_status=status), NAME, "shop", BEGUN) is None
+    assert fault(replace(SLOT, wal_status=status), NAME, "shop", BEGUN, place=None) is None
 
 
 @pytest.mark.parametrize(
