@@ -96,6 +96,12 @@ class Broker:
     progress: Progress | None
     longest_transaction_ms: int | None
     """None: we may not know."""
+    later: Progress | None
+    """
+    Progress as it was after the server had been looked at.
+
+    What the server was told to forget is in this one, and what it has is ahead of the other one.
+    """
 
 
 def of_message(text: str) -> Finding:
@@ -227,8 +233,8 @@ def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
 
 def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]:
     """Yield what only both tell together: whether progress fits, and the lag behind it."""
-    progress = broker.progress
-    if progress is None and server.claimed:
+    progress, later = broker.progress, broker.later
+    if later is None and server.claimed:
         yield Finding(
             "fail",
             f"outbox {wanted.name!r} has published from this database, but progress topic "
@@ -245,7 +251,7 @@ def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]
         return
     else:
         yield Finding("ok", f"progress is at {progress.cursor}")
-    wrong = _misplaced(server, progress)
+    wrong = _misplaced(server, later)
     if wrong is not None:
         yield _of(wrong)
         return

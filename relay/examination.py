@@ -1,6 +1,7 @@
 """Ask Postgres and Kafka for what a diagnosis is made of, and change nothing."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, LiteralString
 
 import psycopg
@@ -85,10 +86,8 @@ def examine(
     broker: Broker | None = None
     try:
         broker = _broker(settings, timeout)
-    except Outage as error:
-        yield Finding("fail", str(error), "is it there, and is `bootstrap.servers` right?")
     except RelayError as error:
-        yield of_message(str(error))
+        yield _of_error(error)
     else:
         yield from of_broker(broker, wanted)
     try:
@@ -99,17 +98,38 @@ def examine(
     except DovecoteError as error:
         yield of_message(str(error))
         return
-    progress = broker.progress if broker else None
-    yield from of_server(server, wanted, progress.cursor if progress else None)
+    later: Progress | None = None
+    if broker is not None:
+        try:
+            # Meanwhile a relay at work has confirmed more, and what it confirmed was in progress.
+            later = _later(settings, timeout)
+            broker = replace(broker, later=later)
+        except RelayError as error:
+            yield _of_error(error)
+            broker = None
+    yield from of_server(server, wanted, later.cursor if later else None)
     if broker is not None:
         yield from of_both(server, broker, wanted)
+
+
+def _of_error(error: RelayError) -> Finding:
+    """Return the finding that an error of the broker is."""
+    if isinstance(error, Outage):
+        return Finding("fail", str(error), "is it there, and is `bootstrap.servers` right?")
+    return of_message(str(error))
 
 
 def _broker(settings: RelaySettings, timeout: float) -> Broker:
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     has_topic = topic.check()
     progress = topic.peek(settings.name) if has_topic else None
-    return Broker(has_topic, progress, _longest_transaction(settings, timeout))
+    return Broker(has_topic, progress, _longest_transaction(settings, timeout), progress)
+
+
+def _later(settings: RelaySettings, timeout: float) -> Progress | None:
+    """Return progress as it is now; its topic may be new, too."""
+    topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+    return topic.peek(settings.name) if topic.exists() else None
 
 
 def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:

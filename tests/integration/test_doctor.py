@@ -13,7 +13,21 @@ from devstack import Stack
 from outbox.capture import installed as installed_capture
 from outbox.capture import use_table, use_wal
 from tests.fix_stack import MakeTopic
-from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
+from tests.load import load
+from tests.relaying import (
+    AGREE,
+    COMMAND,
+    DSN,
+    Relays,
+    commit,
+    committed,
+    difference,
+    drained,
+    event,
+    installed,
+    published,
+    relays,
+)
 from tests.relaying import settings as relay_settings
 
 
@@ -74,6 +88,18 @@ def test_an_outbox_is_followed_from_nothing_to_one_that_works(
     published(fleet, name, 2)
     assert "fenced" not in relay.log
     assert relay.terminate() == 0
+
+
+def test_a_relay_that_goes_on_meanwhile_has_nothing_wrong(fleet: Relays, topic: MakeTopic) -> None:
+    name = topic(1)
+    installed(fleet.dsn, "wal")
+    fleet.active(capture="wal")
+    with load(fleet.dsn, name) as running:
+        for _ in range(5):
+            running.goes_on(20)
+            found = doctor(fleet, capture="wal")
+            assert (found.returncode, found.stderr) == (0, ""), found.stdout
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
 
 
 def test_each_state_of_the_log_is_told(fleet: Relays) -> None:

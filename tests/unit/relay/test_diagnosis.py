@@ -59,9 +59,12 @@ LOG = replace(
 LOG = replace(LOG, retained=500, lag=Lag(bytes=200))
 
 
-def broker(place: Place | None) -> Broker:
-    progress = None if place is None else at("shop", HERE, place)
-    return Broker(has_topic=True, progress=progress, longest_transaction_ms=900_000)
+def broker(place: Place | None, later: Place | None = None) -> Broker:
+    """Return a broker whose progress is at `place`, and at `later` when it is asked again."""
+    progress, again = (
+        None if each is None else at("shop", HERE, each) for each in (place, later or place)
+    )
+    return Broker(has_topic=True, progress=progress, longest_transaction_ms=900_000, later=again)
 
 
 def bad(findings: list[Finding]) -> list[Finding]:
@@ -209,6 +212,19 @@ def test_what_is_wrong_is_told_with_what_resolves_it(
     assert what in found.what
     assert resolve in found.resolve
     assert str(found).startswith(f"{level}  ")
+
+
+@pytest.mark.parametrize(
+    ("before", "later"),
+    [
+        (LogPosition(150), LogPosition(0x1_0000)),
+        (None, LogPosition(200)),
+        (Cursor(), LogPosition(200)),
+    ],
+)
+def test_what_a_relay_confirms_in_between_is_no_fault(before: Place | None, later: Place) -> None:
+    busy = replace(LOG, slot=replace(SLOT, confirmed=200))
+    assert bad(list(of_both(busy, broker(before, later), WANTED))) == []
 
 
 def test_a_slot_without_failover_is_no_fault_where_there_is_none() -> None:
