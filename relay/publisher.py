@@ -7,6 +7,7 @@ KIP-890, and late produces of an aborted transaction could join the next one (KA
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -94,9 +95,12 @@ class _KafkaPublisher:
         self._rows: list[Row] = []
         self._undelivered = Undelivered()
         self._one_by_one = properties.get("batch.num.messages") == "1"
-        self._trouble = ""
+        # The last that librdkafka said of its brokers, for the operator.
+        self._said: deque[KafkaError] = deque(maxlen=1)
         try:
-            callbacks = {"on_delivery": self._undelivered.reported, "error_cb": self._noticed}
+            # Methods of this publisher would make a cycle with the producer. It then stays, with
+            # its threads and sockets, until Python looks for cycles: a relay has it do so seldom.
+            callbacks = {"on_delivery": self._undelivered.reported, "error_cb": self._said.append}
             self._producer = Producer({**properties, **callbacks}, logger=_log)
         except KafkaException as error:
             msg = f"[kafka]: {error.args[0].str()}"
@@ -105,6 +109,8 @@ class _KafkaPublisher:
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._serve()
+        # It ends with its last reference, and an exception may hold this publisher for long.
+        del self._producer
 
     def has_topic(self, topic: str) -> bool:
         try:
@@ -167,15 +173,12 @@ class _KafkaPublisher:
         while not done(_SLICE):
             bound = self._grace if self._stopped() else self._timeout
             waited = time.monotonic() - began
-            reason = f"Kafka: a batch is not confirmed after {waited:.0f} s{self._trouble}"
+            said = f" ({self._said[0].str()})" if self._said else ""
+            reason = f"Kafka: a batch is not confirmed after {waited:.0f} s{said}"
             if waited > bound:
                 raise Outage(reason)
             if waited > _PATIENCE:
                 self._slow(reason)
-
-    def _noticed(self, error: KafkaError) -> None:
-        """Remember what librdkafka says of its brokers, for the operator."""
-        self._trouble = f" ({error.str()})"
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:

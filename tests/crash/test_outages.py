@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +110,34 @@ def test_a_crash_of_postgres_and_then_of_kafka_in_the_middle_of_it_all(
             server.kill()
             server.start()
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+
+
+@pytest.mark.parametrize("capture", ["table", "wal"])
+def test_an_outage_of_kafka_uses_up_no_descriptors(
+    module_stack: Stack, fleet: Relays, name: str, capture: str
+) -> None:
+    if capture == "wal":
+        use_wal(fleet.dsn, "outbox")
+    relay = fleet.active(capture=capture, transaction_timeout="1s")
+    with load(fleet.dsn, name, pace=0.05):
+        until(lambda: published(relay) > 20, within=30, what="a relay at work")
+        module_stack.kafka.kill()
+        try:
+            relay.until_logged("outage: ", times=2)
+            before = held(relay)
+            relay.until_logged("outage: ", times=8, within=90)
+            # While it waits for the next attempt, it has what it had then, or less.
+            until(
+                lambda: all(now <= then for now, then in zip(held(relay), before, strict=True)),
+                within=10,
+                what=f"no more than {before} descriptors and threads",
+            )
+        finally:
+            module_stack.kafka.start()
+    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+
+
+def held(relay: RelayProcess) -> tuple[int, int]:
+    """Return how many descriptors and threads the relay has."""
+    process = Path(f"/proc/{relay.pid}")
+    return len(list((process / "fd").iterdir())), len(list((process / "task").iterdir()))
