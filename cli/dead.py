@@ -1,6 +1,5 @@
 """`dovecote dead`: see the records that were given up, and decide what becomes of them."""
 
-import json
 import os
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -9,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from cli import printed
 from dedup.cluster import topics
 from dedup.copies import delivery
 from dedup.dead import Action, Letter, Which, target
@@ -66,7 +66,7 @@ def list_(
         _which((), key=key, reason=reason, since=since, until=until, groups=groups)
     )
     for letter in found[:limit]:
-        typer.echo(json.dumps(_told(letter)) if as_json else _line(letter))
+        typer.echo(printed.as_json(_told(letter)) if as_json else _line(letter))
     if not as_json:
         typer.echo(f"{min(len(found), limit)} of {len(found)} dead letters")
 
@@ -89,11 +89,8 @@ def show(
     _require(found, [id_])
     for letter in found:
         told = {**_told(letter), **_carried(opened.record(letter))}
-        if as_json:
-            typer.echo(json.dumps(told))
-            continue
-        for name, value in told.items():
-            typer.echo(f"{name:12} {'' if value is None else value}".rstrip())
+        for line in [printed.as_json(told)] if as_json else printed.lines(told):
+            typer.echo(line)
 
 
 @dead.command()
@@ -223,7 +220,7 @@ def _require(found: list[Letter], ids: Collection[str]) -> None:
 def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> None:
     if as_json:
         for letter in done:
-            typer.echo(json.dumps({"action": action, **_told(letter)}))
+            typer.echo(printed.as_json({"action": action, **_told(letter)}))
     else:
         typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
     _require(done, which.ids)
@@ -234,15 +231,16 @@ def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> 
 
 def _line(letter: Letter) -> str:
     at = letter.died_at.strftime("%Y-%m-%d %H:%M:%S%z")
-    why = f"{letter.reason} (x{letter.attempts})"
-    group = "" if letter.group is None else f"  group {letter.group}"
-    return f"{letter.id}  {letter.origin}{group}  key {_text(letter.key)}  {at}  {why}"
+    why = f"{printed.text(letter.reason)} (x{letter.attempts})"
+    group = "" if letter.group is None else f"  group {printed.text(letter.group)}"
+    id_, origin = printed.text(letter.id), printed.text(letter.origin)
+    return f"{id_}  {origin}{group}  key {printed.key(letter.key)}  {at}  {why}"
 
 
 def _told(letter: Letter) -> dict[str, object]:
     return {
         "id": letter.id,
-        "key": _text(letter.key),
+        "key": letter.key,
         "origin": letter.origin,
         "group": letter.group,
         "reason": letter.reason,
@@ -256,13 +254,8 @@ def _told(letter: Letter) -> dict[str, object]:
 
 
 def _carried(record: Record) -> dict[str, object]:
-    headers = [[name, _text(value)] for name, value in record.headers]
     return {
         "first_seen": delivery(record).first_seen,
-        "headers": headers,
-        "value": _text(record.value),
+        "headers": list(record.headers),
+        "value": record.value,
     }
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")

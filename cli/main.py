@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperGroup
 from typer.main import get_command
 
+from cli.printed import visible
 from outbox.errors import BadSettings, DovecoteError
 
 _COMMANDS = (
@@ -83,5 +84,5 @@ def main() -> None:
     try:
         app()
     except DovecoteError as error:
-        sys.stderr.write(f"dovecote: {error}\n")
+        sys.stderr.write(f"dovecote: {visible(str(error))}\n")
         sys.exit(2 if isinstance(error, BadSettings) else 1)

@@ -10,9 +10,9 @@ from uuid import UUID
 
 import typer
 
+from cli import printed
 from outbox.errors import BadSettings, DovecoteError
 from outbox.settings import load
-from relay.parked import shown
 from relay.parked_requests import (
     Action,
     Asked,
@@ -62,7 +62,7 @@ def list_(
         found = opened.events(_which([], topic, key), limit)
         total = opened.count()
     for event in found:
-        typer.echo(json.dumps(_told(event)) if as_json else _line(event))
+        typer.echo(printed.as_json(_told(event)) if as_json else _line(event))
     if not as_json:
         typer.echo(f"{len(found)} of {total} parked events" if total else "nothing is parked")
 
@@ -86,11 +86,8 @@ def show(
         for event in found:
             content = opened.content(event.number) or Content(None, [])
             told = {**_told(event), **_carried(content)}
-            if as_json:
-                typer.echo(json.dumps(told))
-                continue
-            for name, value in told.items():
-                typer.echo(f"{name:12} {'' if value is None else value}".rstrip())
+            for line in [printed.as_json(told)] if as_json else printed.lines(told):
+                typer.echo(line)
 
 
 @parked.command()
@@ -222,15 +219,17 @@ def _events(count: int) -> str:
 
 def _line(event: ParkedEvent) -> str:
     at = event.parked_at.strftime("%Y-%m-%d %H:%M:%S%z")
-    why = "behind an earlier one" if event.is_behind else f"{event.reason} (x{event.attempt})"
-    return f"{event.id}  {event.topic}  key {shown(event.key)}  {event.type}  {at}  {why}"
+    reason = f"{printed.text(event.reason)} (x{event.attempt})"
+    why = "behind an earlier one" if event.is_behind else reason
+    topic, type_ = printed.text(event.topic), printed.text(event.type)
+    return f"{event.id}  {topic}  key {printed.key(event.key)}  {type_}  {at}  {why}"
 
 
 def _told(event: ParkedEvent) -> dict[str, object]:
     return {
         "id": event.id,
         "topic": event.topic,
-        "key": _text(event.key),
+        "key": event.key,
         "type": event.type,
         "code": event.code,
         "reason": event.reason,
@@ -246,9 +245,4 @@ def _told(event: ParkedEvent) -> dict[str, object]:
 
 
 def _carried(content: Content) -> dict[str, object]:
-    headers = [[name, _text(value)] for name, value in content.headers]
-    return {"headers": headers, "value": _text(content.value)}
-
-
-def _text(data: bytes | None) -> str | None:
-    return None if data is None else data.decode(errors="backslashreplace")
+    return {"headers": list(content.headers), "value": content.value}

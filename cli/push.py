@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cli import printed
 from cli.logs import LogFormat, configure
 from cli.push_client import Api, position
 from outbox.errors import BadSettings
@@ -277,10 +278,11 @@ def _line(each: dict[str, Any]) -> str:
     counts, delivery = each["counts"], each["delivery"]
     why = each["status"]["reason"] or delivery["trouble"]
     lag = "?" if delivery["lag"] is None else delivery["lag"]
+    url = printed.text(each["endpoint"]["url"])
     return (
         f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
-        f"  failed {counts['failed']}  dead {counts['dead']}  {each['endpoint']['url']}"
-        + (f"  ({why})" if why else "")
+        f"  failed {counts['failed']}  dead {counts['dead']}  {url}"
+        + (f"  ({printed.text(why)})" if why else "")
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.printed import visible
 from outbox.errors import BadSettings
 
 if TYPE_CHECKING:  # it needs PySpark, which may not be installed
@@ -69,7 +70,8 @@ def show(found: "list[BucketState]", key: str | None, *, as_json: bool) -> int:
     ]
     if as_json or key is not None:
         for entry in entries:
-            typer.echo(json.dumps(entry, indent=None if as_json else 2, ensure_ascii=False))
+            told = json.dumps(entry, indent=None if as_json else 2, ensure_ascii=False)
+            typer.echo(visible(told))
         if key is not None and not entries:
             typer.echo(f"nothing is known of the key {key}", err=True)
             return 1

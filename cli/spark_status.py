@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli import printed
+
 if TYPE_CHECKING:  # it needs PySpark's companions, which may not be installed
     from spark_jobs.status import Status
 
@@ -68,7 +70,7 @@ def table(found: "list[Status]") -> str:
 
 def _row(each: "Status") -> tuple[str, ...]:
     if not each.ready and not each.batches:
-        return (each.query, "no", *["-"] * (len(_HEADS) - 3), each.reason)
+        return (each.query, "no", *["-"] * (len(_HEADS) - 3), printed.text(each.reason))
     return (
         each.query,
         "yes" if each.ready else "no",
@@ -78,5 +80,5 @@ def _row(each: "Status") -> tuple[str, ...]:
         f"{each.open:,}",
         f"{each.keys:,}",
         f"{each.state_bytes:,} B",
-        each.reason,
+        printed.text(each.reason),
     )

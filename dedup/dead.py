@@ -124,13 +124,13 @@ def target(found: Letter, *, to: str | None, known: Collection[str]) -> str:
         InvalidEvent: there is nothing to requeue.
     """
     if found.without_value:
-        msg = f"{found.id} was too large for any topic: what it held is at {found.origin}"
+        msg = f"{found.id!r} was too large for any topic: what it held is at {found.origin}"
         raise InvalidEvent(msg)
     if to is not None:
         return to
     if found.origin_topic not in known:
         msg = (
-            f"{found.id} comes from topic {found.origin_topic!r}, which is not in the settings; "
+            f"{found.id!r} comes from topic {found.origin_topic!r}, which is not in the settings; "
             "say where it goes with --to"
         )
         raise BadSettings(msg)

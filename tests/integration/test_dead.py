@@ -116,7 +116,7 @@ def test_a_groups_letters_are_its_own_and_those_of_none_unless_asked(desk: Desk)
 def test_a_list_says_where_each_comes_from_and_why_it_is_dead(buried: Desk) -> None:
     shown = buried.run("list", "--limit", "2", "--key", "a").output.splitlines()
 
-    assert shown[0].startswith(f"e0  {buried.orders}/0/0  key a  ")
+    assert shown[0].startswith(f"e0  {buried.orders}/0/0  key 'a'  ")
     assert shown[0].endswith("KeyError: 'amount' (x3)")
     assert shown[-1] == "2 of 3 dead letters"
 

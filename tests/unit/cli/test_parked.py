@@ -1,7 +1,10 @@
 """`dovecote parked`: what an operator is told who asks for something."""
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +13,9 @@ from typer.testing import CliRunner
 
 import cli.parked
 from cli.main import app
-from relay.parked_requests import Asked
+from relay.parked_requests import Asked, Content, ParkedEvent
+
+FORGED = "a\x1b[31mred\x07\nid           FORGED"
 
 
 @pytest.mark.parametrize("has_relay", [True, False])
@@ -37,3 +42,54 @@ def test_who_waits_without_a_relay_is_told_so(
     asked = CliRunner().invoke(app, drop).stdout
     assert asked.startswith("asked to drop 2 events; ")
     assert ("no relay is active" in asked) is not has_relay
+
+
+def forged() -> ParkedEvent:
+    """Return an event that would colour the screen and add lines, wherever it is printed."""
+    return ParkedEvent(
+        number=1,
+        id="0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10",
+        topic="t",
+        key=FORGED.encode(),
+        type="Esc\x1b[31mRED\n",
+        code="MSG_SIZE_TOO_LARGE",
+        reason=FORGED,
+        holds=True,
+        attempt=1,
+        parked_at=datetime(2026, 2, 1, tzinfo=UTC),
+        source=FORGED,
+        subject=FORGED,
+        content_type=FORGED,
+        time=datetime(2026, 2, 1, tzinfo=UTC),
+        size=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"), [(["list"], 2), (["show", forged().id], len(fields(ParkedEvent)) - 1 + 2)]
+)
+def test_an_event_neither_steers_the_terminal_nor_forges_a_line(
+    words: list[str], lines: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = Content(FORGED.encode(), [(FORGED, FORGED.encode()), ("binary", b"\xff\x1b")])
+
+    @contextmanager
+    def desk(_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(
+            count=lambda: 1, events=lambda *_: [forged()], content=lambda _: content
+        )
+
+    monkeypatch.setattr(cli.parked, "desk", desk)
+    config = tmp_path / "relay.toml"
+    config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
+    shown = CliRunner().invoke(app, ["parked", *words, "--config", str(config)]).stdout
+    assert len(shown.splitlines()) == lines
+    assert all(line.isprintable() for line in shown.splitlines())
+    assert r"'Esc\x1b[31mRED\n'" in shown
+    exact = CliRunner().invoke(app, ["parked", *words, "--json", "--config", str(config)]).stdout
+    told = json.loads(exact)
+    assert told["type"] == forged().type
+    assert (told["key"], told["reason"]) == (FORGED, FORGED)
+    if words[0] == "show":
+        assert told["value"] == FORGED
+        assert told["headers"] == [[FORGED, FORGED], ["binary", {"hex": "ff1b"}]]

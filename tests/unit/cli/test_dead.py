@@ -1,0 +1,36 @@
+"""`dovecote dead`: what records say, printed."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+import cli.dead
+from cli.main import app
+from dedup import copies
+from dedup.dead import letter
+from outbox.envelope import ID, Record
+
+FORGED = "a\x1b[31mred\x07\nid           FORGED"
+
+
+@pytest.mark.parametrize(("words", "lines"), [(["list"], 2), (["show", FORGED], 14)])
+def test_a_record_neither_steers_the_terminal_nor_forges_a_line(
+    words: list[str], lines: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = FORGED.encode()
+    came = Record("t", 0, 1, 0, given, given, [(ID, given), (FORGED, b"\xff")])
+    died = copies.dead(came, (FORGED, 0), now=0, error=FORGED)
+    record = Record("dead", 0, 1, 0, given, died.value, died.headers)
+    topic = SimpleNamespace(letters=lambda _: [letter(record)], record=lambda _: record)
+    settings = SimpleNamespace(group=None)
+    monkeypatch.setattr(cli.dead, "_opened", lambda *_: (settings, topic))
+    shown = CliRunner().invoke(app, ["dead", *words]).stdout
+    assert len(shown.splitlines()) == lines
+    assert all(line.isprintable() for line in shown.splitlines())
+    told = json.loads(CliRunner().invoke(app, ["dead", *words, "--json"]).stdout)
+    assert (told["id"], told["key"]) == (FORGED, FORGED)
+    if words[0] == "show":
+        assert told["value"] == FORGED
+        assert [FORGED, {"hex": "ff"}] in told["headers"]
