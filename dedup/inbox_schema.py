@@ -1,5 +1,6 @@
 """Install and upgrade the inbox: numbered migrations, applied once, and what its role may do."""
 
+import shlex
 from collections.abc import Sequence
 
 from psycopg import Connection, errors, sql
@@ -9,9 +10,7 @@ from outbox.migrations import Migration, Migrations, fill
 
 DEFAULT_SCHEMA = "inbox"
 
-ADVICE = "run `dovecote init --inbox`, or apply what `dovecote init --inbox --print-sql` shows"
-
-_INBOX = Migrations("dedup", "inbox", ADVICE)
+_INBOX = Migrations("dedup", "inbox", "--inbox", DEFAULT_SCHEMA)
 
 # All that a consumer needs, and no more: it cannot read, change or delete what others handled.
 _GRANTS = """
@@ -83,9 +82,9 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
 
 def not_allowed(role: str, schema: str) -> NotAllowed:
     """Return what names the command that lets a role consume with this inbox."""
-    place = "" if schema == DEFAULT_SCHEMA else f" --schema {schema}"
+    command = f"dovecote init --inbox{_INBOX.place(schema)} --consumer-role {shlex.quote(role)}"
     msg = (
         f"role {role!r} may not do all that a consumer does in schema {schema!r}: as the schema's "
-        f"owner, run `dovecote init --inbox{place} --consumer-role {role}`"
+        f"owner, run `{command}`"
     )
     return NotAllowed(msg)

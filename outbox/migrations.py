@@ -1,6 +1,7 @@
 """Numbered SQL steps of one package, applied to a schema of Postgres once each."""
 
 import re
+import shlex
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -60,8 +61,20 @@ class Migrations:
     package: str
     thing: str
     """What they install, as messages name it."""
-    advice: str
-    """What to do where it is missing."""
+    option: str
+    """What `dovecote init` takes to install them, if anything."""
+    default: str
+    """The schema they are installed in where none is named."""
+
+    def advice(self, schema: str) -> str:
+        """Return what to do where they are missing in `schema`."""
+        command = f"dovecote init{self.option and f' {self.option}'}{self.place(schema)}"
+        return f"run `{command}`, or apply what `{command} --print-sql` shows"
+
+    def place(self, schema: str) -> str:
+        """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+        # Without it the command would install another schema, and the message would come again.
+        return "" if schema == self.default else f" --schema {shlex.quote(schema)}"
 
     def steps(self) -> list[Migration]:
         """Return every step this version of Dovecote knows, in order."""
@@ -132,7 +145,7 @@ class Migrations:
             state = f"is at version {installed}, not {newest}" if installed else "is not installed"
             msg = (
                 f"the {self.thing} in schema {schema!r} of database {conn.info.dbname!r} {state}; "
-                f"{self.advice}"
+                f"{self.advice(schema)}"
             )
             raise SchemaMissing(msg)
 

@@ -13,9 +13,7 @@ __all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "requi
 
 DEFAULT_SCHEMA = "outbox"
 
-ADVICE = "run `dovecote init`, or apply what `dovecote init --print-sql` shows"
-
-_OUTBOX = Migrations("outbox", "outbox", ADVICE)
+_OUTBOX = Migrations("outbox", "outbox", "", DEFAULT_SCHEMA)
 
 Duty = Literal["writer", "relay"]
 
@@ -106,8 +104,18 @@ def install(
 
 def advice(duty: Duty, role: str, schema: str) -> str:
     """Return the command that gives `role` what it lacks for its duty."""
-    place = [] if schema == DEFAULT_SCHEMA else ["--schema", schema]
-    return f"run `{shlex.join(['dovecote', 'init', f'--{duty}-role', role, *place])}` as its owner"
+    command = f"dovecote init --{duty}-role {shlex.quote(role)}{place(schema)}"
+    return f"run `{command}` as its owner"
+
+
+def place(schema: str) -> str:
+    """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+    return _OUTBOX.place(schema)
+
+
+def installing(schema: str) -> str:
+    """Return what to do where the outbox is missing in `schema`."""
+    return _OUTBOX.advice(schema)
 
 
 def version(conn: Connection, schema: str = DEFAULT_SCHEMA) -> int:

@@ -65,8 +65,8 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = 'outbox: events of {schema} may be in the write-ahead log, and not be '
                 || 'published yet' || coalesce('; it is held by ' || slots, ''),
-            HINT = 'Run `dovecote init --capture table`, and the relays until they have left the '
-                'log and dropped their slots, then try again.';
+            HINT = 'Run `dovecote init --capture table{place}`, and the relays until they have '
+                'left the log and dropped their slots, then try again.';
     END IF;
     IF EXISTS (SELECT FROM pg_publication WHERE pubname = publication) THEN
         EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);
@@ -115,7 +115,9 @@ def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
 
     It refuses to while events are in the table, or may be in the write-ahead log.
     """
-    return _named(_UNINSTALL.replace("{lock}", str(capture.LOCK)), schema)
+    text = _named(_UNINSTALL.replace("{lock}", str(capture.LOCK)), schema)
+    # It stands in a quoted hint.
+    return text.replace("{place}", outbox_schema.place(schema).replace("'", "''"))
 
 
 def _named(template: str, schema: str) -> str:

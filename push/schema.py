@@ -8,9 +8,7 @@ from outbox.migrations import Migration, Migrations, fill
 
 DEFAULT_SCHEMA = "push"
 
-ADVICE = "run `dovecote init --push`, or apply what `dovecote init --push --print-sql` shows"
-
-_PUSH = Migrations("push", "subscriptions", ADVICE)
+_PUSH = Migrations("push", "subscriptions", "--push", DEFAULT_SCHEMA)
 
 _GRANTS = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
@@ -55,3 +53,8 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
         SchemaTooNew: they were upgraded by a newer Dovecote.
     """
     _PUSH.require(conn, schema)
+
+
+def place(schema: str) -> str:
+    """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+    return _PUSH.place(schema)

@@ -10,7 +10,7 @@ from psycopg import Connection, sql
 from dedup.connections import Connections
 from outbox.errors import NotAllowed
 from push.errors import Away, Refused
-from push.schema import DEFAULT_SCHEMA, require
+from push.schema import DEFAULT_SCHEMA, place, require
 
 
 class Tables:
@@ -49,7 +49,7 @@ class Tables:
         except psycopg.errors.InsufficientPrivilege as error:
             msg = (
                 f"Postgres: {error.diag.message_primary}; as the schema's owner, run "
-                "`dovecote init --push --push-role …` with this role"
+                f"`dovecote init --push{place(self.schema)} --push-role …` with this role"
             )
             raise NotAllowed(msg) from error
         except psycopg.DataError as error:

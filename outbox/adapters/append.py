@@ -43,7 +43,7 @@ class Append(NamedTuple):
             where = repr(database) if database else "this database"
             return SchemaMissing(
                 f"the outbox is not installed in schema {self.schema!r} of {where}; "
-                f"{outbox_schema.ADVICE}"
+                f"{outbox_schema.installing(self.schema)}"
             )
         if sqlstate == _INSUFFICIENT_PRIVILEGE:
             said = str(error).partition("\n")[0].rpartition(": ")[2]

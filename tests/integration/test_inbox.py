@@ -490,7 +490,9 @@ def test_an_upgrade_lets_those_go_on_who_consumed_before(
             "EXECUTE ON FUNCTION inbox.take, inbox.take_many, inbox.again, inbox.rotate",
         )
     )
-    first = Migrations("dedup", "inbox", "").script("inbox", until=1, grants=granted)
+    first = Migrations("dedup", "inbox", "--inbox", "inbox").script(
+        "inbox", until=1, grants=granted
+    )
     with psycopg.connect(database) as owner:
         owner.execute("DROP SCHEMA inbox CASCADE")
         owner.execute(first.encode())

@@ -11,8 +11,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
+from dedup import inbox_schema
 from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, write
 from outbox.migrations import Migrations
+from push import schema as push_schema
 from tests.fix_stack import new_database
 from tests.relaying import COMMAND
 
@@ -161,6 +163,23 @@ def test_installing_is_part_of_the_callers_transaction(database: str) -> None:
         assert schema.version(conn) == 0
         with pytest.raises(SchemaMissing, match="is not installed; run `dovecote init`"):
             schema.require(conn)
+
+
+def test_what_installs_a_missing_schema_names_it_unless_it_is_the_usual_one(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        for module, option, other in (
+            (schema, "", "outboxx"),
+            (inbox_schema, " --inbox", "inboxx"),
+            (push_schema, " --push", "pushh"),
+        ):
+            usual = (
+                rf"run `dovecote init{option}`, or .* `dovecote init{option} --print-sql` shows$"
+            )
+            with pytest.raises(SchemaMissing, match=usual):
+                module.require(conn)
+            named = rf"run `dovecote init{option} --schema {other}`, or .* --print-sql` shows$"
+            with pytest.raises(SchemaMissing, match=named):
+                module.require(conn, other)
 
 
 def test_a_failed_step_leaves_nothing_behind(database: str) -> None:
