@@ -120,6 +120,9 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
 
 def _dsn(value: object, info: ValidationInfo) -> str:
     value, pointed = _resolve(value, _environ(info))
+    # libpq would take it for a server on this machine: mostly a variable that was not set.
+    if value == {} or (isinstance(value, str) and not value.strip()):
+        raise ValueError(_EMPTY_DSN)
     if isinstance(value, Mapping):
         parameters = {k: _property(k, v, _environ(info)) for k, v in value.items()}
         try:
@@ -141,6 +144,11 @@ def _dsn(value: object, info: ValidationInfo) -> str:
         raise ValueError(msg)
     return str(value)
 
+
+_EMPTY_DSN = (
+    'is empty: give a connection string, such as "host=db.internal dbname=shop user=app"; '
+    "where PGHOST and other variables of libpq say where, dbname alone will do"
+)
 
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""

@@ -160,6 +160,23 @@ def test_all_that_is_wrong_is_said_at_once(read: Load) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("toml", "environ"),
+    [
+        ('dsn = ""', {}),
+        ("dsn = {}", {}),
+        ('dsn = " "', {}),
+        ('dsn = "host=h"', {"EXAMPLE_DSN": ""}),
+        ('dsn = { env = "DB" }', {"DB": "\n"}),
+    ],
+)
+def test_an_empty_dsn_is_none_whatever_libpq_would_make_of_it(
+    read: Load, toml: str, environ: dict[str, str]
+) -> None:
+    with pytest.raises(BadSettings, match="dsn: is empty: give a connection string, such as"):
+        read(toml, **environ)
+
+
 @pytest.mark.parametrize("name", SECRET_PROPERTIES)
 def test_a_secret_of_kafka_is_refused_inline_and_taken_from_elsewhere(
     read: Load, tmp_path: Path, name: str
