@@ -1,5 +1,6 @@
 """Ask for the active role of each shard in turn, and publish the one that is to be had."""
 
+import logging
 import random
 import threading
 from collections.abc import Sequence
@@ -8,12 +9,14 @@ import psycopg
 
 from relay.errors import Fenced, LeaseLost, Outage
 from relay.health import Health
-from relay.lease import lock_key, try_acquire
+from relay.lease import active, lock_key, try_acquire
 from relay.loop import Relay
 from relay.metrics import Metrics
-from relay.postgres import first_line, not_allowed, shut_out
+from relay.postgres import connect, first_line, not_allowed, shut_out
 from relay.settings import RelaySettings
 from relay.trouble import Trouble
+
+_log = logging.getLogger("dovecote.relay")
 
 
 class Standby:
@@ -32,7 +35,7 @@ class Standby:
         # Processes that start together do not all ask for the same shard first.
         random.shuffle(self._relays)
         self._keys = [lock_key(settings.schema_name, shard.name) for shard, _, _ in self._relays]
-        self._tried, self._let_in = 0, False
+        self._tried, self._let_in, self._told = 0, False, False
 
     def run(self, stop: threading.Event) -> None:
         """
@@ -63,11 +66,24 @@ class Standby:
             self._let_in = True
             if lease is None:
                 self._trouble.recovered("standby")
+                self._tell()
             else:
-                self._tried = lease.number
+                self._tried, self._told = lease.number, False
                 _, relay, _ = self._relays[self._tried]
                 relay.be_active(lease, stop)
         stop.wait(settings.standby_poll.total_seconds())
+
+    def _tell(self) -> None:
+        """Say once who is active instead, for else a standby looks as if it hung."""
+        if self._told:
+            return
+        with connect(self._settings.dsn, purpose="standby") as conn:
+            found = [where for key in self._keys if (where := active(conn, key))]
+        # Whoever had the role may have ended since it was asked for: then the next turn takes it.
+        if found:
+            are = "is" if len(found) == 1 else "are"
+            _log.info("standing by: %s %s active", ", ".join(found), are)
+            self._told = True
 
     def _failed(self, error: Exception, stop: threading.Event) -> None:
         _, _, metrics = self._relays[self._tried]
