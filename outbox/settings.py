@@ -8,7 +8,8 @@ write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file = "/run/secrets/
 import json
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
@@ -16,6 +17,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic.fields import FieldInfo
 
 from outbox.durations import duration
 from outbox.errors import BadSettings
@@ -53,7 +55,8 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
             _set(data, path, {"env": name})
         return model.model_validate(_plain(model, data, environ), context={"environ": environ})
     except ValidationError as error:
-        raise BadSettings(_explain(origin, error)) from None
+        given = _Given(model, data, file, prefix)
+        raise BadSettings(_explain(origin, error, given)) from None
     except _Impossible as error:
         msg = f"bad settings ({origin}):\n  {error}"
         raise BadSettings(msg) from None
@@ -206,14 +209,14 @@ def _plain(
     model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str], *path: str
 ) -> dict[str, Any]:
     """Replace pointers by their text where the field is an ordinary one."""
-    fields = {field.alias or name: field for name, field in model.model_fields.items()}
+    fields = _fields(model)
     plain: dict[str, Any] = {}
     for name, value in data.items():
         field = fields.get(name)
-        inner = field.annotation if field else None
-        if field and (field.json_schema_extra or {}) == {"open": True}:
+        inner = _table(field) if field else None
+        if field and _is_open(field):
             plain[name] = _dotted(value)
-        elif isinstance(inner, type) and issubclass(inner, BaseModel) and isinstance(value, dict):
+        elif inner and isinstance(value, dict):
             plain[name] = _plain(inner, value, environ, *path, name)
         elif field and field.repr and _is_pointer(value):
             try:
@@ -224,6 +227,21 @@ def _plain(
         else:
             plain[name] = value
     return plain
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the names that a file has for them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _is_open(field: FieldInfo) -> bool:
+    return (field.json_schema_extra or {}) == {"open": True}
+
+
+def _table(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model of a field that is a table of settings."""
+    inner = field.annotation
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
 
 
 def _dotted(value: object) -> object:
@@ -262,12 +280,74 @@ _PLAINLY = {
 _CONSEQUENCE = "default_factory_not_called"
 
 
-def _explain(origin: str, error: ValidationError) -> str:
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What settings were made of, to say who set what is wrong."""
+
+    model: type[BaseModel]
+    data: Mapping[str, Any]
+    file: Path | None
+    prefix: str
+
+    def remark(self, kind: str, path: Sequence[str | int]) -> str:
+        """Return what to add to an error of this kind: who set it, or where it can be set."""
+        if kind == "missing":
+            return self._remedy(path)
+        source = self._source(path)
+        wanted = self._meant(path) if kind == "extra_forbidden" and source else ""
+        return source + wanted
+
+    def _remedy(self, path: Sequence[str | int]) -> str:
+        if self.file is not None or len(path) != 1:
+            return ""
+        field = _fields(self.model).get(str(path[0]))
+        inner = "__BOOTSTRAP_SERVERS" if field and _is_open(field) else ""
+        inner = "__…" if field and _table(field) else inner
+        return f"; give --config, or set {self.prefix}_{str(path[0]).upper()}{inner}"
+
+    def _source(self, path: Sequence[str | int]) -> str:
+        found: Any = self.data
+        for part in path:
+            if not isinstance(found, dict) or part not in found or _is_pointer(found):
+                break
+            found = found[part]
+        if found is self.data:
+            return ""
+        match found:
+            case {"env": str(name)}:
+                return f" (set by {name})"
+            # Where the environment sets nothing, the file is named above.
+            case _ if self.file is not None and _points(self.data) and not _points(found):
+                return f" (set in {self.file})"
+            case _:
+                return ""
+
+    def _meant(self, path: Sequence[str | int]) -> str:
+        """Return the variable that was meant where one underscore stands for two."""
+        name = str(path[0])
+        if len(path) != 1 or self.data[name] != {"env": f"{self.prefix}_{name.upper()}"}:
+            return ""
+        for table, field in _fields(self.model).items():
+            rest = name.removeprefix(f"{table}_")
+            inner = _table(field)
+            if rest != name and (_is_open(field) or (inner and rest in _fields(inner))):
+                wanted = f"{self.prefix}_{table}__{rest}".upper()
+                return f"; a table takes two underscores: {wanted}"
+        return ""
+
+
+def _points(value: object) -> bool:
+    """Tell whether anything of it stands elsewhere."""
+    return isinstance(value, dict) and (_is_pointer(value) or any(map(_points, value.values())))
+
+
+def _explain(origin: str, error: ValidationError, given: _Given) -> str:
     lines = []
     for found in error.errors(include_url=False, include_input=False):
         if found["type"] == _CONSEQUENCE:
             continue
         what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
         where = ".".join(str(part) for part in found["loc"])
+        what += given.remark(found["type"], found["loc"])
         lines.append(f"{where}: {what}" if where else what)
     return f"bad settings ({origin}):\n  " + "\n  ".join(lines)

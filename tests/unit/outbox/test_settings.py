@@ -67,6 +67,12 @@ class Example(Settings):
     http: Http = Http()
 
 
+class Needy(Settings):
+    dsn: Dsn
+    kafka: KafkaProperties
+    http: Http
+
+
 Load = Callable[..., Example]
 
 
@@ -175,6 +181,81 @@ def test_an_empty_dsn_is_none_whatever_libpq_would_make_of_it(
 ) -> None:
     with pytest.raises(BadSettings, match="dsn: is empty: give a connection string, such as"):
         read(toml, **environ)
+
+
+def test_what_is_missing_without_a_file_is_said_where_to_give() -> None:
+    with pytest.raises(BadSettings) as refused:
+        load(Needy, None, prefix="EXAMPLE", environ={"DOVECOTE_DSN": "host=h"})
+    assert str(refused.value).splitlines()[1:] == [
+        "  dsn: is missing; give --config, or set EXAMPLE_DSN",
+        "  kafka: is missing; give --config, or set EXAMPLE_KAFKA__BOOTSTRAP_SERVERS",
+        "  http: is missing; give --config, or set EXAMPLE_HTTP__…",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("toml", "environ", "says"),
+    [
+        (
+            'dsn = "host=h"',
+            {"EXAMPLE_HTTP_PORT": "1"},
+            (
+                "http_port: there is no such setting (set by EXAMPLE_HTTP_PORT); "
+                "a table takes two underscores: EXAMPLE_HTTP__PORT"
+            ),
+        ),
+        (
+            'dsn = "host=h"',
+            {"EXAMPLE_KAFKA_CLIENT_ID": "1"},
+            (
+                "kafka_client_id: there is no such setting (set by EXAMPLE_KAFKA_CLIENT_ID); "
+                "a table takes two underscores: EXAMPLE_KAFKA__CLIENT_ID"
+            ),
+        ),
+        (
+            'dsn = "host=h"',
+            {"EXAMPLE_HTTP_PROT": "1"},
+            "http_prot: there is no such setting (set by EXAMPLE_HTTP_PROT)",
+        ),
+        ('dsn = "host=h"\nhttp_port = 1', {}, "http_port: there is no such setting"),
+        (
+            'dsn = "host=h"\npause = "x"',
+            {"EXAMPLE_PAUSE": "10"},
+            (
+                'pause: \'10\' is not a duration; write "250ms", "60s", "3m" or "2h"'
+                " (set by EXAMPLE_PAUSE)"
+            ),
+        ),
+        (
+            'http = { port = "x" }',
+            {"EXAMPLE_DSN": "host=h"},
+            (
+                "http.port: Input should be a valid integer, unable to parse string as an integer"
+                " (set in FILE)"
+            ),
+        ),
+        (
+            'dsn = { env = "DB" }',
+            {"DB": "h"},
+            (
+                "dsn: libpq cannot read this connection string (not shown, it may hold a password)"
+                " (set by DB)"
+            ),
+        ),
+        (
+            'dsn = "host=h"\n[kafka]\nx = []',
+            {},
+            "kafka: x must be a string, a number or a boolean",
+        ),
+    ],
+)
+def test_who_set_what_is_wrong_is_named(
+    read: Load, tmp_path: Path, toml: str, environ: dict[str, str], says: str
+) -> None:
+    with pytest.raises(BadSettings) as refused:
+        read(toml, **environ)
+    (line,) = str(refused.value).splitlines()[1:]
+    assert line.strip() == says.replace("FILE", str(tmp_path / "example.toml"))
 
 
 @pytest.mark.parametrize("name", SECRET_PROPERTIES)
