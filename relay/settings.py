@@ -16,6 +16,7 @@ PREFIX = "DOVECOTE_RELAY"
 # Services cannot write to topics that begin so.
 _PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_PATTERN = re.compile(r"[a-zA-Z0-9._*?\[\]!-]+")
 
 SECOND = ".second-turn"
 """
@@ -191,6 +192,19 @@ class RelaySettings(Settings):
         if not _TOPIC.fullmatch(value):
             msg = f"{value!r} is not a Kafka topic name; set `name` (or this) to a plain word"
             raise ValueError(msg)
+        return value
+
+    @field_validator("topics")
+    @classmethod
+    def _can_match(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        # Every event for the topic that was meant would be parked, and only then be noticed.
+        for pattern in value:
+            if not _PATTERN.fullmatch(pattern):
+                msg = (
+                    f"{pattern!r} matches no topic: names have letters, digits, '.', '_' and '-', "
+                    "patterns '*', '?' and '[…]' too"
+                )
+                raise ValueError(msg)
         return value
 
     @model_validator(mode="before")

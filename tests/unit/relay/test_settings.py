@@ -52,6 +52,18 @@ def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
     assert found.kafka["client.id"] == "me"
 
 
+@pytest.mark.parametrize("pattern", ["orders(", "x y", "", "a/b", "größe", "a\\n"])
+def test_a_pattern_that_no_topic_can_match_is_refused(tmp_path: Path, pattern: str) -> None:
+    with pytest.raises(BadSettings, match=r"topics: '.*' matches no topic: names have letters"):
+        relay_settings(tmp_path, f'topics = ["orders", "{pattern}"]')
+
+
+def test_topics_are_names_and_patterns(tmp_path: Path) -> None:
+    patterns = ("orders", "Shop_1.a-b", "orders.*", "a?", "[a-c]*", "[!_]*")
+    listed = ", ".join(f'"{each}"' for each in patterns)
+    assert relay_settings(tmp_path, f"topics = [{listed}]").topics == patterns
+
+
 @pytest.mark.parametrize(
     ("toml", "says"),
     [
