@@ -51,6 +51,14 @@ class _Commands(TyperGroup):
         command.name = cmd_name
         return command
 
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # as above
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            # What pydantic puts in front of it says nothing to whoever mistyped an option.
+            error.message = error.message.removeprefix("Value error, ")
+            raise
+
 
 app = typer.Typer(
     name="dovecote",

@@ -2,6 +2,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
@@ -11,6 +12,17 @@ def test_the_version_is_the_distributions() -> None:
     result = CliRunner().invoke(app, ["--version"])
 
     assert (result.exit_code, result.output) == (0, f"dovecote {version('dovecote')}\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["init", "--capture", "log"], ["relay", "--log-format", "log"], ["schema", "log"]]
+)
+def test_a_mistyped_choice_is_told_plainly(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words)
+
+    assert result.exit_code == 2
+    assert ": 'log' is not one of '" in result.stderr
+    assert "Value error" not in result.stderr
 
 
 def test_a_command_loads_what_it_needs_and_no_other() -> None:
