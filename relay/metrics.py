@@ -74,13 +74,13 @@ class Metrics:
         ).labels(*values)
         self.lag_rows = Gauge(
             "dovecote_relay_lag_rows",
-            "Committed events not yet published (counted up to 100,000).",
+            "Committed events not yet published (counted up to 100,000; NaN in the log).",
             label,
             registry=self.registry,
         ).labels(*values)
         self.lag_seconds = Gauge(
             "dovecote_relay_lag_seconds",
-            "Age of the oldest committed event not yet published.",
+            "Age of the oldest committed event not yet published (NaN in the log).",
             label,
             registry=self.registry,
         ).labels(*values)

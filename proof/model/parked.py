@@ -90,7 +90,7 @@ class World:
         self._isolation = Isolation(_BATCH)
         settings = RelaySettings.model_validate(
             {
-                "dsn": "",
+                "dsn": "host=none",
                 "kafka": {"bootstrap.servers": "none"},
                 "on_poison": self._policy,
                 "batch_rows": _BATCH,
