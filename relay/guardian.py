@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import psycopg
 
+from outbox import slots as outbox_slots
 from relay.capture.catalog import look
 from relay.capture.lag import waiting
 from relay.capture.slot import Budget, accept
@@ -69,12 +70,19 @@ class Guardian:
         if self._spent.is_set():
             raise BudgetSpent
 
-    def drop_slot(self, conn: psycopg.Connection) -> Refused:
-        """Drop the slot, which nobody reads any more, and return what says so."""
+    def drop_slot(self, conn: psycopg.Connection) -> Refused | None:
+        """
+        Drop the slot if it still holds back too much, and return what says so.
+
+        It is looked at again: whoever lost the role on the way here may have measured long ago,
+        and another relay may have caught up since.
+        """
+        self._spent.clear()
         found = look(conn, self._schema, self._shard)
-        if found.slot is not None:
-            conn.execute("SELECT pg_drop_replication_slot(%s)", [found.slot.name])
+        if found.slot is None or not self._budget.is_spent(found.retained):
+            return None
         name = found.slot_name
+        outbox_slots.drop(conn, name)
         msg = (
             f"replication slot {name} held back {found.retained:,} bytes of the "
             f"write-ahead log, more than wal.stop_bytes ({self._budget.stop:,}), and was dropped; "

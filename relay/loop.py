@@ -118,12 +118,14 @@ class Relay:
                     if self._parking.must_wait(error):
                         self._isolation.waits(error.before)
                         self._trouble.failed(error, self._metrics, stop)
-        except BudgetSpent:
-            raise self._guardian.drop_slot(lease.conn) from None
+                except BudgetSpent:
+                    if (dropped := self._guardian.drop_slot(lease.conn)) is not None:
+                        raise dropped from None
         finally:
             done.set()
             keeper.join()
             self._metrics.active.set(0)
+            self._metrics.unknown()
             _log.info("no longer active")
 
     def _stream(self, lease: Lease, stop: threading.Event) -> None:

@@ -1,5 +1,6 @@
 """Name the numbers a relay exposes."""
 
+import math
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Protocol
@@ -156,6 +157,15 @@ class Metrics:
             ["outbox", "cause"],
             registry=self.registry,
         )
+        self.unknown()
+
+    def unknown(self) -> None:
+        """Tell nothing of what only the active relay measures."""
+        for gauge in (
+            *(self.lag_rows, self.lag_seconds, self.lag_bytes),
+            *(self.slot_retained_bytes, self.parked),
+        ):
+            gauge.set(math.nan)
 
     def stored(self, leaves: int, size: int) -> None:
         """Tell how much room the outbox takes."""

@@ -1,14 +1,20 @@
-"""What waits is counted at every beat, unless the count itself is what takes the time."""
+"""What waits is counted as often as that is cheap, and a slot is dropped only while it must be."""
 
+import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
-from relay.guardian import Guardian
+from relay.capture.slot import Slot
+from relay.guardian import BudgetSpent, Guardian
 from relay.metrics import Metrics
-from relay.progress import Cursor, Progress
+from relay.progress import Cursor, LogPosition, Progress
 from relay.sharding import Shard
+
+SLOT = Slot("dovecote_5_6", "pgoutput", "shop", 100, 96, "reserved", None, None, None)
 
 
 class Server:
@@ -35,11 +41,15 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
     return server
 
 
-def beats(server: Server, *, every: float, within: float) -> int:
-    """Beat `every` so many seconds; return how many of the beats counted."""
+def watching(server: Server) -> Guardian:
     wal = SimpleNamespace(warn_bytes=1, stop_bytes=2)
     settings = cast("Any", SimpleNamespace(schema_name="outbox", wal=wal))
-    guardian = Guardian(settings, Shard("shop", 0, 1), server.metrics, clock=server.clock)
+    return Guardian(settings, Shard("shop", 0, 1), server.metrics, clock=server.clock)
+
+
+def beats(server: Server, *, every: float, within: float) -> int:
+    """Beat `every` so many seconds; return how many of the beats counted."""
+    guardian = watching(server)
     progress = cast("Progress", SimpleNamespace(cursor=Cursor()))
     began, counted = server.now, server.counted
     while server.now < began + within:
@@ -62,3 +72,43 @@ def test_a_long_count_takes_two_hundredths_of_the_time(server: Server) -> None:
 def test_a_server_that_was_slow_is_asked_again_after_ten_seconds(server: Server) -> None:
     server.takes = 30
     assert beats(server, every=1, within=400) == 10
+
+
+def test_a_slot_that_holds_back_less_again_is_not_dropped(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Measured, then the role was lost before it was acted on; another relay has caught up since.
+    slot = replace(SLOT, restart=0)
+    found = SimpleNamespace(slot=slot, slot_name=slot.name, beginning=object(), end=5, retained=5)
+    monkeypatch.setattr("relay.guardian.look", lambda *_: found)
+    guardian = watching(server)
+    guardian.beat(cast("Any", None), cast("Progress", SimpleNamespace(cursor=LogPosition(1))))
+    with pytest.raises(BudgetSpent):
+        guardian.require()
+    found.retained = 1
+    conn = Mock()
+    assert guardian.drop_slot(conn) is None
+    conn.execute.assert_not_called()
+    guardian.require()
+
+
+def test_a_slot_that_still_holds_back_too_much_is_dropped_and_named(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = SimpleNamespace(slot=SLOT, slot_name=SLOT.name, retained=3)
+    monkeypatch.setattr("relay.guardian.look", lambda *_: found)
+    conn = Mock()
+    refused = watching(server).drop_slot(conn)
+    conn.execute.assert_called_once_with("SELECT pg_drop_replication_slot(%s)", [SLOT.name])
+    assert "more than wal.stop_bytes (2), and was dropped" in str(refused)
+
+
+def test_what_only_the_active_relay_measures_is_unknown_elsewhere() -> None:
+    metrics = Metrics("shop")
+    measured = (metrics.lag_rows, metrics.lag_seconds, metrics.lag_bytes, metrics.parked)
+    for gauge in (*measured, metrics.slot_retained_bytes):
+        assert math.isnan(gauge._value.get())
+        gauge.set(7)
+    metrics.unknown()
+    for gauge in (*measured, metrics.slot_retained_bytes):
+        assert math.isnan(gauge._value.get())
