@@ -37,6 +37,7 @@ class Lease:
         self.conn, self.lost = conn, threading.Event()
         self._timeout = timeout
         self._heard = time.monotonic()
+        self._error: Exception | None = None
 
     def keep(self, done: threading.Event, beat: Callable[[psycopg.Connection], float]) -> None:
         """
@@ -49,8 +50,9 @@ class Lease:
             try:
                 pause = min(beat(self.conn), longest)
                 self._heard = time.monotonic()
-            except psycopg.Error as error:
-                _log.warning("the active role is lost: %s", first_line(error))
+            except Exception as error:  # noqa: BLE001  # raised again by `require`
+                _log.warning("the active role is given up: %s", first_line(error))
+                self._error = error
                 self.lost.set()
                 return
 
@@ -60,7 +62,10 @@ class Lease:
 
         Raises:
             LeaseLost: it is not.
+            Exception: what a beat has met that did not end its session.
         """
+        if self._error is not None and not self.conn.closed:
+            raise self._error
         # A process that was stopped may come here before its keeper notices.
         if self.lost.is_set() or time.monotonic() - self._heard > self._timeout:
             msg = "Postgres ended the session that held the active role"

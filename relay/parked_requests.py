@@ -13,11 +13,10 @@ from psycopg.rows import class_row
 
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
-from relay.errors import Outage
 from relay.lease import active, lock_key
 from relay.parked_store import MATCHES
 from relay.parking import BEHIND
-from relay.postgres import connect, first_line, not_allowed
+from relay.postgres import connect, explained
 from relay.settings import RelaySettings
 
 Action = Literal["requeue", "drop"]
@@ -215,15 +214,9 @@ def desk(settings: RelaySettings) -> Iterator[Desk]:
         SchemaMissing: the outbox is not installed.
     """
     schema, dsn = settings.schema_name, settings.dsn
-    try:
-        with connect(dsn, purpose="parked") as conn:
-            outbox_schema.require(conn, schema)
-            yield Desk(conn, schema, settings.name)
-    except psycopg.OperationalError as error:
-        msg = f"Postgres: {first_line(error)}"
-        raise Outage(msg) from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise not_allowed(error, schema, dsn) from error
+    with explained(schema, dsn), connect(dsn, purpose="parked") as conn:
+        outbox_schema.require(conn, schema)
+        yield Desk(conn, schema, settings.name)
 
 
 def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:

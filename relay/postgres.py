@@ -2,14 +2,17 @@
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psycopg
-from psycopg import errors
+from psycopg import errors, sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
 from outbox import schema as outbox_schema
-from relay.errors import Refused
+from outbox.errors import SchemaMissing
+from relay.errors import Outage, Refused
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
 _NOTICE: dict[str, int] = {
@@ -33,6 +36,16 @@ _SHUT = re.compile(
 )
 _ATTEMPTS = "All failures were:\n"
 
+# Bounds that a database or a role has for statements of others: what takes long here, or waits,
+# is bounded here. (By their first version; those that `dsn` itself asks for are meant.)
+_BOUNDS = {
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 140_000,
+    "transaction_timeout": 170_000,
+}
+
 
 def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
     """Return an autocommit connection; what `dsn` says of timeouts holds."""
@@ -43,7 +56,15 @@ def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
         conn.close()
         msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
         raise Refused(msg)
+    _unbound(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
     return conn
+
+
+def _unbound(conn: psycopg.Connection[TupleRow], given: str) -> None:
+    version = conn.info.server_version
+    names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
+    sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
+    conn.execute(sql.SQL("; ").join(sets))
 
 
 def parameters(dsn: str, *, purpose: str) -> str:
@@ -53,8 +74,10 @@ def parameters(dsn: str, *, purpose: str) -> str:
     return make_conninfo(dsn, application_name=f"dovecote relay ({purpose})", **notice)
 
 
-def shut_out(error: psycopg.OperationalError) -> Refused | None:
+def shut_out(error: BaseException | None) -> Refused | None:
     """Return why no server that was asked will ever let us in, or None if waiting may help."""
+    if not isinstance(error, psycopg.OperationalError):
+        return None
     _, _, attempts = str(error).partition(_ATTEMPTS)
     if all(_SHUT.search(attempt) for attempt in (attempts or str(error)).split("\n- ")):
         msg = (
@@ -78,6 +101,29 @@ def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's text, which names the fault."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+@contextmanager
+def explained(schema: str, dsn: str) -> Iterator[None]:
+    """
+    Turn what Postgres says into what its reader can act on.
+
+    Raises:
+        Outage: it does not answer, or ended what it was asked for.
+        Refused: the role lacks a right.
+        SchemaMissing: the outbox in `schema` is no longer there.
+    """
+    try:
+        yield
+    except psycopg.OperationalError as error:
+        msg = f"Postgres: {first_line(error)}"
+        raise Outage(msg) from error
+    except errors.InsufficientPrivilege as error:
+        raise not_allowed(error, schema, dsn) from error
+    except (errors.UndefinedTable, errors.UndefinedFunction) as error:
+        msg = f"Postgres: {first_line(error)}: the outbox in schema {schema!r} was dropped or is "
+        msg += f"not whole; {outbox_schema.installing(schema)}"
+        raise SchemaMissing(msg) from error
 
 
 def not_allowed(error: errors.InsufficientPrivilege, schema: str, dsn: str) -> Refused:

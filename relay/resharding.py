@@ -25,14 +25,14 @@ from relay.capture.table import TableCapture
 from relay.capture.up_to import LogUpTo, UpTo
 from relay.capture.wal import Timing
 from relay.claims import claims
-from relay.errors import Outage, Refused
+from relay.errors import Refused
 from relay.health import Health
 from relay.isolation import Isolation
 from relay.lease import Lease, lock_key, try_lock
 from relay.loop import Relay
 from relay.metrics import Metrics
 from relay.parked_requests import Desk
-from relay.postgres import connect, first_line, follow_indexes
+from relay.postgres import connect, explained, follow_indexes
 from relay.progress import Cursor, Origin, Place, Progress, at, refusal
 from relay.progress_topic import ProgressTopic
 from relay.publisher import Publisher
@@ -60,32 +60,28 @@ def reshard(settings: RelaySettings) -> bool:
     """
     schema, name = settings.schema_name, settings.name
     after = divided(name, settings.shards)
-    try:
-        with connect(settings.dsn, purpose="reshard") as conn:
-            outbox_schema.require(conn, schema)
-            follow_indexes(conn)
-            # To the end of the session: the capture stays what it is.
-            conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
-            state = _settled_state(conn, schema)
-            found = in_force(conn, schema, name)
-            # In the log there is the slot of an outbox in one piece, to begin with.
-            first = after[0] if state == "table" else Shard(name)
-            with settling(conn, schema, first, is_new=found is None):
-                if found is None and first.of == len(after):
-                    return True
-                found = found or first.of
-                before = divided(name, found)
-                _keep_out(conn, schema, [*before, *after])
-                is_of = all(_is_of(settings.of(each), found) for each in before)
-                is_new = len(after) != found or not is_of
-                if is_new:
-                    _carry_over(conn, settings, before, after)
-            if state == "wal" and not boundary.drop_old_slots(conn, schema, after[0]):
-                _log.warning("slots of the old shards are in use; a running relay drops them")
-            return is_new
-    except psycopg.OperationalError as error:
-        msg = f"Postgres: {first_line(error)}"
-        raise Outage(msg) from error
+    with explained(schema, settings.dsn), connect(settings.dsn, purpose="reshard") as conn:
+        outbox_schema.require(conn, schema)
+        follow_indexes(conn)
+        # To the end of the session: the capture stays what it is.
+        conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
+        state = _settled_state(conn, schema)
+        found = in_force(conn, schema, name)
+        # In the log there is the slot of an outbox in one piece, to begin with.
+        first = after[0] if state == "table" else Shard(name)
+        with settling(conn, schema, first, is_new=found is None):
+            if found is None and first.of == len(after):
+                return True
+            found = found or first.of
+            before = divided(name, found)
+            _keep_out(conn, schema, [*before, *after])
+            is_of = all(_is_of(settings.of(each), found) for each in before)
+            is_new = len(after) != found or not is_of
+            if is_new:
+                _carry_over(conn, settings, before, after)
+        if state == "wal" and not boundary.drop_old_slots(conn, schema, after[0]):
+            _log.warning("slots of the old shards are in use; a running relay drops them")
+        return is_new
 
 
 def _settled_state(conn: psycopg.Connection[tuple[object, ...]], schema: str) -> str:

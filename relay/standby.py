@@ -5,14 +5,12 @@ import random
 import threading
 from collections.abc import Sequence
 
-import psycopg
-
 from relay.errors import Fenced, LeaseLost, Outage
 from relay.health import Health
 from relay.lease import active, lock_key, try_acquire
 from relay.loop import Relay
 from relay.metrics import Metrics
-from relay.postgres import connect, first_line, not_allowed, shut_out
+from relay.postgres import connect, explained, shut_out
 from relay.settings import RelaySettings
 from relay.trouble import Trouble
 
@@ -43,18 +41,18 @@ class Standby:
 
         Raises:
             Refused: going on could lose or repeat events.
+            SchemaMissing: the outbox is not there, or not any more.
         """
         settings = self._settings
         while not stop.is_set():
             try:
-                self._stand_by(stop)
-            except psycopg.OperationalError as error:
+                with explained(settings.schema_name, settings.dsn):
+                    self._stand_by(stop)
+            except Outage as error:
                 # Later, a server that is being repaired may say so for a while.
-                if not self._let_in and (refused := shut_out(error)):
+                if not self._let_in and (refused := shut_out(error.__cause__)):
                     raise refused from error
-                self._failed(Outage(f"Postgres: {first_line(error)}"), stop)
-            except psycopg.errors.InsufficientPrivilege as error:
-                raise not_allowed(error, settings.schema_name, settings.dsn) from error
+                self._failed(error, stop)
             except (Fenced, LeaseLost) as error:
                 self._failed(error, stop)
         self._trouble.recovered("stopped")

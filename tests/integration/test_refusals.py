@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
+from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from devstack.postgres import installation, server_user
@@ -136,6 +137,18 @@ def test_a_database_of_unknown_characters_is_refused(
                 assert "Traceback" not in relay.log
         finally:
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+def test_timeouts_that_a_database_has_for_others_are_not_ours(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        name = sql.Identifier(conn.info.dbname)
+        conn.execute(sql.SQL("ALTER DATABASE {} SET statement_timeout = '20ms'").format(name))
+        conn.execute(sql.SQL("ALTER DATABASE {} SET lock_timeout = '20ms'").format(name))
+    with connect(database, purpose="test") as conn:
+        conn.execute("SELECT pg_sleep(0.1)")
+    with connect(f"{database} options='-c statement_timeout=30ms'", purpose="test") as conn:
+        assert conn.execute("SHOW statement_timeout").fetchone() == ("30ms",)
+        assert conn.execute("SHOW lock_timeout").fetchone() == ("0",)
 
 
 def test_a_server_that_is_too_old_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

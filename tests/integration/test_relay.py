@@ -403,6 +403,10 @@ def test_an_outbox_that_vanishes_under_a_relay_ends_it(fleet: Relays) -> None:
     with psycopg.connect(fleet.dsn) as conn:
         conn.execute("DROP SCHEMA outbox CASCADE")
     assert relay.wait(within=20) == 1
+    assert re.search(
+        "in schema 'outbox' was dropped or is not whole; run `dovecote init`", relay.log
+    )
+    assert "Traceback" not in relay.log
 
 
 @pytest.mark.parametrize(

@@ -56,14 +56,29 @@ def test_a_lease_is_heard_as_soon_again_as_the_beat_asks_for() -> None:
     assert (beats, time.monotonic() - began < 1.5) == (3, True)
 
 
-@pytest.mark.parametrize(
-    "error", [psycopg.OperationalError("gone\nfor good"), psycopg.errors.UndefinedTable("gone")]
-)
-def test_a_lease_is_lost_with_its_session(error: psycopg.Error) -> None:
-    lease = Lease(Mock(), timeout=0.001)
-    lease.keep(threading.Event(), Mock(side_effect=error))
+def test_a_lease_is_lost_with_its_session() -> None:
+    lease = Lease(Mock(closed=True), timeout=0.001)
+    lease.keep(threading.Event(), Mock(side_effect=psycopg.OperationalError("gone\nfor good")))
     assert lease.lost.is_set()
     with pytest.raises(LeaseLost):
+        lease.require()
+
+
+@pytest.mark.parametrize(
+    "error", [psycopg.errors.UndefinedTable("gone"), psycopg.errors.QueryCanceled("a timeout")]
+)
+def test_what_a_beat_meets_in_a_session_that_goes_on_is_told_as_it_is(error: Exception) -> None:
+    lease = Lease(Mock(closed=False), timeout=0.001)
+    lease.keep(threading.Event(), Mock(side_effect=error))
+    assert lease.lost.is_set()
+    with pytest.raises(type(error), match=str(error)):
+        lease.require()
+
+
+def test_a_mistake_in_a_beat_is_no_lost_session() -> None:
+    lease = Lease(Mock(closed=False), timeout=0.001)
+    lease.keep(threading.Event(), Mock(side_effect=ZeroDivisionError("one")))
+    with pytest.raises(ZeroDivisionError):
         lease.require()
 
 
