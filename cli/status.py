@@ -44,7 +44,7 @@ def _show(found: Status) -> None:
     typer.echo(f"active   {found.active or 'no relay'}")
     if found.lag_bytes is not None:
         typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
-    else:
+    if found.lag_bytes is None or found.lag_rows:
         typer.echo(f"lag      {_events(found.lag_rows or 0)}, {found.lag_seconds:.1f} s")
     if found.parked:
         typer.echo(f"parked   {_events(found.parked)}; see `dovecote parked list`")

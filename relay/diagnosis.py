@@ -15,7 +15,7 @@ from relay.capture.slot import (
     place_fault,
     table_fault,
 )
-from relay.progress import Origin, Place, Progress, refusal
+from relay.progress import Lag, Origin, Place, Progress, refusal
 
 Level = Literal["ok", "warn", "fail"]
 
@@ -46,15 +46,6 @@ class Wanted:
     transaction_timeout_ms: int
     budget: Budget
     stall_after: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """What is behind progress: events of the table, or bytes of the log."""
-
-    rows: int = 0
-    seconds: float = 0.0
-    bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +261,12 @@ def _misplaced(server: Server, progress: Progress | None) -> Fault | None:
 
 def _of_lag(server: Server, wanted: Wanted) -> Finding:
     rows, seconds, behind = server.lag.rows, server.lag.seconds, server.lag.bytes
-    if behind is not None:
-        return Finding("ok", f"{behind:,} bytes of the log are behind progress")
     if rows and seconds > wanted.stall_after:
         return Finding(
             "warn",
             f"events waiting: {rows}, the oldest for {seconds:.1f} s",
             "is a relay running, and what does its log say?",
         )
-    return Finding("ok", f"events waiting: {rows}" if rows else "no event waits")
+    in_log = [] if behind is None else [f"{behind:,} bytes of the log are behind progress"]
+    in_table = [f"events waiting: {rows}"] if rows else []
+    return Finding("ok", ", ".join(in_log + in_table) or "no event waits")

@@ -17,13 +17,12 @@ from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed
 from outbox.kafka_log import kafka_logger
 from relay.capture.catalog import look, prepared, running
-from relay.capture.lag import waiting
+from relay.capture.lag import lag_of
 from relay.capture.slot import Budget
 from relay.capture.table import TableCapture
 from relay.diagnosis import (
     Broker,
     Finding,
-    Lag,
     Server,
     Wanted,
     of_both,
@@ -35,7 +34,7 @@ from relay.errors import Outage, Refused, RelayError
 from relay.lease import active, lock_key
 from relay.parked_requests import Desk
 from relay.postgres import connect, first_line
-from relay.progress import Cursor, Origin, Progress
+from relay.progress import Origin, Progress
 from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings
 from relay.shard_count import require_noted
@@ -178,7 +177,7 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             claimed=_is_claimed(conn, schema, settings.name),
             gone=_gone(conn, settings, shard),
             parked=Desk(conn, schema, settings.name).count(),
-            lag=_log_lag(progress, found.end) or _table_lag(conn, schema, shard, progress),
+            lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
         )
 
 
@@ -187,7 +186,11 @@ def _gone(
 ) -> tuple[str, ...]:
     """Return the names with a line in `relays` that nobody publishes, and that are not ours."""
     schema = settings.schema_name
-    (may_see,) = _one(conn, "SELECT has_table_privilege(%s, 'SELECT')", f'"{schema}".relays')
+    (may_see,) = _one(
+        conn,
+        "SELECT has_table_privilege(%s, 'SELECT')",
+        sql.Identifier(schema, "relays").as_string(),
+    )
     if not may_see:
         return ()  # a role from before it was of use to relays
     ours = {each.name for each in divided(shard.outbox, shard.of)} if shard else {settings.name}
@@ -249,20 +252,6 @@ def _is_claimed(conn: psycopg.Connection[Any], schema: str, name: str) -> bool:
     ).format(sql.Identifier(schema, "claims"), sql.Literal(name))
     row = conn.execute(query).fetchone()
     return row is not None and bool(row[0])
-
-
-def _log_lag(progress: Progress | None, end: int) -> Lag | None:
-    if progress is None or isinstance(progress.cursor, Cursor):
-        return None
-    return Lag(bytes=max(0, end - progress.cursor.lsn))
-
-
-def _table_lag(
-    conn: psycopg.Connection[Any], schema: str, shard: Shard | None, progress: Progress | None
-) -> Lag:
-    place = progress.cursor if progress else Cursor()
-    rows, seconds = waiting(conn, schema, place if isinstance(place, Cursor) else Cursor(), shard)
-    return Lag(rows=rows, seconds=seconds)
 
 
 def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -> tuple[Any, ...]:

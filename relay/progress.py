@@ -204,6 +204,15 @@ def at(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Lag:
+    """What waits behind progress: events of the table, and bytes of the log if it is read."""
+
+    rows: int = 0
+    seconds: float = 0.0
+    bytes: int | None = None
+
+
 def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> str | None:
     """
     Return why this database must not go on from `progress`, or None if it may.

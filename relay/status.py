@@ -2,15 +2,11 @@
 
 from dataclasses import dataclass
 
-import psycopg
-
 from outbox import schema as outbox_schema
-from relay.capture.catalog import look
-from relay.capture.lag import waiting
-from relay.errors import Outage
+from relay.capture.lag import lag_of
 from relay.lease import active, lock_key
 from relay.parked_requests import Desk
-from relay.postgres import connect, first_line, not_allowed
+from relay.postgres import connect, explained
 from relay.progress import Cursor, LogPosition
 from relay.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
@@ -24,7 +20,8 @@ class Status:
     One look at an outbox.
 
     The lag is in events (counted up to 100,000) and seconds where they are read from the table, in
-    bytes of the write-ahead log, whoever wrote it, where they are read from there.
+    bytes of the write-ahead log, whoever wrote it, where they are read from there; in both where
+    what the table holds is still to be published first.
     """
 
     name: str
@@ -56,19 +53,14 @@ def status(
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     progress = topic.peek(settings.name) if topic.exists() else None
     place = progress.cursor if progress else Cursor()
-    try:
-        with connect(settings.dsn, purpose="status") as conn:
-            outbox_schema.require(conn, settings.schema_name)
-            require_noted(conn, settings.schema_name, whole)
-            parked = Desk(conn, settings.schema_name, settings.name).count()
-            holder = active(conn, lock_key(settings.schema_name, settings.name))
-            if isinstance(place, LogPosition):
-                behind = max(0, look(conn, settings.schema_name).end - place.lsn)
-                return Status(settings.name, holder, str(place), lag_bytes=behind, parked=parked)
-            rows, seconds = waiting(conn, settings.schema_name, place, shard)
-    except psycopg.OperationalError as error:
-        msg = f"Postgres: {first_line(error)}"
-        raise Outage(msg) from error
-    except psycopg.errors.InsufficientPrivilege as error:
-        raise not_allowed(error, settings.schema_name, settings.dsn) from error
-    return Status(settings.name, holder, str(place.since), rows, round(seconds, 3), parked=parked)
+    schema, dsn = settings.schema_name, settings.dsn
+    with explained(schema, dsn), connect(dsn, purpose="status") as conn:
+        outbox_schema.require(conn, schema)
+        require_noted(conn, schema, whole)
+        parked = Desk(conn, schema, settings.name).count()
+        holder = active(conn, lock_key(schema, settings.name))
+        lag = lag_of(conn, schema, shard, place)
+    since = str(place if isinstance(place, LogPosition) else place.since)
+    rows = None if isinstance(place, LogPosition) else lag.rows
+    seconds = None if rows is None else round(lag.seconds, 3)
+    return Status(settings.name, holder, since, rows, seconds, lag.bytes, parked)

@@ -1,13 +1,31 @@
-"""Count what waits in the table to be published."""
+"""Tell how much waits to be published: events of the table, bytes of the log."""
 
 from typing import Any
 
 import psycopg
 from psycopg import sql
 
+from relay.capture.catalog import Look, look
 from relay.capture.window import behind, own, params
-from relay.progress import Cursor
+from relay.progress import Cursor, Lag, LogPosition, Place
 from relay.sharding import Shard
+
+
+def lag_of(
+    conn: psycopg.Connection[Any], schema: str, shard: Shard | None, place: Place | None
+) -> Lag:
+    """Return what waits behind `place`, or all that waits where there is no progress yet."""
+    found = look(conn, schema, shard)
+    if isinstance(place, LogPosition):
+        return Lag(bytes=max(0, found.end - place.lsn))
+    rows, seconds = waiting(conn, schema, place or Cursor(), shard)
+    return Lag(rows, seconds, _unread(found))
+
+
+def _unread(found: Look) -> int | None:
+    """Return how much of the log waits where nothing of it is published yet."""
+    beginning = found.beginning
+    return None if beginning is None else max(0, found.end - beginning.lsn)
 
 
 def waiting(

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from devstack import Stack
+from outbox import Event
 from outbox.capture import installed as installed_capture
 from outbox.capture import use_table, use_wal
 from tests.fix_stack import MakeTopic
@@ -160,3 +161,15 @@ def test_a_role_that_lacks_a_right_is_told_what_grants_it(fleet: Relays) -> None
 
 def test_bad_settings_are_bad_usage(fleet: Relays) -> None:
     assert doctor(fleet, capture="both").returncode == 2
+
+
+def test_it_tells_what_waits_in_the_log_before_anything_was_published(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    installed(fleet.dsn)
+    use_wal(fleet.dsn, "outbox")
+    commit(fleet.dsn, Event(topic=topic(1), type="Grown", source="/tests", value=bytes(100_000)))
+    (behind,) = [line for line in told(fleet, "ok") if "behind progress" in line]
+    number, _, rest = behind.partition(" ")
+    assert int(number.replace(",", "")) > 100_000
+    assert rest == "bytes of the log are behind progress"

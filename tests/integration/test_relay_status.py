@@ -1,6 +1,7 @@
 """`dovecote status` tells the same as the servers do."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from devstack import Stack
+from outbox import Event
+from outbox.capture import use_wal
 from tests.fix_stack import MakeTopic
 from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
 from tests.relaying import settings as relay_settings
@@ -80,3 +83,14 @@ def test_a_server_out_of_reach_is_named(
     assert says in failed.stderr
     assert "Traceback" not in failed.stderr
     assert "tops3cret" not in failed.stderr
+
+
+def test_what_waits_in_the_log_is_told_before_anything_was_published(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    installed(fleet.dsn)
+    use_wal(fleet.dsn, "outbox")
+    before = told(fleet)["lag_bytes"]
+    commit(fleet.dsn, Event(topic=topic(1), type="Grown", source="/tests", value=bytes(100_000)))
+    assert told(fleet)["lag_bytes"] > before + 100_000
+    assert re.search(r"lag +\d\d\d,\d\d\d bytes of the write-ahead log", status(fleet).stdout)

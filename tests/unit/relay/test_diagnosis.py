@@ -8,7 +8,6 @@ from relay.capture.slot import Beginning, Budget, Slot
 from relay.diagnosis import (
     Broker,
     Finding,
-    Lag,
     Server,
     Wanted,
     of_both,
@@ -16,7 +15,7 @@ from relay.diagnosis import (
     of_message,
     of_server,
 )
-from relay.progress import Cursor, LogPosition, Origin, Place, at
+from relay.progress import Cursor, Lag, LogPosition, Origin, Place, at
 from relay.snapshot import Snapshot
 
 HERE = Origin("7", 5, 6, 1, "0/FFFF", Snapshot(90, 100))
