@@ -8,11 +8,18 @@ from psycopg import Connection, connect, sql
 
 from outbox import slots
 from outbox.errors import DovecoteError
+from outbox.migrations import OWN_FUNCTIONS_ONLY
 
 # Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
 # the log.
 LOCK = 0x646F7665636F7466
 
+
+# Which database this is: a dump that is restored elsewhere brings the places of its own.
+_HERE = sql.SQL(
+    "(SELECT c.system_identifier || '/' || d.oid FROM pg_control_system() AS c,"
+    " pg_database AS d WHERE d.datname = current_database())"
+)
 
 State = Literal["table", "wal", "leaving"]
 """Where the relay reads; `leaving`: in the log, until nobody writes to it any more."""
@@ -33,6 +40,8 @@ class Capture:
     before: str | None
     departed: Sequence[int] = ()
     """While the log is being left: the shards that are back in the table."""
+    begins_here: bool = True
+    """Whether `begins_at` is of this database, and not of one that it was restored from."""
     anew: Mapping[str, str] = field(default_factory=dict)
     """
     Where slots begin that were made with a gap accepted, by name; those before `begins_at` are of
@@ -50,12 +59,13 @@ def installed(conn: Connection[Any], schema: str) -> Capture:
     query = sql.SQL(
         "SELECT format('dovecote_%s_%s', d.oid, n.oid), 'dovecote_' || n.oid, d.datname, r.state,"
         " r.changed::text, r.begins_at::text, r.before::text,"
-        # An older schema knows of neither.
+        # An older schema knows of none of these.
         " ARRAY(SELECT jsonb_array_elements_text(to_jsonb(r) -> 'departed')::int),"
+        " coalesce(to_jsonb(r) ->> 'begins_in' = {here}, true),"
         " coalesce(to_jsonb(r) -> 'anew', '{{}}')"
         " FROM {reading} r, pg_database d, pg_namespace n"
         " WHERE d.datname = current_database() AND n.nspname = {schema}"
-    ).format(reading=_reading(schema), schema=sql.Literal(schema))
+    ).format(reading=_reading(schema), schema=sql.Literal(schema), here=_HERE)
     row = conn.execute(query).fetchone()
     if row is None:
         msg = f"{schema}.reading is empty: restore its row, or install the outbox anew"
@@ -86,6 +96,7 @@ def use_wal(
         DovecoteError: the server or a role cannot do it; the message says what is missing.
     """
     with connect(dsn, autocommit=True) as conn:
+        conn.execute(OWN_FUNCTIONS_ONLY)
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         _require_logical(conn)
         shards = _shards(conn, schema)
@@ -129,6 +140,7 @@ def use_table(dsn: str, schema: str) -> bool:
     Each shard does so by itself, once no transaction is left that may write to the log.
     """
     with connect(dsn, autocommit=True) as conn:
+        conn.execute(OWN_FUNCTIONS_ONLY)
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         _set_mode(conn, schema, wal=False)
         departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
@@ -230,13 +242,21 @@ def _publish(conn: Connection, schema: str, publication: str) -> None:
 
 def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | None) -> None:
     """Remember where all slots begin, and what relays are to publish from the table before."""
+    reading = _reading(schema)
     conn.execute(
         sql.SQL(
             "UPDATE {} SET state = 'wal', changed = pg_current_xact_id(), begins_at = %s,"
             " before = %s"
-        ).format(_reading(schema)),
+        ).format(reading),
         [begins_at, before],
     )
+    found = conn.execute(
+        "SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'begins_in'",
+        [reading.as_string(conn)],
+    )
+    # An older schema does not tell of which database that is.
+    if found.fetchone() is not None:
+        conn.execute(sql.SQL("UPDATE {} SET begins_in = {}").format(reading, _HERE))
 
 
 def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) -> None:

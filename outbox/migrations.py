@@ -2,6 +2,8 @@
 
 import re
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -11,6 +13,14 @@ from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
 
 # One number for all schemas of ours in a database: two `dovecote init` at once take turns.
 LOCK = 0x646F7665636F7465
+
+OWN_FUNCTIONS_ONLY = "SET search_path = pg_catalog, pg_temp"
+"""
+For a session of ours: functions and operators are Postgres' own.
+
+Whoever may create in a schema on the path could otherwise have one of theirs run with our rights,
+by a better match of its arguments (CVE-2018-1058; before Postgres 15 everybody may, in `public`).
+"""
 
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -107,13 +117,16 @@ class Migrations:
         Raises:
             BadSettings: there is no such role.
             NotAllowed: the schema is another role's, and only its owner can grant rights in it.
+            SchemaMissing: its tables are there, and what belongs in them is not.
             SchemaTooNew: the database was upgraded by a newer Dovecote.
         """
         _require_name(schema)
-        with conn.transaction():
+        with conn.transaction(), _own_functions_only(conn):
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
+            if not installed:
+                self._refuse_without_data(conn, schema)
             missing = [step for step in self.steps() if step.version > installed]
             if missing:
                 conn.execute(self.script(schema, since=installed).encode())
@@ -149,6 +162,18 @@ class Migrations:
             )
             raise SchemaMissing(msg)
 
+    def _refuse_without_data(self, conn: Connection, schema: str) -> None:
+        name = sql.Identifier(schema, "migrations").as_string(conn)
+        row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
+        if row is not None and row[0]:
+            msg = (
+                f"{name} is empty: the {self.thing} in schema {schema!r} of database "
+                f"{conn.info.dbname!r} was restored without its data. Restore that of all its "
+                "tables but `events`; or, if there is nothing in it to keep, `DROP SCHEMA "
+                f"{sql.Identifier(schema).as_string(conn)} CASCADE` and {self.advice(schema)}"
+            )
+            raise SchemaMissing(msg)
+
     def _refuse_newer(self, installed: int, schema: str) -> None:
         newest = self.steps()[-1].version
         if installed > newest:
@@ -157,6 +182,19 @@ class Migrations:
                 "upgrade the dovecote package"
             )
             raise SchemaTooNew(msg)
+
+
+@contextmanager
+def _own_functions_only(conn: Connection) -> Iterator[None]:
+    """Look up functions and operators where nobody else can make any, within a transaction."""
+    conn.execute(
+        "SELECT pg_catalog.set_config('dovecote.path',"
+        " pg_catalog.current_setting('search_path'), true)"
+    )
+    conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
+    yield
+    # It may be the caller's transaction, which goes on.
+    conn.execute("SELECT set_config('search_path', current_setting('dovecote.path'), true)")
 
 
 def fill(text: str, schema: str) -> str:

@@ -18,8 +18,12 @@ from relay.snapshot import BEGINNING
 _PATIENCE = 5.0
 
 
-def in_table(table: TableCapture, places: Sequence[Place]) -> Cursor:
-    """Return a place behind all of `places`, up to which all events are there to be published."""
+def in_table(table: TableCapture, places: Sequence[Place], *, began_at: int) -> Cursor:
+    """
+    Return a place behind all of `places`, up to which all events are there to be published.
+
+    Without any, nothing that was in the log concerns the shards: the newest slot of it `began_at`.
+    """
     cursors = [place for place in places if isinstance(place, Cursor)]
     snapshots = [each.until or each.since for each in cursors]
     end = table.end(max(snapshots, key=lambda each: each.xmax, default=BEGINNING))
@@ -36,7 +40,7 @@ def in_table(table: TableCapture, places: Sequence[Place]) -> Cursor:
             "Postgres: a commit that is published waits for a standby; try again when it has ended"
         )
         raise Outage(msg)
-    return Cursor(end, log=max((each.log for each in cursors), default=0))
+    return Cursor(end, log=max((each.log for each in cursors), default=began_at))
 
 
 def in_log(conn: psycopg.Connection[tuple[object, ...]]) -> LogPosition:

@@ -12,6 +12,7 @@ from psycopg.rows import TupleRow, tuple_row
 
 from outbox import schema as outbox_schema
 from outbox.errors import SchemaMissing
+from outbox.migrations import OWN_FUNCTIONS_ONLY
 from relay.errors import Outage, Refused
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
@@ -56,22 +57,24 @@ def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
         conn.close()
         msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
         raise Refused(msg)
-    _unbound(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
+    _settle(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
     return conn
 
 
-def _unbound(conn: psycopg.Connection[TupleRow], given: str) -> None:
+def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
+    """Give the session what it needs, whatever its role and database have for others."""
     version = conn.info.server_version
     names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
     sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
-    conn.execute(sql.SQL("; ").join(sets))
+    conn.execute(sql.SQL("; ").join([sql.SQL(OWN_FUNCTIONS_ONLY), *sets]))
 
 
 def parameters(dsn: str, *, purpose: str) -> str:
-    """Return `dsn` with the name we go by, and with timeouts where it has none."""
+    """Return `dsn` with the name we go by and our encoding, and timeouts where it has none."""
     given = conninfo_to_dict(dsn)
     notice = {name: value for name, value in _NOTICE.items() if name not in given}
-    return make_conninfo(dsn, application_name=f"dovecote relay ({purpose})", **notice)
+    name = f"dovecote relay ({purpose})"
+    return make_conninfo(dsn, application_name=name, client_encoding="UTF8", **notice)
 
 
 def shut_out(error: BaseException | None) -> Refused | None:
@@ -109,13 +112,13 @@ def explained(schema: str, dsn: str) -> Iterator[None]:
     Turn what Postgres says into what its reader can act on.
 
     Raises:
-        Outage: it does not answer, or ended what it was asked for.
+        Outage: it does not answer, ended what it was asked for, or takes no writes for now.
         Refused: the role lacks a right.
         SchemaMissing: the outbox in `schema` is no longer there.
     """
     try:
         yield
-    except psycopg.OperationalError as error:
+    except (psycopg.OperationalError, errors.ReadOnlySqlTransaction) as error:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
     except errors.InsufficientPrivilege as error:

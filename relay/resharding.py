@@ -20,6 +20,7 @@ from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
 from relay import boundary
 from relay.capture.batch import Capture
+from relay.capture.catalog import look
 from relay.capture.switching import SwitchingCapture
 from relay.capture.table import TableCapture
 from relay.capture.up_to import LogUpTo, UpTo
@@ -163,7 +164,9 @@ def _carry_over(
     end: Place
     with closing(_table(settings, None, settings.batch_rows)) as table:
         if installed.state == "table":
-            end = boundary.in_table(table, [each.cursor for each in known if each])
+            began_at = look(conn, schema, before[0]).began_at or 0
+            places = [each.cursor for each in known if each]
+            end = boundary.in_table(table, places, began_at=began_at)
         else:
             end = boundary.in_log(conn)
         origin = table.origin()

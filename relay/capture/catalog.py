@@ -49,9 +49,10 @@ class Look:
 
     @property
     def began_at(self) -> int | None:
-        """Where the newest slot began, whether or not there is still one."""
-        begins_at, (anew, _) = self.installed.begins_at, self._anew
-        return None if begins_at is None else max(parse_lsn(begins_at), anew)
+        """Where the newest slot of this database began, whether or not there is still one."""
+        installed, (anew, _) = self.installed, self._anew
+        begins_at = installed.begins_at if installed.begins_here else None
+        return max(parse_lsn(begins_at) if begins_at else 0, anew) or None
 
     @property
     def _anew(self) -> tuple[int, Snapshot | None]:

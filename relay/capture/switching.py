@@ -109,7 +109,8 @@ class SwitchingCapture:
         if wrong is not None:
             raise Refused(str(wrong))
         if found.beginning is None:
-            return place or Cursor(BEGINNING)
+            # A new name has nothing to do with what was in the log before it.
+            return place or Cursor(BEGINNING, log=found.began_at or 0)
         resumed = resume(found.beginning, place)
         if found.beginning.passed and in_log(resumed) < found.beginning.lsn:
             begins = format_lsn(found.beginning.lsn)

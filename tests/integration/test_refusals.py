@@ -11,6 +11,9 @@ from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from devstack.postgres import installation, server_user
+from outbox import schema
+from outbox.capture import use_table, use_wal
+from outbox.errors import SchemaMissing
 from relay.errors import Refused
 from relay.postgres import connect
 from tests.fix_stack import MakeTopic, Servers, new_database
@@ -85,6 +88,40 @@ def test_a_restored_dump_is_refused_and_goes_on_under_a_name_of_its_own(
     assert found[2:] == found[:2]
 
 
+def test_a_dump_brings_no_place_of_the_log_that_it_was_made_beside(
+    fleet: Relays, stack: Servers, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    use_wal(fleet.dsn, "outbox")
+    use_table(fleet.dsn, "outbox")
+    with new_database(stack) as restored:
+        plain = program("pg_dump", fleet.dsn)
+        program("psql", restored, "--quiet", "-v", "ON_ERROR_STOP=1", given=plain)
+        # As if it had been far ahead, on another server.
+        with psycopg.connect(restored, autocommit=True) as conn:
+            conn.execute("UPDATE outbox.reading SET state = 'table', begins_at = 'FF/0'")
+        commit(restored, event(name, 0))
+        for count in (1, 2):
+            relay = fleet.active(dsn=restored)
+            published(fleet, name, count)
+            assert relay.terminate() == 0
+            commit(restored, event(name, count))
+
+
+def test_what_was_restored_without_its_data_is_told_and_touched_no_further(
+    fleet: Relays, stack: Servers
+) -> None:
+    with new_database(stack) as restored:
+        plain = program("pg_dump", fleet.dsn, "--schema-only")
+        program("psql", restored, "--quiet", "-v", "ON_ERROR_STOP=1", given=plain)
+        relay = fleet.start(dsn=restored)
+        assert relay.wait() == 1
+        with psycopg.connect(restored) as conn:
+            says = '"outbox"."migrations" is empty: the outbox in schema .* without its data'
+            with pytest.raises(SchemaMissing, match=says):
+                schema.install(conn)
+
+
 def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:
     """Run one of Postgres's programs on a database, and return what it prints."""
     password = str(conninfo_to_dict(dsn)["password"])
@@ -149,6 +186,37 @@ def test_timeouts_that_a_database_has_for_others_are_not_ours(database: str) -> 
     with connect(f"{database} options='-c statement_timeout=30ms'", purpose="test") as conn:
         assert conn.execute("SHOW statement_timeout").fetchone() == ("30ms",)
         assert conn.execute("SHOW lock_timeout").fetchone() == ("0",)
+
+
+def test_characters_that_a_role_cannot_show_others_are_published(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        database = sql.Identifier(conn.info.dbname)
+        conn.execute(sql.SQL("ALTER DATABASE {} SET client_encoding = 'LATIN1'").format(database))
+    relay = fleet.active()
+    commit(f"{fleet.dsn} client_encoding=UTF8", event(name, 0, subject="to → the right"))
+    (message,) = published(fleet, name, 1)
+    assert ("ce_subject", "to → the right".encode()) in (message.headers() or [])
+    assert "Traceback" not in relay.log
+
+
+def test_a_database_that_takes_no_writes_for_now_is_waited_for(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    commit(fleet.dsn, event(name, 0))
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        database = sql.Identifier(conn.info.dbname)
+        setting = sql.SQL("ALTER DATABASE {} SET default_transaction_read_only = {}")
+        conn.execute(setting.format(database, "on"))
+        relay = fleet.start()
+        relay.until_logged("in a read-only transaction; nothing is lost, trying again")
+        # This session is from before.
+        conn.execute(setting.format(database, "off"))
+    published(fleet, name, 1)
+    assert "Traceback" not in relay.log
 
 
 def test_a_server_that_is_too_old_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:

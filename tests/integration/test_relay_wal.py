@@ -198,6 +198,42 @@ def test_a_slot_beyond_its_budget_is_dropped_and_that_is_said(
     assert "--accept-gap" in again.log
 
 
+def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
+    fleet: Relays, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    use_wal(fleet.dsn, "outbox")
+    first = fleet.active()
+    commit(fleet.dsn, event(name, 0))
+    published(fleet, name, 1)
+    assert init(fleet.dsn, "--capture", "table").returncode == 0
+    first.until_logged("going on in the table")
+    commit(fleet.dsn, event(name, 1))
+    published(fleet, name, 2)
+    assert first.terminate() == 0
+    own = fleet.active(name=f"{fleet.name}-own")
+    commit(fleet.dsn, event(name, 2))
+    # What the table holds comes again under the new name, and then what is new.
+    published(fleet, name, 4)
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute(
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+            " WHERE application_name = 'dovecote relay (read)'"
+            " AND datname = current_database()"
+        )
+    own.until_logged("publishing from", times=2)
+    assert own.terminate() == 0
+    again = fleet.active(name=f"{fleet.name}-own")
+    commit(fleet.dsn, event(name, 3))
+    published(fleet, name, 5)
+    # And the log, when it is wanted again, begins behind all of that.
+    assert init(fleet.dsn, "--capture", "wal").returncode == 0
+    again.until_logged("going on in the log")
+    commit(fleet.dsn, event(name, 4))
+    found = [int(message.value() or b"") for message in published(fleet, name, 6)]
+    assert found == [0, 1, 1, 2, 3, 4]
+
+
 def test_the_switch_is_refused_without_a_server_to_switch(database: str) -> None:
     for arguments in (
         ["--print-sql", "--capture", "wal"],

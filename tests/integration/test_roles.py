@@ -98,6 +98,42 @@ def crew(bare: Crew) -> Crew:
     return bare
 
 
+def test_nobody_runs_a_function_that_the_writer_has_put_in_the_way(
+    bare: Crew, stack: Stack, tmp_path: Path, topic: MakeTopic
+) -> None:
+    with psycopg.connect(bare.owner, autocommit=True) as conn:
+        # As every role may before Postgres 15.
+        conn.execute(
+            "GRANT CREATE ON SCHEMA public TO PUBLIC; CREATE TABLE public.caught (who text)"
+        )
+        conn.execute("GRANT INSERT ON public.caught TO PUBLIC")
+    with psycopg.connect(bare.writer, autocommit=True) as conn:
+        for arguments in ("text, oid, oid", "text, text"):
+            conn.execute(
+                sql.SQL(
+                    "CREATE FUNCTION public.format({}) RETURNS text LANGUAGE sql AS 'INSERT INTO"
+                    " public.caught VALUES (current_user); SELECT ''x''::text'"
+                ).format(sql.SQL(arguments))
+            )
+    roles = ("--writer-role", bare.role("writer"), "--relay-role", bare.role("relay"))
+    assert init("--dsn", bare.owner, *roles).returncode == 0
+    with psycopg.connect(bare.owner, autocommit=True) as conn:
+        relay = sql.Identifier(bare.role("relay"))
+        conn.execute(sql.SQL("ALTER ROLE {} REPLICATION").format(relay))
+    assert init("--dsn", bare.owner, "--capture", "wal").returncode == 0
+    name = topic(1)
+    with relays(tmp_path, bare.relay, stack.kafka.bootstrap) as fleet:
+        fleet.active()
+        commit(bare.writer, event(name, 0))
+        published(fleet, name, 1)
+    assert init("--dsn", bare.owner, "--capture", "table").returncode == 0
+    with psycopg.connect(bare.owner) as conn:
+        assert conn.execute("SELECT who FROM public.caught").fetchall() == []
+        # It would have been: this session looks there.
+        conn.execute("SELECT format('%s', 1::oid, 2::oid)")
+        assert len(conn.execute("SELECT who FROM public.caught").fetchall()) == 1
+
+
 def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
     """Return all that a role can do in the schema, as the server says."""
     with psycopg.connect(crew.owner) as conn:

@@ -783,3 +783,24 @@ def test_a_server_that_stands_still_is_not_called_idle(own_server: Postgres) -> 
             own_server.resume()
         append(own_server.dsn, 2)
         assert read(capture, place, 1)[0] == [2]
+
+
+@pytest.mark.parametrize("mode", ["table", "wal"])
+def test_a_call_may_have_more_events_than_fit_a_number_of_bytes(database: str, mode: str) -> None:
+    # 8,192 bytes for each are more than 2^31 in all.
+    installed(database, mode)
+    with psycopg.connect(database) as conn:
+        conn.execute(
+            "SELECT outbox.append_many(array_fill('t'::text, n), array_fill(NULL::bytea, n),"
+            " array_fill('v'::bytea, n), array_fill('Made'::text, n),"
+            " ARRAY(SELECT gen_random_uuid() FROM generate_series(1, 270000)),"
+            " array_fill('/tests'::text, n), array_fill(NULL::text, n),"
+            " array_fill(now(), n), array_fill(NULL::text, n))"
+            " FROM (SELECT ARRAY[270000]) AS s (n)"
+        )
+    with capturing(database) as capture:
+        place, count = capture.resume(None), 0
+        while count < 270_000:
+            for batch in capture.batches(place):
+                place, count = batch.cursor, count + len(batch.rows)
+    assert count == 270_000

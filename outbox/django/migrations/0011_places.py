@@ -1,0 +1,14 @@
+"""Version 11 of the outbox."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from outbox.django.operations import InstallOutbox
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+    """A place in the log is one of this database."""
+
+    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0010_tickets")]
+    operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(11)]
