@@ -27,6 +27,7 @@ demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
 	@$(BIN)/dovecote demo $(ARGS)
 
 test: jars  ## all tests, against a real Postgres and a real Kafka
+	@$(BIN)/python -m tests.spark_classes
 	@$(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 webhook: jars  ## flights over HTTP to a receiver that verifies their signatures

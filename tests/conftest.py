@@ -7,6 +7,7 @@ import pytest
 from tests.fix_containers import NEEDED, lacking
 from tests.fix_stack import database, embedded, module_stack, own_stack, stack, topic
 from tests.fix_tracing import spans
+from tests.spark_classes import java_options
 
 __all__ = [
     "database",
@@ -18,9 +19,7 @@ __all__ = [
     "topic",
 ]
 
-# Spark runs for seconds here, again and again: what Java compiles well is not used for as long as
-# that takes (a sixth of the time of a test that kills jobs).
-os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1")
+os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
