@@ -16,7 +16,8 @@ SECTIONS = [
     if not heading.startswith("What is not")
 ]
 GUARANTEES = table(README, "What is guaranteed")
-_TEST = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(tests/[^)]+\.py)\)")
+# A link to a file of tests, whose title is the test's name; without a title its text is.
+_TEST = re.compile(r'\[([^\]]+)\]\((?:\.\./)?(tests/[^)\s]+\.py)(?: "([^"]+)")?\)')
 
 
 @pytest.mark.parametrize(
@@ -25,7 +26,7 @@ _TEST = re.compile(r"\[([^\]]+)\]\((?:\.\./)?(tests/[^)]+\.py)\)")
     ids=lambda row: row[0][:60],
 )
 def test_each_guarantee_names_a_test_that_is_there(row: list[str]) -> None:
-    named = _TEST.findall(row[1])
+    named = cited(row)
     assert named, row
     assert _TEST.sub("", row[1]).strip(", ") == ""
     for words, file in named:
@@ -34,6 +35,13 @@ def test_each_guarantee_names_a_test_that_is_there(row: list[str]) -> None:
 
 def test_there_are_guarantees() -> None:
     assert len(GUARANTEES) >= 8
+
+
+def test_the_readme_shows_nothing_that_the_page_of_guarantees_does_not() -> None:
+    shown = {test for row in GUARANTEES for test in cited(row)}
+    assert shown <= {
+        test for heading in SECTIONS for row in table(DOCUMENT, heading) for test in cited(row)
+    }
 
 
 def test_the_two_commands_are_those_of_the_makefile_and_ci_runs_the_second() -> None:
@@ -47,6 +55,11 @@ def test_the_two_commands_are_those_of_the_makefile_and_ci_runs_the_second() -> 
 def test_an_event_takes_ten_lines_to_write() -> None:
     (example,) = blocks(README, "python")
     assert len(example.text.splitlines()) <= 10
+
+
+def cited(row: list[str]) -> list[tuple[str, str]]:
+    """Return the tests that a guarantee names: their names in words, and their files."""
+    return [(title or words, file) for words, file, title in _TEST.findall(row[1])]
 
 
 def named_in(file: Path) -> set[str]:
