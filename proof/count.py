@@ -16,7 +16,7 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What differs; all 0 if the relay kept its word."""
+    """What differs of how many `events`; all else is 0 if the relay kept its word."""
 
     events: int
     lost: int

@@ -76,8 +76,8 @@ class Parking:
     """
     The parked events of one outbox, as its active relay sees them.
 
-    In memory are the keys that are held, not the events: some 200 bytes a key, and no more keys
-    than `park_most` events.
+    In memory are the keys that are held, not the events: some 200 bytes a key. There are no more
+    keys than parked events, of which the last batch may bring more than `park_most`.
     """
 
     def __init__(

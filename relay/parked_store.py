@@ -1,8 +1,8 @@
 """
 Keep parked events in Postgres, on the session that has the active role.
 
-Each statement commits by itself. Who has lost the role has lost the session, and parks nothing any
-more.
+Each statement commits by itself. A relay that has lost the role has lost the session with it, and
+parks nothing any more.
 """
 
 from collections.abc import Iterator, Sequence

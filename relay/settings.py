@@ -104,13 +104,14 @@ class RelaySettings(Settings):
     """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
 
     poll_min: Duration = timedelta(milliseconds=1)
-    """While events flow, Postgres is asked so often at most."""
+    """Shortest time from one poll of the table to the next while events flow."""
 
     poll_max: Duration = timedelta(milliseconds=100)
     """The pause doubles up to this while there is nothing to do."""
 
     lease: Duration = timedelta(seconds=10)
-    """A relay that Postgres has not heard for so long loses the active role; at least 1s."""
+    """A relay that Postgres has not heard from for this long loses the active role; at least
+    1s."""
 
     standby_poll: Duration = timedelta(milliseconds=500)
     """How often a standby asks for the active role."""
@@ -123,24 +124,25 @@ class RelaySettings(Settings):
     them."""
 
     park_after: Duration = timedelta(seconds=10)
-    """So long everything waits for a topic that is missing or forbidden; then its events are
+    """How long everything waits for a topic that is missing or forbidden; then its events are
     parked."""
 
     park_most: int = Field(default=100_000, ge=1)
-    """Once so many events are parked, everything waits: something larger is wrong."""
+    """When this many events are parked and one more would be, publishing stops until there is
+    room: something larger is wrong."""
 
     topics: tuple[str, ...] = ()
     """Topics that services may write to (`orders.*` is a pattern); events for others are parked.
     Default: all."""
 
     stall_after: Duration = timedelta(seconds=10)
-    """Without progress for so long, /readyz says no."""
+    """/readyz answers 503 after this long without progress."""
 
     retention: Duration = timedelta(0)
-    """Published events stay in the table at least so long, to be looked up there."""
+    """Published events stay in the table at least this long, to be looked up there."""
 
     rotate_every: Duration = timedelta(seconds=10)
-    """How often at most writers go on to another leaf, so that the one before can be emptied."""
+    """Shortest time between two changes of the leaf that writers write to."""
 
     http: HttpSettings = HttpSettings()
 

@@ -22,7 +22,11 @@ class Delivery(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What differs; all but `repeated` is 0 if the consumers kept their word."""
+    """
+    What differs of how many `events`.
+
+    If the consumers kept their word, `repeated` is at most `bound` and all else is 0.
+    """
 
     events: int
     lost: int
