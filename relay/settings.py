@@ -243,7 +243,7 @@ class RelaySettings(Settings):
         ]
 
     def of(self, shard: Shard) -> Self:
-        """Return the settings of whoever publishes `shard`: Kafka knows it by names of its own."""
+        """Return the settings to publish `shard` with: Kafka knows it by names of its own."""
         if shard.of == 1:
             return self
         # Never a partition of a topic that others write to: their open transactions hide ours.
