@@ -1,10 +1,7 @@
 """What others wrote, printed so that it can neither steer a terminal nor forge a line."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
-
-Pairs: TypeAlias = Sequence[tuple[str, bytes | None]]
+from collections.abc import Iterator, Mapping
 
 # So much of one value is printed, in characters; JSON has all of it.
 _MOST = 2_000

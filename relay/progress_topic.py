@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from confluent_kafka import (
-    OFFSET_INVALID,
     Consumer,
     KafkaError,
     KafkaException,
@@ -257,7 +256,7 @@ class ProgressTopic:
                 if message is not None:
                     found, position = self._take(message, key, found)
                 elif (now := consumer.position([TopicPartition(self.name, 0)])[0].offset) >= 0:
-                    position = max(position, now if now != OFFSET_INVALID else position)
+                    position = max(position, now)
                 if position < end and time.monotonic() > deadline:
                     msg = (
                         f"Kafka: progress topic {self.name}: offset {position} of {end} after "

@@ -10,9 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
-FUNCTION = "sha256"
-"""The first four bytes of this, big-endian, modulo the number of shards."""
-
 
 def shard_of(key: bytes | None, event_id: str, shards: int) -> int:
     """

@@ -8,7 +8,6 @@ import os
 import select
 import struct
 import time
-from typing import TypeAlias
 
 import psycopg
 from psycopg import errors, pq
@@ -24,8 +23,6 @@ _EPOCH_MICROSECONDS = 946_684_800_000_000
 _MOST_BYTES = 1_000_000
 # A server that has nothing to send answers at once when asked.
 _ASK_AFTER = 1.0
-
-Name: TypeAlias = str
 
 
 class Wake:
@@ -75,7 +72,7 @@ class Stream:
         self._received = self._confirmed = self._told_confirmed = 0
         self._asked = False
 
-    def start(self, slot: Name, publication: Name, lsn: int) -> None:
+    def start(self, slot: str, publication: str, lsn: int) -> None:
         """
         Begin behind `lsn`.
 
