@@ -4,11 +4,22 @@ import logging
 import random
 import threading
 import time
+from collections.abc import Mapping
 
+from relay.errors import Fenced, Full, LeaseLost, Outage, Unpublishable
 from relay.health import Health, Role
 from relay.metrics import Metrics
 
 _log = logging.getLogger("dovecote.relay")
+
+KINDS: Mapping[type[Exception], str] = {
+    Outage: "outage",
+    Fenced: "fenced",
+    LeaseLost: "lease_lost",
+    Unpublishable: "unpublishable",
+    Full: "full",
+}
+"""What failures are called in the log, in `/readyz` and in metrics."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
@@ -23,7 +34,7 @@ class Trouble:
 
     def failed(self, error: Exception, metrics: Metrics, stop: threading.Event) -> None:
         """Count and tell what failed, and wait before it is tried again."""
-        kind = type(error).__name__.lower()
+        kind = KINDS[type(error)]
         metrics.failed(kind)
         self._health.failing(f"{kind}: {error}")
         self._since = self._since or time.monotonic()
@@ -38,7 +49,7 @@ class Trouble:
 
     def slow(self, reason: str) -> None:
         """Say that a server takes its time, while it is still being waited for."""
-        self._health.failing(f"outage: {reason}")
+        self._health.failing(f"{KINDS[Outage]}: {reason}")
         if self._since is None:
             self._since = time.monotonic()
             _log.warning("%s; nothing is lost, still waiting", reason)

@@ -24,6 +24,7 @@ from outbox.settings import load
 from relay.metrics import Metrics
 from relay.properties import FIXED, producer_properties
 from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
+from relay.trouble import KINDS
 from tests.documents import (
     DOCUMENTS,
     ROOT,
@@ -235,6 +236,10 @@ def test_the_table_of_metrics_is_what_a_relay_exposes() -> None:
     exposed = {counted(metric): metric.documentation for metric in Metrics("x").registry.collect()}
     shown = {row[0].strip("`"): row[1] for row in table(RELAY, "Watching it", number=2)}
     assert shown == exposed
+
+
+def test_the_table_of_failures_is_what_a_relay_calls_them() -> None:
+    assert [row[0].strip("`") for row in table(RELAY, "What it says")] == list(KINDS.values())
 
 
 def counted(metric: Metric) -> str:
