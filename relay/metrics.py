@@ -50,13 +50,13 @@ class Metrics:
         self._name = name
         self.batches = Counter(
             "dovecote_relay_batches_total",
-            "Batches (Kafka transactions) confirmed.",
+            "Batches confirmed with the progress behind them.",
             label,
             registry=self.registry,
         ).labels(*values)
         self.failures = Counter(
             "dovecote_relay_failures_total",
-            "Batches given up and read again, by kind of failure.",
+            "Failures, by kind.",
             ["outbox", "kind"],
             registry=self.registry,
         )
