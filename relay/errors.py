@@ -10,9 +10,38 @@ RelayError
 └── Refused         going on could lose or repeat events; an operator must decide
 """
 
+from collections.abc import Mapping
+
 from outbox.errors import DovecoteError
 from relay.capture.batch import Row
 from relay.parking import Reason, Scope
+
+_MISSING = "create the topic"
+_LARGE = "raise `max.message.bytes` of the topic, and `message.max.bytes` in `[kafka]`"
+_CONFIGURED = (
+    "change the topic's configuration, which refuses it (a compacted one takes no event without "
+    "a key, for example)"
+)
+
+ADVICE: Mapping[str, str] = {
+    "UNKNOWN_TOPIC_OR_PART": _MISSING,
+    "UNKNOWN_TOPIC": _MISSING,
+    "UNKNOWN_PARTITION": _MISSING,
+    "TOPIC_AUTHORIZATION_FAILED": "grant `Write` on the topic",
+    "MSG_SIZE_TOO_LARGE": _LARGE,
+    "INVALID_MSG_SIZE": _LARGE,
+    "RECORD_LIST_TOO_LARGE": "raise `segment.bytes` of the topic",
+    "INVALID_RECORD": _CONFIGURED,
+    "INVALID_TIMESTAMP": _CONFIGURED,
+    "POLICY_VIOLATION": _CONFIGURED,
+    "TOPIC_EXCEPTION": "drop the event: no topic can have that name",
+    "TOPIC_NOT_ALLOWED": "add the topic to `topics`, or drop the event",
+    "TOPIC_RESERVED": (
+        "somebody tries to forge progress, and the event is to be dropped; or `progress_topic` is "
+        "a topic that services write to, and is to be another"
+    ),
+}
+"""What to do of an event that is refused, by the code of the reason."""
 
 
 class RelayError(DovecoteError):
@@ -41,8 +70,8 @@ class Unpublishable(RelayError):
         request_bytes: int = 0,
     ) -> None:
         super().__init__(
-            f"event {row[1]} for topic {row[3]!r} cannot be published ({reason.text}); create "
-            "the topic, raise its max.message.bytes or grant access"
+            f"event {row[1]} for topic {row[3]!r} cannot be published ({reason.text}); "
+            f"{ADVICE[reason.code]}"
         )
         self.row, self.reason, self.scope, self.before = row, reason, scope, before
         self.request_bytes = request_bytes

@@ -21,6 +21,7 @@ from outbox.envelope import encode
 from outbox.event import Event, Limits
 from outbox.options import Options
 from outbox.settings import load
+from relay.errors import ADVICE
 from relay.metrics import Metrics
 from relay.properties import FIXED, producer_properties
 from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
@@ -240,6 +241,15 @@ def test_the_table_of_metrics_is_what_a_relay_exposes() -> None:
 
 def test_the_table_of_failures_is_what_a_relay_calls_them() -> None:
     assert [row[0].strip("`") for row in table(RELAY, "What it says")] == list(KINDS.values())
+
+
+def test_the_table_of_what_is_not_published_is_the_advice_that_the_relay_gives() -> None:
+    shown = {
+        code: advice
+        for reasons, advice in table(RELAY, "Unpublishable")
+        for code in code_spans(reasons)
+    }
+    assert shown == ADVICE
 
 
 def counted(metric: Metric) -> str:
