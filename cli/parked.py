@@ -173,7 +173,6 @@ def _ask(
     with desk(settings) as opened:
         if which.ids:
             require_known(which, opened.events(which, 10 * len(which.ids)))
-        before = opened.count()
         asked = opened.ask(action, which)
         if not asked.commands:
             msg = "no such event is parked; `dovecote parked list` shows what is"
@@ -182,7 +181,7 @@ def _ask(
         if wait and not has_relay:
             typer.echo(f"no relay is active: waiting {_LONGEST_WAIT:.0f} s for one", err=True)
         done = wait and _done(opened, asked)
-        left = len(opened.events(which, before)) if done else None
+        left = opened.left(asked) if done else None
         told = {"action": action, "events": asked.events, "done": done, "left": left}
     if as_json:
         typer.echo(json.dumps(told))
@@ -192,7 +191,8 @@ def _ask(
     else:
         typer.echo(f"{_PAST[action]} {_events(asked.events - (left or 0))}")
     if left:
-        msg = f"{_events(left)} of them stay parked: see `dovecote parked list`"
+        stay = "stays" if left == 1 else "stay"
+        msg = f"{left} of {_events(asked.events)} {stay} parked: see `dovecote parked list`"
         raise DovecoteError(msg)
 
 

@@ -80,8 +80,13 @@ class Asked:
     """What was asked of the active relay."""
 
     commands: Sequence[int]
-    events: int
-    """How many parked events the commands are about."""
+    tickets: Sequence[int]
+    """The parked events that the commands were about when it was asked."""
+
+    @property
+    def events(self) -> int:
+        """How many these are."""
+        return len(self.tickets)
 
 
 class Desk:
@@ -147,12 +152,14 @@ class Desk:
                 {**self._given(which), "action": action},
             ).fetchall()
             numbers = [number for (number,) in commands]
-            events = self._one(
-                "SELECT count(DISTINCT p.number) FROM {parked} AS p, {commands} AS c"
-                " WHERE p.name = %(name)s AND c.number = ANY (%(numbers)s) AND {matches}",
+            # What is parked between these two statements nobody has seen.
+            tickets = self._one(
+                "SELECT array_agg(DISTINCT p.ticket) FROM {parked} AS p, {commands} AS c"
+                " WHERE p.name = %(name)s AND c.number = ANY (%(numbers)s) AND {matches}"
+                " AND p.ticket <= c.up_to",
                 numbers=numbers,
             )
-        return Asked(numbers, int(events))
+        return Asked(numbers, tickets or [])
 
     def are_done(self, asked: Asked) -> bool:
         """Tell whether all that was asked has been carried out."""
@@ -160,6 +167,13 @@ class Desk:
             "SELECT NOT EXISTS (SELECT FROM {commands} WHERE number = ANY (%(numbers)s))"
         )
         return bool(self._one(query, numbers=list(asked.commands)))
+
+    def left(self, asked: Asked) -> int:
+        """Return how many of the events that were asked for are parked still."""
+        query: LiteralString = (
+            "SELECT count(*) FROM {parked} WHERE name = %(name)s AND ticket = ANY (%(tickets)s)"
+        )
+        return int(self._one(query, tickets=list(asked.tickets)))
 
     def _one(self, query: LiteralString, **parameters: object) -> Any:  # noqa: ANN401  # a column of any type
         given = {"name": self._name, **parameters}

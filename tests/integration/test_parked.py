@@ -178,7 +178,7 @@ def test_a_key_is_skipped_by_request_and_the_event_dropped(
     assert "attempt      1" in parked(fleet, "show", one.id).stdout
     refused = parked(fleet, "requeue", one.id, "--wait")
     assert refused.returncode == 1
-    assert "1 event of them stay" in refused.stderr
+    assert "1 of 1 event stays parked" in refused.stderr
     assert [row["attempt"] for row in listed(fleet)] == [2, 1, 1]
     # Each of several is tried, if none waits behind another.
     assert parked(fleet, "requeue", "--all", "--wait").returncode == 1
@@ -270,6 +270,25 @@ def test_what_is_dropped_is_what_was_seen_whatever_its_number_by_then(
         assert store.drop(command) == 1
         assert [event.id for event in desk.events(EVERYTHING, 10)] == [early]
         assert store.commands() == []
+
+
+def test_what_is_left_is_counted_among_what_was_asked_for(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        seen = [unpublishable(str(uuid.uuid4()), position) for position in (7, 8, 9)]
+        store.park(seen, 1)
+        # An event that holds its key is requeued with all others of the key.
+        requeued = desk.ask("requeue", Which(ids=[seen[0].row[1]]))
+        assert (requeued.events, desk.left(requeued)) == (3, 3)
+        store.refused_again(store.commands()[0], 1, Reason("TOPIC_EXCEPTION", "no such name"))
+        assert desk.are_done(requeued)
+        assert desk.left(requeued) == 3
+        dropped = desk.ask("drop", Which(key=b"k"))
+        store.park([unpublishable(str(uuid.uuid4()), 10)], 4)
+        (command,) = store.commands()
+        assert store.drop(command) == 3
+        assert (dropped.events, desk.left(dropped), desk.left(requeued)) == (3, 0, 0)
+        assert len(desk.events(EVERYTHING, 10)) == 1
 
 
 def test_what_is_asked_of_an_event_that_is_read_again_is_done(database: str) -> None:

@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 import cli.parked
 from cli.main import app
+from outbox.errors import DovecoteError
 from relay.parked_requests import Asked, Content, ParkedEvent
 
 FORGED = "a\x1b[31mred\x07\nid           FORGED"
@@ -25,11 +26,10 @@ def test_who_waits_without_a_relay_is_told_so(
     @contextmanager
     def desk(_: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(
-            count=lambda: 2,
             has_relay=lambda: has_relay,
-            ask=lambda *_: Asked([1], 2),
+            ask=lambda *_: Asked([1], [7, 8]),
             are_done=lambda _: True,
-            events=lambda *_: [],
+            left=lambda _: 0,
         )
 
     monkeypatch.setattr(cli.parked, "desk", desk)
@@ -42,6 +42,36 @@ def test_who_waits_without_a_relay_is_told_so(
     asked = CliRunner().invoke(app, drop).stdout
     assert asked.startswith("asked to drop 2 events; ")
     assert ("no relay is active" in asked) is not has_relay
+
+
+@pytest.mark.parametrize(
+    ("asked", "left", "done", "said"),
+    [
+        (1, 1, "requeued 0 events", "1 of 1 event stays parked"),
+        (3, 1, "requeued 2 events", "1 of 3 events stays parked"),
+        (3, 2, "requeued 1 event", "2 of 3 events stay parked"),
+    ],
+)
+def test_who_waits_is_told_how_many_of_those_stay_parked(
+    asked: int, left: int, done: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def desk(_: object) -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(
+            has_relay=lambda: True,
+            ask=lambda *_: Asked([1], range(asked)),
+            are_done=lambda _: True,
+            left=lambda _: left,
+        )
+
+    monkeypatch.setattr(cli.parked, "desk", desk)
+    config = tmp_path / "relay.toml"
+    config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
+    requeue = ["parked", "requeue", "--all", "--wait", "--config", str(config)]
+    result = CliRunner().invoke(app, requeue)
+    assert isinstance(result.exception, DovecoteError)
+    assert str(result.exception) == f"{said}: see `dovecote parked list`"
+    assert result.stdout == f"{done}\n"
 
 
 def forged() -> ParkedEvent:
