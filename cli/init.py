@@ -117,7 +117,7 @@ def init(
 
     For another migration tool: dovecote init --print-sql > 0042_outbox.sql
     """
-    _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap, shard=shard)
+    _require_sense(capture, print_sql=print_sql, since=since, accept_gap=accept_gap, shard=shard)
     roles = outbox_schema.Roles(writer_role or [], relay_role or [])
     consumers, pushers = consumer_role or [], push_role or []
     part = _part(inbox=inbox, push=push)
@@ -144,7 +144,8 @@ def init(
             typer.echo(f"granted {name} what a {duty} needs")
     typer.echo(f"the {part.thing} up to date in {where}")
     if capture is not None:
-        _switch(dsn, place, capture, accept_gap=accept_gap, shard=shard)
+        with _explained():
+            _switch(dsn, place, capture, accept_gap=accept_gap, shard=shard)
 
 
 @contextmanager
@@ -157,12 +158,27 @@ def _connected(dsn: str) -> Iterator[psycopg.Connection]:
         msg = "--dsn or DOVECOTE_DSN is not a connection string that libpq can read (not shown)"
         raise BadSettings(msg) from None
     try:
-        with psycopg.connect(dsn) as conn:
-            yield conn
+        conn = psycopg.connect(dsn)
+    except psycopg.OperationalError as error:
+        msg = f"cannot connect: {str(error).strip()}; give --dsn or set DOVECOTE_DSN"
+        raise DovecoteError(msg) from error
+    with _explained(), conn:
+        yield conn
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what an operator can do about what a server refuses that was reached."""
+    try:
+        yield
     except psycopg.errors.LockNotAvailable as error:
         raise DovecoteError(str(error.diag.message_primary)) from error
     except psycopg.OperationalError as error:
-        msg = f"cannot connect: {str(error).strip()}; give --dsn or set DOVECOTE_DSN"
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        msg = (
+            f"Postgres: {said}; run the same command again once that is over or mended: what is "
+            "done already is not done twice"
+        )
         raise DovecoteError(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
         msg = f"{str(error).strip()}; run it as the database's owner, or use --print-sql"
@@ -201,8 +217,16 @@ def _require_one(  # who may be named, of each part
 
 
 def _require_sense(
-    capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool, shard: int | None
+    capture: CaptureMode | None,
+    *,
+    print_sql: bool,
+    since: int,
+    accept_gap: bool,
+    shard: int | None,
 ) -> None:
+    if since and not print_sql:
+        msg = "--since goes with --print-sql: what is installed, an installation finds out itself"
+        raise BadSettings(msg)
     if accept_gap and capture is not CaptureMode.WAL:
         msg = "--accept-gap goes with --capture wal"
         raise BadSettings(msg)

@@ -1,10 +1,11 @@
 """How the relay learns of events: from the table, or from the write-ahead log alone."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psycopg import Connection, connect, sql
+from psycopg import Connection, connect, errors, sql
 
 from outbox import slots
 from outbox.errors import DovecoteError
@@ -95,9 +96,7 @@ def use_wal(
     Raises:
         DovecoteError: the server or a role cannot do it; the message says what is missing.
     """
-    with connect(dsn, autocommit=True) as conn:
-        conn.execute(OWN_FUNCTIONS_ONLY)
-        conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    with _in_turn(dsn, schema) as conn:
         _require_logical(conn)
         shards = _shards(conn, schema)
         if shard is not None:
@@ -138,16 +137,45 @@ def use_table(dsn: str, schema: str) -> bool:
     Have writers write to the table, and return whether a relay has still to leave the log.
 
     Each shard does so by itself, once no transaction is left that may write to the log.
+
+    Raises:
+        DovecoteError: the role may not do it; the message says who may.
     """
-    with connect(dsn, autocommit=True) as conn:
-        conn.execute(OWN_FUNCTIONS_ONLY)
-        conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+    with _in_turn(dsn, schema) as conn:
         _set_mode(conn, schema, wal=False)
         departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
         conn.execute(departed.format(_reading(schema)))
         # In a transaction of its own: who begins now has been told of the mode.
         _change(conn, schema, "leaving", since="wal")
         return installed(conn, schema).state == "leaving"
+
+
+@contextmanager
+def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
+    """Give a connection that alone may make or drop slots; say who has the right if it has not."""
+    with connect(dsn, autocommit=True) as conn:
+        conn.execute(OWN_FUNCTIONS_ONLY)
+        conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        try:
+            yield conn
+        except errors.InsufficientPrivilege as error:
+            said = error.diag.message_primary or str(error)
+            msg = f"{said}; {_who_may(conn, schema)}"
+            raise DovecoteError(msg) from error
+
+
+def _who_may(conn: Connection, schema: str) -> str:
+    """Return who is to change the capture, where this role lacks a right."""
+    row = conn.execute(
+        "SELECT pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), current_user"
+        " FROM pg_class AS c, pg_namespace AS n WHERE c.relnamespace = n.oid"
+        " AND n.nspname = %s AND c.relname = 'reading'",
+        [schema],
+    ).fetchone()
+    owner, owns, role = row or ("the owner of the database", False, None)
+    if owns:
+        return f"grant that to role {role}, or run it as a superuser"
+    return f"run it as {owner}, to whom the outbox belongs"
 
 
 def _reading(schema: str) -> sql.Identifier:

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -11,9 +11,12 @@ import psycopg
 import pytest
 from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
+from typer.testing import CliRunner
 
+from cli.main import app
 from devstack import Stack
-from outbox import Event, NotAllowed, schema, write, write_async
+from outbox import DovecoteError, Event, NotAllowed, schema, write, write_async
+from outbox.capture import use_table, use_wal
 from relay.errors import Refused
 from relay.health import Health
 from relay.metrics import Metrics
@@ -132,6 +135,38 @@ def test_nobody_runs_a_function_that_the_writer_has_put_in_the_way(
         # It would have been: this session looks there.
         conn.execute("SELECT format('%s', 1::oid, 2::oid)")
         assert len(conn.execute("SELECT who FROM public.caught").fetchall()) == 1
+
+
+@pytest.mark.parametrize("duty", ["relay", "writer", "stranger"])
+@pytest.mark.parametrize("use", [use_wal, use_table])
+def test_who_may_not_switch_the_capture_is_told_who_may(
+    crew: Crew, duty: str, use: Callable[[str, str], object]
+) -> None:
+    owner = str(psycopg.conninfo.conninfo_to_dict(crew.owner)["user"])
+    with pytest.raises(DovecoteError) as refused:
+        use(getattr(crew, duty), "outbox")
+    said, _, who = str(refused.value).partition("; ")
+    assert said.startswith(("permission denied for ", "must be owner of "))
+    assert who == f"run it as {owner}, to whom the outbox belongs"
+
+
+def test_an_owner_who_lacks_a_right_is_told_which(bare: Crew) -> None:
+    """To publish a table takes a right on the database, too."""
+    role = bare.role("stranger")
+    database = psycopg.conninfo.conninfo_to_dict(bare.owner)["dbname"]
+    with psycopg.connect(bare.owner, autocommit=True) as conn:
+        conn.execute(f"GRANT CREATE ON DATABASE {database} TO {role}".encode())
+        with psycopg.connect(bare.stranger) as owning:
+            schema.install(owning)
+        conn.execute(f"REVOKE CREATE ON DATABASE {database} FROM {role}".encode())
+    with pytest.raises(DovecoteError, match=f"permission denied for database .*to role {role},"):
+        use_wal(bare.stranger, "outbox")
+
+
+def test_the_command_ends_with_that_and_no_traceback(crew: Crew) -> None:
+    result = CliRunner().invoke(app, ["init", "--dsn", crew.relay, "--capture", "wal"])
+    assert isinstance(result.exception, DovecoteError)
+    assert "to whom the outbox belongs" in str(result.exception)
 
 
 def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:

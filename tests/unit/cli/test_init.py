@@ -1,11 +1,12 @@
 """`dovecote init`: the SQL it prints needs no database."""
 
-from unittest.mock import Mock
+from unittest.mock import MagicMock, Mock
 
 import psycopg
 import pytest
 from typer.testing import CliRunner
 
+import outbox.capture
 from cli.main import app
 from dedup import inbox_schema
 from outbox import BadSettings, DovecoteError, schema
@@ -52,6 +53,27 @@ def test_a_database_out_of_reach_says_what_to_give(monkeypatch: pytest.MonkeyPat
     failed = CliRunner().invoke(app, ["init", "--dsn", "host=h"])
     assert isinstance(failed.exception, DovecoteError)
     assert "connection refused; give --dsn or set DOVECOTE_DSN" in str(failed.exception)
+
+
+@pytest.mark.parametrize("capture", [[], ["--capture", "wal"]])
+def test_what_fails_behind_the_connection_is_not_said_to_be_the_connection(
+    capture: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failure = Mock(side_effect=psycopg.errors.DeadlockDetected("deadlock detected\nDETAIL: …"))
+    connect = MagicMock()
+    connect.return_value.info.dsn = "host=h"
+    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(schema, "install", Mock(return_value=[]) if capture else failure)
+    monkeypatch.setattr(outbox.capture, "use_wal", failure)
+    failed = CliRunner().invoke(app, ["init", "--dsn", "host=h", *capture])
+    assert isinstance(failed.exception, DovecoteError)
+    assert str(failed.exception).startswith("Postgres: deadlock detected; run the same command")
+
+
+def test_since_without_the_sql_that_it_shortens_is_refused() -> None:
+    refused = CliRunner().invoke(app, ["init", "--dsn", "host=h", "--since", "3"])
+    assert isinstance(refused.exception, BadSettings)
+    assert "--since goes with --print-sql" in str(refused.exception)
 
 
 def test_the_sql_of_the_inbox_is_printed_with_the_rights_of_its_roles() -> None:
