@@ -1,5 +1,6 @@
 """What the threads of a producer share: the events that nobody has accepted yet, and a lock."""
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -7,6 +8,8 @@ from collections.abc import Callable, Iterable
 from outbox.options import Counted, Options, State
 from outbox.routing import Routing
 from outbox.waiting import Answer, Via, Waiting
+
+_log = logging.getLogger("dovecote.producer")
 
 
 class Ledger:
@@ -21,6 +24,7 @@ class Ledger:
         self.outbox_trouble: str | None = None
         """Why they do not get there."""
         self._observe = observe
+        self._has_told = False
 
     @property
     def state(self) -> State:
@@ -40,7 +44,7 @@ class Ledger:
     def refused(self, numbers: Iterable[int]) -> list[Answer]:
         """Return what is to be told of events that nobody is known to have."""
         kafka = self.kafka_trouble or "not tried, as earlier events may be in the outbox"
-        reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble}"
+        reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble or 'has not answered'}"
         return self._told([self.waiting.refused(number, reasons) for number in numbers])
 
     def _told(self, answers: list[Answer]) -> list[Answer]:
@@ -54,5 +58,13 @@ class Ledger:
             self.count(what, count)
 
     def count(self, what: Counted, count: int) -> None:
-        if self._observe is not None:
+        """Let the service count; a mistake of its own keeps no event from being sent."""
+        if self._observe is None:
+            return
+        try:
             self._observe(what, count)
+        except Exception:  # noqa: BLE001  # whatever it is: it is not ours
+            # Once: it will be in the way of each event.
+            if not self._has_told:
+                _log.exception("`observe` failed; events are sent all the same")
+            self._has_told = True

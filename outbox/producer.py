@@ -46,8 +46,9 @@ class Producer:
         """
         Begin; the servers need not be there.
 
-        `kafka` are properties of librdkafka. `observe` is told what is counted, and how many; it
-        must be quick.
+        `kafka` are properties of librdkafka. `observe` is told what is counted, and how many, by
+        threads of the producer; it must be quick. An exception of it is logged, the first one, and
+        keeps no event from being sent.
 
         Raises:
             BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is no

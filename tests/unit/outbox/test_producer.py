@@ -51,6 +51,35 @@ def test_nobody_waits_for_a_producer_that_has_a_bug() -> None:
     assert producer.state.waiting == 0
 
 
+def broken(*_: object) -> None:
+    raise ZeroDivisionError
+
+
+def test_an_observer_that_fails_is_told_of_once_and_is_in_nobodys_way(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    brief = timedelta(milliseconds=50)
+    options = Options(delivery_timeout=brief, accept_timeout=2 * brief, fresh=True)
+    # It counts as soon as there is a client, and then each event that nobody takes.
+    with Producer(NO_DATABASE, NOWHERE, options=options, observe=broken) as producer:
+        for _ in range(3):
+            with pytest.raises(NotAccepted):
+                producer.send(EVENT)
+    told = [record for record in caplog.records if "`observe` failed" in record.message]
+    assert len(told) == 1
+    assert told[0].exc_info is not None
+
+
+def test_what_refuses_an_event_never_heard_of_is_said_so() -> None:
+    ledger = Ledger(Options(), None)
+    number, promise = ledger.waiting.add(EVENT, 1, 0.0)
+    with ledger.changed:
+        answers = ledger.refused([number])
+    ledger.give(answers)
+    with pytest.raises(NotAccepted, match="Postgres: has not answered"):
+        promise.result(0)
+
+
 def test_a_closed_producer_takes_nothing_and_is_closed_again() -> None:
     producer = Producer(NO_DATABASE, NOWHERE, options=Options(fresh=True))
     assert producer.flush(timedelta(0))
