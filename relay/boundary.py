@@ -75,6 +75,14 @@ def drop_old_slots(
     """Drop the slots that are not those of `shard` and its like; return False if one is in use."""
     # The server may take a moment to notice that its reader is gone.
     deadline = time.monotonic() + _PATIENCE
-    while not (done := drop_left_slots(conn, schema, shard)) and time.monotonic() < deadline:
+    while not (done := _dropped(conn, schema, shard)) and time.monotonic() < deadline:
         time.sleep(0.1)
     return done
+
+
+def _dropped(conn: psycopg.Connection[tuple[object, ...]], schema: str, shard: Shard) -> bool:
+    try:
+        return drop_left_slots(conn, schema, shard)
+    except psycopg.errors.ObjectInUse:
+        # Nobody read it when it was chosen, and somebody does by now.
+        return False
