@@ -16,7 +16,7 @@ PREFIX = "DOVECOTE_RELAY"
 # Services cannot write to topics that begin so.
 _PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
-_PATTERN = re.compile(r"[a-zA-Z0-9._*?\[\]!-]+")
+_PATTERN = re.compile(r"([a-zA-Z0-9._*?-]|\[!?[a-zA-Z0-9._-]+\])+")
 
 SECOND = ".second-turn"
 """

@@ -52,7 +52,9 @@ def test_every_field_is_a_variable_too(tmp_path: Path) -> None:
     assert found.kafka["client.id"] == "me"
 
 
-@pytest.mark.parametrize("pattern", ["orders(", "x y", "", "a/b", "größe", "a\\n"])
+@pytest.mark.parametrize(
+    "pattern", ["orders(", "x y", "", "a/b", "größe", "a\\n", "orders[", "a]", "a[]", "b!"]
+)
 def test_a_pattern_that_no_topic_can_match_is_refused(tmp_path: Path, pattern: str) -> None:
     with pytest.raises(BadSettings, match=r"topics: '.*' matches no topic: names have letters"):
         relay_settings(tmp_path, f'topics = ["orders", "{pattern}"]')
