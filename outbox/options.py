@@ -19,10 +19,10 @@ class Options:
     """An event that the broker has not acknowledged by then goes into the outbox."""
 
     accept_timeout: timedelta = timedelta(seconds=30)
-    """An event that the outbox has not taken either, so long after it was sent, is given up."""
+    """An event that the outbox has not taken either, this long after it was sent, is given up."""
 
     max_events: int = 10_000
-    """So many wait to be accepted at most; then whoever sends waits."""
+    """At most this many events wait to be accepted; then `send` waits."""
 
     max_bytes: int = 32 * 1024 * 1024
     """… and so many bytes of them."""
