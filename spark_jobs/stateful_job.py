@@ -6,7 +6,7 @@ from functools import partial
 
 from pyspark.sql import SparkSession
 
-from spark_jobs import source
+from spark_jobs import first_batch, source
 from spark_jobs.arrivals import Arrivals
 from spark_jobs.buckets import names
 from spark_jobs.check import require_topics
@@ -47,6 +47,7 @@ def run(
     pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
+    first_batch.begin(spark, settings.spark.checkpoint)
     frame = outcomes(source.rows(settings.reads(), spark), stateful_config(settings))
     reads = settings.reads().kafka
     rest = Rest(

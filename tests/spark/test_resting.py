@@ -88,6 +88,31 @@ def test_a_job_that_starts_again_learns_from_its_state_when_to_rest(
     assert min(due) > time.time_ns() // 1_000_000
 
 
+@pytest.mark.timeout(240)
+def test_a_job_that_ended_between_two_batches_closes_what_is_due(
+    stateful: MakeStateful, topic: MakeTopic
+) -> None:
+    clicks = topic()
+    job = stateful("sessions", [clicks], gap="5s", close_after="10s")
+    job.send(*(_click(clicks, key) for key in "abc"))
+    job.run_until(lambda: job.rows() == 3, "they are read")
+    _forget_begun(job)
+    assert job.values() == []
+
+    job.run_until(lambda: len(job.values()) == 3, "they are closed")
+
+    assert [each["value"] for each in job.values()] == [1, 1, 1]
+
+
+def _forget_begun(job: Stateful) -> None:
+    """Leave the checkpoint as it is before Spark writes down that it begins another batch."""
+    done = _newest(job, "commits")
+    for each in Path(job.settings.spark.checkpoint, "offsets").iterdir():
+        if int(each.name.strip(".").removesuffix(".crc")) > done:
+            each.unlink()
+    assert _newest(job, "offsets") == done
+
+
 def _kill_at_rest(job: Stateful) -> None:
     """Run the job as a process of its own until it rests, and kill it."""
     command = [str(COMMAND), "spark", "sessions", "--config", str(job.file())]
