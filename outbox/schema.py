@@ -1,5 +1,6 @@
 """Install and upgrade the outbox's tables and functions: numbered migrations, applied once."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -111,6 +112,11 @@ def advice(duty: Duty, role: str, schema: str) -> str:
 def place(schema: str) -> str:
     """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
     return _OUTBOX.place(schema)
+
+
+def about(schema: str, message: str) -> str:
+    """Return `message` with its commands of `dovecote init` made to be about `schema`."""
+    return re.sub("`dovecote init(?![^`]*--schema)", lambda it: f"{it[0]}{place(schema)}", message)
 
 
 def installing(schema: str) -> str:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any, LiteralString
 
 import psycopg
@@ -72,6 +73,12 @@ def examine(
     settings: RelaySettings, shard: Shard | None = None, *, timeout: float = 10.0
 ) -> Iterator[Finding]:
     """Yield what there is to say of an outbox, or of one shard of it, the servers first."""
+    about = partial(outbox_schema.about, settings.schema_name)
+    for found in _examine(settings, shard, timeout):
+        yield replace(found, what=about(found.what), resolve=about(found.resolve))
+
+
+def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> Iterator[Finding]:
     if shard is not None:
         settings = settings.of(shard)
     wanted = Wanted(

@@ -15,6 +15,7 @@ from functools import partial
 
 import psycopg
 
+from outbox.schema import about
 from relay.ahead import Ahead
 from relay.capture.batch import Batch, Capture, Row
 from relay.capture.catalog import leave_log
@@ -296,7 +297,7 @@ class Relay:
         if old < new:
             known = shared(self._settings.dsn, old=old, new=new)
         if reason := refusal(progress, origin, known):
-            raise Refused(reason)
+            raise Refused(about(self._settings.schema_name, reason))
 
     def _beat(self, conn: psycopg.Connection) -> float:
         """Keep the session that has the role; measure, make room and answer on the way."""

@@ -246,7 +246,7 @@ def _begin(settings: RelaySettings, origin: Origin, place: Place, shard: Shard) 
     found = topic.peek(settings.name)
     # Of one that was given up only matters whose it was.
     if found and (reason := refusal(replace(found, timeline=origin.timeline), origin)):
-        raise Refused(reason)
+        raise Refused(outbox_schema.about(settings.schema_name, reason))
     with closing(_publisher(settings)) as own:
         own.open()
         own.publish([], at(settings.name, origin, place, shards=shard.of))

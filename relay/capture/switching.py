@@ -16,6 +16,7 @@ from typing import Literal
 
 import psycopg
 
+from outbox.schema import about
 from relay.capture.batch import Batch, Leave
 from relay.capture.catalog import (
     Look,
@@ -107,7 +108,7 @@ class SwitchingCapture:
         place = progress.cursor if progress else None
         wrong = mismatch(self._expected, found.state) or self._fault(found, place)
         if wrong is not None:
-            raise Refused(str(wrong))
+            raise Refused(about(self._schema, str(wrong)))
         if found.beginning is None:
             # A new name has nothing to do with what was in the log before it.
             return place or Cursor(BEGINNING, log=found.began_at or 0)
@@ -150,7 +151,7 @@ class SwitchingCapture:
         beginning = _present(found.beginning)
         if (wrong := _slot_fault(found, beginning, cursor)) is not None:
             # Whether that is so is told by progress, from which everything begins again.
-            raise Outage(str(wrong))
+            raise Outage(about(self._schema, str(wrong)))
         now, end = moment(self._table.conn)
         before = beginning.before or beginning.passed
         if cursor.log >= beginning.lsn:

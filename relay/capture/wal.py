@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import psycopg
 
 from outbox import capture as outbox_capture
+from outbox.schema import about
 from outbox.slots import slot_name
 from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.pgoutput import NOWHERE, Decoder, read_keepalive
@@ -123,7 +124,7 @@ class WalCapture:
                         "writes there, a role that knows the secret does, and "
                         f"`{ACCEPT}` goes on behind what is there by then, without it"
                     )
-                    raise Refused(msg) from error
+                    raise Refused(about(self._schema, msg)) from error
                 if found:
                     rows += found
                     size += len(data)

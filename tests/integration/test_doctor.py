@@ -13,6 +13,7 @@ from devstack import Stack
 from outbox import Event
 from outbox.capture import installed as installed_capture
 from outbox.capture import use_table, use_wal
+from outbox.schema import install
 from tests.fix_stack import MakeTopic
 from tests.load import load
 from tests.relaying import (
@@ -119,6 +120,19 @@ def test_each_state_of_the_log_is_told(fleet: Relays) -> None:
     assert "--accept-gap" in missing
     with psycopg.connect(fleet.dsn) as conn:
         assert installed_capture(conn, "outbox").state == "leaving"
+
+
+def test_what_resolves_it_is_about_the_schema_of_the_relay(fleet: Relays) -> None:
+    with psycopg.connect(fleet.dsn) as conn:
+        install(conn, "shop")
+    (slot,) = use_wal(fleet.dsn, "shop")
+    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
+    command = "`dovecote init --schema shop --capture wal --accept-gap`"
+    assert command in doctor(fleet, schema="shop").stdout
+    relay = fleet.start(schema="shop")
+    assert relay.wait() == 1
+    assert command in relay.log
 
 
 def test_servers_that_are_away_are_told_and_the_other_is_looked_at(fleet: Relays) -> None:

@@ -27,6 +27,9 @@ def test_commands_name_the_schema_unless_it_is_the_usual_one(name: str, place: s
     assert f"`dovecote init --capture table{quoted}`" in uninstall(name)
     granting = f"run `dovecote init --relay-role app{place}` as its owner"
     assert schema.advice("relay", "app", name) == granting
+    said = "`dovecote init --capture wal`; `dovecote relay`"
+    assert schema.about(name, said) == f"`{command} --capture wal`; `dovecote relay`"
+    assert schema.about(name, f"`{command}`") == f"`{command}`"
 
 
 def test_who_may_not_consume_is_told_a_command_that_a_shell_takes() -> None:
