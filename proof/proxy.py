@@ -18,6 +18,7 @@ class Proxy:
         self.port: int = self._listener.getsockname()[1]
         self._flows = threading.Event()
         self._flows.set()
+        self._may_pass: int | None = None
         self._open: set[socket.socket] = set()
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
@@ -41,8 +42,13 @@ class Proxy:
         """Forward nothing until `resume`; what is sent meanwhile arrives then."""
         self._flows.clear()
 
+    def stall_after(self, size: int) -> None:
+        """Forward so many bytes more to the target, and nothing behind them until `resume`."""
+        self._may_pass = size
+
     def resume(self) -> None:
         """Forward again."""
+        self._may_pass = None
         self._flows.set()
 
     def cut(self) -> None:
@@ -69,12 +75,22 @@ class Proxy:
                 self._open |= {client, server}
             for source, sink in ((client, server), (server, client)):
                 threading.Thread(
-                    target=self._forward, args=(source, sink), name="proxy", daemon=True
+                    target=self._forward,
+                    args=(source, sink),
+                    kwargs={"to_target": sink is server},
+                    name="proxy",
+                    daemon=True,
                 ).start()
 
-    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+    def _forward(self, source: socket.socket, sink: socket.socket, *, to_target: bool) -> None:
         try:
             while data := source.recv(_CHUNK):
+                if to_target and (most := self._may_pass) is not None:
+                    passed, data = data[:most], data[most:]
+                    self._may_pass = most - len(passed)
+                    if not self._may_pass:
+                        self.stall()  # first: not even an answer to it comes back
+                    sink.sendall(passed)
                 self._flows.wait()
                 sink.sendall(data)
         except OSError:  # one side is gone, and so is the connection

@@ -3,6 +3,8 @@ The active role: one relay per outbox, by a Postgres advisory lock that ends wit
 
 The server ends the session when it hears nothing for `idle_session_timeout`, so that a relay
 that is stopped, cut off or gone gives the role away, whatever its TCP connection looks like.
+It counts while it waits for a message, or for the rest of one, but not between the messages of
+one request: each request of this session is a single message, with its parameters written out.
 The lock alone fences nothing: the old relay may still be publishing. The transactional.id does.
 """
 
@@ -97,7 +99,10 @@ class Lease:
 def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease | None]:
     """Yield the lease of the first key that no other relay has, else None; give it back after."""
     with connect(dsn, purpose="lease") as conn:
-        # The second for what is on its way to us, which the server does not count as idle.
+        # Parse, Bind and Execute would be three messages: whoever was stopped, or cut off, when
+        # he had sent the first kept the role for good.
+        conn.cursor_factory = psycopg.ClientCursor
+        # The last for what is on its way to us, which the server does not count as idle.
         conn.execute(
             "SELECT set_config(name, %s, false)"
             " FROM unnest(ARRAY['idle_session_timeout', 'tcp_user_timeout']) AS name",

@@ -145,8 +145,8 @@ class ParkedStore:
 
     def park(self, events: Sequence[Parked], first: int) -> str:
         """Park `events` under numbers from `first` on, and return where the log is then."""
-        # Between two statements the server hears whether we are still there. In a pipeline it
-        # does not, and whoever was stopped in the middle of one kept the role for good.
+        # Between two statements the server hears whether we are still there; in a pipeline it
+        # does not (see `relay.lease`).
         number = first
         for part in _parts(events):
             self._park(part, number)

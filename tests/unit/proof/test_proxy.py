@@ -53,6 +53,23 @@ def test_what_is_sent_while_it_is_stalled_arrives_later(echo: tuple[str, int]) -
         assert client.recv(100) == b"2"
 
 
+def test_it_stalls_in_the_middle_of_what_is_sent(echo: tuple[str, int]) -> None:
+    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+        proxy.stall_after(3)
+        client.sendall(b"12")
+        assert client.recv(100) == b"12"
+        client.sendall(b"3456")
+        client.settimeout(0.2)
+        with pytest.raises(TimeoutError):
+            client.recv(100)
+        proxy.resume()
+        client.settimeout(5)
+        found = b""
+        while len(found) < 4:
+            found += client.recv(100)
+        assert found == b"3456"
+
+
 def test_a_cut_ends_what_is_open_and_lets_new_ones_through(echo: tuple[str, int]) -> None:
     with Proxy(echo) as proxy:
         with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
