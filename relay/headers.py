@@ -7,15 +7,23 @@ from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from relay.capture.batch import Row
 from relay.postgres_time import until_second
 
-Header: TypeAlias = tuple[str, str | bytes | None]
+Value: TypeAlias = str | bytes | None
+
+Headers: TypeAlias = dict[str, Value] | list[tuple[str, Value]]
+"""In their order; where a name may stand there twice, as pairs."""
 
 _SECOND = 1_000_000
 
 
-def headers(rows: Iterable[Row]) -> Iterator[list[Header]]:
-    """Yield the headers of each row's record, as `outbox.envelope.encode` makes an event's."""
+def headers(rows: Iterable[Row]) -> Iterator[Headers]:
+    """
+    Yield the headers of each row's record, as `outbox.envelope.encode` makes an event's.
+
+    Each is to be used before the next one is asked for, which may be the same dict: `produce`
+    copies it, and to fill it again takes two thirds of the time of a list of pairs.
+    """
     second, until, kind = 0, until_second(0), None
-    shared: tuple[Header, ...] = ()
+    common: dict[str, Value] = {}
     for _, id_, at, _, _, _, type_, source, subject, media, names, values in rows:
         rest = at - second
         if not 0 <= rest < _SECOND:
@@ -24,9 +32,14 @@ def headers(rows: Iterable[Row]) -> Iterator[list[Header]]:
             until = until_second(second // _SECOND)
         if (type_, source, media) != kind:
             kind = type_, source, media
-            shared = kind_headers(type_, source, media)
+            common = {ID: None, TIME: None, **dict(kind_headers(type_, source, media))}
+        common[ID] = id_
         # `zfill` takes half the time of a format with a width.
-        made: list[Header] = [(ID, id_), (TIME, f"{until}{str(rest).zfill(6)}Z"), *shared]
+        common[TIME] = f"{until}{str(rest).zfill(6)}Z"
+        if subject is None and not names:
+            yield common
+            continue
+        made = list(common.items())
         if subject is not None:
             made.append((SUBJECT, subject))
         if names:

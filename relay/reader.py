@@ -9,6 +9,7 @@ from typing import Self
 
 import psycopg
 
+from dedup.heap import Arenas
 from relay.ahead import Ahead
 from relay.capture.batch import Batch, Capture
 from relay.errors import Outage
@@ -24,6 +25,8 @@ _SOON = 0.005
 # So many rows take long enough to be read meanwhile, if the answer takes longer than a pause: what
 # Postgres sends by itself, as the log, is here at once.
 _MANY = 100
+# Of so many rows, one is looked at for the memory that they are in: a MiB holds more of them.
+_APART = 100
 
 
 class Reader:
@@ -53,6 +56,7 @@ class Reader:
         self._room = 0
         self._took = 0.0
         """Seconds from the last time that Postgres was asked to its first answer."""
+        self._arenas = Arenas()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
 
@@ -159,5 +163,7 @@ class Reader:
                     self._ahead.wait_until_awaited(self._poll_max)
 
     def _put(self, batch: Batch) -> None:
+        if len(batch.rows) >= _MANY:
+            self._arenas.keep(row[1] for row in batch.rows[::_APART])
         while not self._stop.is_set() and not self._ahead.put(batch, 0.1):
             self._capture.stay()

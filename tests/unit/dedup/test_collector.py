@@ -42,3 +42,37 @@ def test_every_option_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())
     assert not heap.keep_freed()
+
+
+# As a relay reads: batches of small objects come and go, some of them in memory of their own.
+BATCHES = """
+import resource, sys
+from dedup.heap import Arenas
+
+arenas = Arenas(most=int(sys.argv[1]))
+
+def batch():
+    rows = [(str(n), bytes(200), n) for n in range(20_000)]
+    arenas.keep(row[0] for row in rows[::100])
+
+for _ in range(3):
+    batch()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(10):
+    batch()
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before, len(arenas._kept))
+"""
+
+
+def test_memory_of_small_objects_is_touched_once() -> None:
+    def faults_and_kept(most: int) -> tuple[int, int]:
+        command = [sys.executable, "-c", BATCHES, str(most)]
+        done = subprocess.run(command, capture_output=True, check=True)
+        faults, kept = map(int, done.stdout.split())
+        return faults, kept
+
+    let_go, _ = faults_and_kept(0)
+    faults, kept = faults_and_kept(64)
+    assert faults < let_go / 4
+    assert 1 <= kept <= 64
+    assert faults_and_kept(2)[1] == 2

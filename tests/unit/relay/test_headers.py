@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outbox import Event
 from outbox.envelope import encode
 from relay.capture.batch import Row
-from relay.headers import headers
+from relay.headers import Headers, Value, headers
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -47,10 +47,14 @@ def row(event: Event) -> Row:
     )
 
 
+def pairs(headers: Headers) -> Sequence[tuple[str, Value]]:
+    return list(headers.items()) if isinstance(headers, dict) else headers
+
+
 @given(st.lists(events, max_size=8))
 def test_each_row_has_the_headers_of_its_event(given: Sequence[Event]) -> None:
     made = [
-        [(name, data.encode() if isinstance(data, str) else data) for name, data in pairs]
-        for pairs in headers(map(row, given))
+        [(name, data.encode() if isinstance(data, str) else data) for name, data in pairs(each)]
+        for each in headers(map(row, given))
     ]
     assert made == [encode(event)[2] for event in given]

@@ -20,7 +20,8 @@ def batch(*numbers: int) -> Batch:
     """Return a batch whose cursor tells its last number."""
     last = max(numbers, default=0)
     cursor = Cursor(Snapshot(1, 1), None, last)
-    return Batch([(number,) for number in numbers], cursor, len(numbers), lsn=f"0/{last:X}")
+    rows = [(number, f"id-{number}") for number in numbers]
+    return Batch(rows, cursor, len(numbers), lsn=f"0/{last:X}")
 
 
 class FakeCapture:
@@ -231,7 +232,7 @@ def test_an_error_meanwhile_comes_behind_what_was_read_too_early(
         until(reader._ahead.is_old, within=5, what="one is read that nobody waits for")
         capture.lost = True
         found += next(batches).rows
-        assert found == [(n + 1,) for n in range(len(found))]
+        assert [row[0] for row in found] == list(range(1, len(found) + 1))
         assert len(found) == len(capture.asked)
         with pytest.raises(Outage, match="server closed"):
             next(batches)
