@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
+from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -35,6 +36,8 @@ _SLICE = 1.0
 _PATIENCE = 2.0
 
 _ANY_PARTITION, _NOW = -1, 0
+
+_topic_of = itemgetter(3)
 
 # librdkafka sends nothing of a transaction before the coordinator knows its partitions, and asks
 # it a millisecond after the first record; until it answers more may be read.
@@ -128,15 +131,20 @@ class _KafkaPublisher:
             # Fatal errors are raised here, and again wherever anything more is asked for.
             _log.debug("%s", error)
 
+    def _forget(self) -> None:
+        """Let go of the events of a batch that is durable: its turn may come late again."""
+        self._rows.clear()
+
     def _produce(self, rows: Sequence[Row]) -> None:
-        produce, own_topic = self._producer.produce, self._progress_topic
+        produce, alone = self._producer.produce, self._one_by_one
         report: Callable[[KafkaError | None, Message], None] | None = None
         self._rows += rows
+        if self._progress_topic in map(_topic_of, rows):
+            row = next(row for row in rows if row[3] == self._progress_topic)
+            raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
         for row, of_row in zip(rows, headers(rows), strict=True):
             topic, key, value = row[3], row[4], row[5]
-            if topic == own_topic:
-                raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
-            if self._one_by_one:
+            if alone:
                 report = partial(self._undelivered.reported, row=row)
             # By their places: to match the names of arguments takes a tenth of the call's time.
             try:
@@ -233,7 +241,6 @@ class TransactionalPublisher(_KafkaPublisher):
             self._producer.init_transactions(self._timeout)
 
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
-        self._rows.clear()
         with self._explained("transaction"):
             began = time.monotonic()
             self._producer.begin_transaction()
@@ -248,6 +255,7 @@ class TransactionalPublisher(_KafkaPublisher):
                 self._produce_progress(progress)
             self._until(self._commit)
             self._unfinished = False
+        self._forget()
 
     def close(self) -> None:
         if self._unfinished:
@@ -310,12 +318,12 @@ class IdempotentPublisher(_KafkaPublisher):
 
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         del more  # what was produced is on its way already
-        self._rows.clear()
         with self._explained("produce"):
             self._produce(rows)
             self._flush()
             self._produce_progress(progress)
             self._flush()
+        self._forget()
 
     def _flush(self) -> None:
         self._until(
