@@ -54,7 +54,7 @@ def demo(
         from demo.run import Options, run
         from demo.view import show_table, shown
     except ModuleNotFoundError as error:
-        msg = f"the demo needs {error.name}: pip install 'dovecote[demo]'"
+        msg = f"the demo needs {error.name}: pip install './dovecote[demo]'"
         raise BadSettings(msg) from error
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         msg = f"--keep {keep} exists and is not an empty folder; name a new one"

@@ -253,7 +253,7 @@ def token() -> None:
 def _require_push() -> None:
     missing = [each for each in _NEEDED if find_spec(each) is None]
     if missing:
-        msg = f'push needs {", ".join(missing)}: pip install "dovecote[push]"'
+        msg = f'push needs {", ".join(missing)}: pip install "./dovecote[push]"'
         raise BadSettings(msg)
 
 

@@ -294,5 +294,5 @@ def require_spark() -> None:
         BadSettings: they are not.
     """
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        msg = "PySpark is not installed here: pip install 'dovecote[spark]'"
+        msg = "PySpark is not installed here: pip install './dovecote[spark]'"
         raise BadSettings(msg)

@@ -34,7 +34,7 @@ def _detached() -> ModuleType:
     try:
         from devstack import detached
     except ModuleNotFoundError as error:
-        msg = f"the stack needs {error.name}: pip install 'dovecote[stack]'"
+        msg = f"the stack needs {error.name}: pip install './dovecote[stack]'"
         raise BadSettings(msg) from error
     return detached
 

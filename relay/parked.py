@@ -98,6 +98,8 @@ class Parking:
         self._held: set[Key] = set()
         self._marks: dict[Identity, Mark] = {}
         self._look_at = 0.0
+        self._is_unfinished = False
+        """Commands are left that a turn had no time for."""
 
     def begin(self, store: Store, progress: Progress) -> None:
         """Learn what is parked; once the role is ours and progress is read behind the fence."""
@@ -191,9 +193,10 @@ class Parking:
         """
         if self._clock() < self._look_at or self._must_settle():
             return progress
-        if not self._count and self._look_at:
+        # The last of the parked events may have been published in a turn that was over then.
+        if not self._count and self._look_at and not self._is_unfinished:
             return progress
-        began = self._clock()
+        began, self._is_unfinished = self._clock(), False
         for command in self._store.commands():
             if command.action == "drop":
                 self._drop(command)
@@ -203,7 +206,7 @@ class Parking:
                 except _RefusedAgain:
                     return None
             if self._clock() > began + _TURN:
-                self._look_at = began
+                self._look_at, self._is_unfinished = began, True
                 return progress
         self._look_at = self._clock() + _LOOK
         return progress

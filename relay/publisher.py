@@ -24,7 +24,7 @@ from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.headers import headers
 from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
-from relay.parking import OWN_TOPIC
+from relay.parking import OWN_TOPIC, Key, key_of
 from relay.progress import Progress
 from relay.undelivered import Undelivered
 
@@ -42,6 +42,9 @@ _topic_of = itemgetter(3)
 # librdkafka sends nothing of a transaction before the coordinator knows its partitions, and asks
 # it a millisecond after the first record; until it answers more may be read.
 _UNSENT = 0.0012
+
+# Remembered of an idempotent producer; then it is asked anew, which costs a batch one more answer.
+_MOST_KEYS = 100_000
 
 More: TypeAlias = Callable[[float], tuple[Sequence[Row], Progress] | None]
 """Asked for what has come since, and the progress behind it; may take so many seconds."""
@@ -136,9 +139,12 @@ class _KafkaPublisher:
         self._rows.clear()
 
     def _produce(self, rows: Sequence[Row]) -> None:
+        self._rows += rows
+        self._send(rows)
+
+    def _send(self, rows: Sequence[Row]) -> None:
         produce, alone = self._producer.produce, self._one_by_one
         report: Callable[[KafkaError | None, Message], None] | None = None
-        self._rows += rows
         if self._progress_topic in map(_topic_of, rows):
             row = next(row for row in rows if row[3] == self._progress_topic)
             raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
@@ -309,21 +315,41 @@ class IdempotentPublisher(_KafkaPublisher):
     """
     At least once: progress follows its batch, so a crash may repeat the batch in between.
 
-    An event that the broker refuses may be overtaken by those behind it, if it is the first that
-    this producer sends to its partition.
+    The first event of each key is awaited before the others follow: of a producer that it does not
+    know a broker takes a second request although it has refused the first. Once it has taken
+    anything for the key's partition, it refuses whatever would leave a gap.
     """
+
+    _keys: set[Key]
+    """Of these the broker has taken an event."""
 
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""
+        self._keys = set()
 
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         del more  # what was produced is on its way already
         with self._explained("produce"):
-            self._produce(rows)
-            self._flush()
+            self._rows += rows
+            for part in self._parts(rows):
+                self._send(part)
+                self._flush()
             self._produce_progress(progress)
             self._flush()
         self._forget()
+
+    def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
+        """Divide a batch into the first events of their keys, if there are any, and the others."""
+        keys, first, others = self._keys, list[Row](), list[Row]()
+        if len(keys) > _MOST_KEYS:
+            keys.clear()
+        for row in rows:
+            if (key := key_of(row)) in keys or key[1] is None:
+                others.append(row)
+            else:
+                keys.add(key)
+                first.append(row)
+        return (first, others) if first else (others,)
 
     def _flush(self) -> None:
         self._until(

@@ -128,4 +128,4 @@ def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPa
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_NEEDED", ("json", "not_there"))
-    assert wrong("key") == 'push needs not_there: pip install "dovecote[push]"'
+    assert wrong("key") == 'push needs not_there: pip install "./dovecote[push]"'

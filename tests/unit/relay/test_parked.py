@@ -1,0 +1,89 @@
+"""What operators ask for is carried out to its end, however long a turn of it takes."""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
+
+from relay.capture.batch import Row
+from relay.isolation import Isolation
+from relay.metrics import Metrics
+from relay.parked import Parking
+from relay.parked_store import Command, Due, Known
+from relay.parking import Key
+from relay.progress import Cursor, Origin, Progress, at
+from relay.snapshot import Snapshot
+
+ROW: Row = (7, "id-7", 0, "orders", b"k", b"{}", "Paid", "/shop", None, None, None, None)
+KEY: Key = ("orders", b"k")
+
+
+class FakeStore:
+    """Has one parked event, and what is left to do of two commands that requeue it."""
+
+    def __init__(self) -> None:
+        self.left = [Command(n, "requeue", *KEY, None) for n in (1, 2)]
+        self.parked = [Due(1, ROW)]
+
+    def tidy(self, last_command: int, requeued: int) -> None:
+        """There is nothing of the relay before."""
+
+    def load(self, _: int) -> Known:
+        return Known(len(self.parked), {KEY}, {})
+
+    def commands(self) -> list[Command]:
+        return list(self.left)
+
+    def due(self, _: Command, *, after: int, **__: int) -> list[Due]:
+        return [each for each in self.parked if each.number > after]
+
+    def published(self, events: Sequence[Due]) -> None:
+        self.parked = [each for each in self.parked if each not in events]
+
+    def finish(self, command: Command) -> None:
+        self.left.remove(command)
+
+    def is_held(self, _: Key) -> bool:
+        return bool(self.parked)
+
+    def key_of(self, _: int) -> Key:
+        return KEY
+
+
+class SlowPublisher:
+    """Takes so many seconds for a batch, on a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 100.0, seconds
+        self.published: list[Row] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def publish(self, rows: Sequence[Row], _: Progress) -> None:
+        self.published += rows
+        self.now += self.seconds
+
+
+def test_a_requeue_whose_turn_is_over_with_its_last_event_is_finished() -> None:
+    store, publisher = FakeStore(), SlowPublisher(seconds=2)
+    settings = SimpleNamespace(
+        progress_topic="p",
+        topics=(),
+        park_after=timedelta(0),
+        batch_bytes=1_000,
+        mode="exactly_once",
+    )
+    parking = Parking(cast("Any", settings), Metrics("shop"), Isolation(10), clock=publisher.clock)
+    progress = at("shop", Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1)), Cursor(), parked=1)
+    parking.begin(cast("Any", store), progress)
+    for _ in range(3):
+        behind = parking.obey(cast("Any", publisher), progress)
+        assert behind is not None
+        progress = behind
+    assert (publisher.published, store.parked, store.left) == ([ROW], [], [])
+    # And then nobody looks for commands any more, for there is nothing that they could be about.
+    store.commands = Mock(side_effect=AssertionError)  # type: ignore[method-assign]
+    publisher.now += 10
+    assert parking.obey(cast("Any", publisher), progress) == progress
