@@ -92,7 +92,10 @@ class RelaySettings(Settings):
     """Publish this shard alone, counted from 0. Default: any that no other relay publishes."""
 
     mode: Mode = "exactly_once"
-    """`at_least_once` saves the transactions; a crash may then repeat the batch in flight."""
+    """
+    `at_least_once` saves the transactions; a crash, or an event that Kafka refuses, may then repeat
+    the batch in flight.
+    """
 
     progress_topic: str = ""
     """Compacted topic with one partition. Default: `dovecote.progress.<name>`."""
