@@ -93,8 +93,8 @@ class RelaySettings(Settings):
 
     mode: Mode = "exactly_once"
     """
-    `at_least_once` saves the transactions; a crash, or an event that Kafka refuses, may then repeat
-    the batch in flight.
+    `at_least_once` saves the transactions; a crash, or an event that Kafka refuses, may then
+    repeat the batch in flight.
     """
 
     progress_topic: str = ""
