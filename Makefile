@@ -7,7 +7,7 @@ BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmar
 # Tests mostly wait for servers: three files run at a time, each with servers of its own (on two processors 913 s; two
 # files 1179 s, four 988 s). In their order: the unit tests, which are many and short, come last and fill what the long
 # ones leave.
-WORKERS ?= --numprocesses 4 --dist loadfile --no-loadscope-reorder
+WORKERS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Databases come and go by the hundred, which costs the file system of a disk a sixth of the processors' time: in memory
 # none, where there is a file system of 4 GB. What tests leave there they delete.
 MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -n 1)" -gt 4000000 ] && echo /dev/shm)
