@@ -8,8 +8,8 @@ BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmar
 # files 1179 s, four 988 s). In their order: the unit tests, which are many and short, come last and fill what the long
 # ones leave.
 WORKERS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
-# Databases come and go by the hundred, which costs the file system of a disk a sixth of the processors' time: in memory
-# none, where there is a file system of 4 GB. What tests leave there they delete.
+# Databases come and go by the hundred, which takes a sixth less of the processors' time in memory than on a disk, where there is
+# a file system with 4 GB for it. Tests that pass leave nothing there.
 MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -n 1)" -gt 4000000 ] && echo /dev/shm)
 # More arguments for the command: make test ARGS='-k outbox', make demo ARGS=--json
 ARGS ?=

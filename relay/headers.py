@@ -20,7 +20,7 @@ def headers(rows: Iterable[Row]) -> Iterator[Headers]:
     Yield the headers of each row's record, as `outbox.envelope.encode` makes an event's.
 
     Each is to be used before the next one is asked for, which may be the same dict: `produce`
-    copies it, and to fill it again takes two thirds of the time of a list of pairs.
+    copies it, and to fill it again takes a fifth less time than a list of pairs.
     """
     second, until, kind = 0, until_second(0), None
     common: dict[str, Value] = {}

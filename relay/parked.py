@@ -98,8 +98,6 @@ class Parking:
         self._held: set[Key] = set()
         self._marks: dict[Identity, Mark] = {}
         self._look_at = 0.0
-        self._is_unfinished = False
-        """Commands are left that a turn had no time for."""
 
     def begin(self, store: Store, progress: Progress) -> None:
         """Learn what is parked; once the role is ours and progress is read behind the fence."""
@@ -193,10 +191,9 @@ class Parking:
         """
         if self._clock() < self._look_at or self._must_settle():
             return progress
-        # The last of the parked events may have been published in a turn that was over then.
-        if not self._count and self._look_at and not self._is_unfinished:
+        if not self._count and self._look_at:
             return progress
-        began, self._is_unfinished = self._clock(), False
+        began = self._clock()
         for command in self._store.commands():
             if command.action == "drop":
                 self._drop(command)
@@ -206,7 +203,8 @@ class Parking:
                 except _RefusedAgain:
                     return None
             if self._clock() > began + _TURN:
-                self._look_at, self._is_unfinished = began, True
+                # Commands are left, although the last of the parked events may be published.
+                self._look_at = 0.0
                 return progress
         self._look_at = self._clock() + _LOOK
         return progress

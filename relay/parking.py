@@ -92,7 +92,7 @@ def key_of(row: Row) -> Key:
 
 
 # As above, for the many: every batch passes here.
-_keys_of, _topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
+keys_of, topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
 
 
 def sort(
@@ -108,7 +108,7 @@ def sort(
 
     An event without a key has no order to keep: it holds nothing, and nothing holds it.
     """
-    if not (closed or marks) and (not held or held.isdisjoint(map(_keys_of, rows))):
+    if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
         return Sorted(rows, ())
     publish: list[Row] = []
     park: list[Parked] = []
@@ -164,7 +164,7 @@ class Topics:
     def taken(self, rows: Sequence[Row]) -> None:
         """Note that the broker took `rows`: of their topics nothing is held against any more."""
         if self._since:
-            for topic in self._since.keys() & set(map(_topics_of, rows)):
+            for topic in self._since.keys() & set(map(topics_of, rows)):
                 del self._since[topic]
                 self._refused.pop(topic, None)
 
@@ -173,7 +173,7 @@ class Topics:
     ) -> Mapping[str, Reason]:
         """Return the topics of `rows` that are closed; `is_there` asks the broker once more."""
         found: dict[str, Reason] = {}
-        for topic in set(map(_topics_of, rows)):
+        for topic in set(map(topics_of, rows)):
             reason = self.rules.refusal(topic) or self._still_refused(topic, now, is_there)
             if reason is not None:
                 found[topic] = reason

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import cycle
-from operator import itemgetter
 from typing import Protocol, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
@@ -24,7 +23,7 @@ from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.headers import headers
 from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
-from relay.parking import OWN_TOPIC, Key, key_of
+from relay.parking import OWN_TOPIC, Key, keys_of, topics_of
 from relay.progress import Progress
 from relay.undelivered import Undelivered
 
@@ -36,8 +35,6 @@ _SLICE = 1.0
 _PATIENCE = 2.0
 
 _ANY_PARTITION, _NOW = -1, 0
-
-_topic_of = itemgetter(3)
 
 # librdkafka sends nothing of a transaction before the coordinator knows its partitions, and asks
 # it a millisecond after the first record; until it answers more may be read.
@@ -145,7 +142,7 @@ class _KafkaPublisher:
     def _send(self, rows: Sequence[Row]) -> None:
         produce, alone = self._producer.produce, self._one_by_one
         report: Callable[[KafkaError | None, Message], None] | None = None
-        if self._progress_topic in map(_topic_of, rows):
+        if self._progress_topic in map(topics_of, rows):
             row = next(row for row in rows if row[3] == self._progress_topic)
             raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
         for row, of_row in zip(rows, headers(rows), strict=True):
@@ -343,8 +340,8 @@ class IdempotentPublisher(_KafkaPublisher):
         keys, first, others = self._keys, list[Row](), list[Row]()
         if len(keys) > _MOST_KEYS:
             keys.clear()
-        for row in rows:
-            if (key := key_of(row)) in keys or key[1] is None:
+        for row, key in zip(rows, map(keys_of, rows), strict=True):
+            if key in keys or key[1] is None:
                 others.append(row)
             else:
                 keys.add(key)

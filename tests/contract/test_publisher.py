@@ -473,6 +473,8 @@ def test_records_carry_exactly_what_the_envelope_says(
         seen = max(int(message.offset() or 0) for message in found) + 1
         records = [(each.key, each.value, list(each.headers)) for each in map(record_of, found)]
         assert by_key(records) == by_key(map(encode, events))
+        if setting.mode == "exactly_once":
+            assert records == [encode(made) for made in events]
 
     with setting.publisher() as publisher:
         publish: Callable[[list[Row], Progress], None] = publisher.publish
