@@ -11,7 +11,8 @@ class Ahead:
     """
     What was read and not taken yet, in order.
 
-    Small batches are many: their rows and bytes are what is bounded, not their number.
+    Small batches are many: their rows and bytes are what is bounded, not their number. Who reads
+    waits for room before he reads, so that nothing that has none is in memory.
     """
 
     def __init__(self, *, most_rows: int, most_bytes: int) -> None:
@@ -22,20 +23,18 @@ class Ahead:
         self._is_awaited = self._rests = False
         self._changed = threading.Condition()
 
-    def is_full(self) -> bool:
-        """Tell whether there is no room; a single batch always has room."""
-        return bool(self._batches) and (
-            self._rows >= self._most_rows or self._bytes >= self._most_bytes
-        )
-
-    def put(self, batch: Batch, wait: float) -> bool:
-        """Add a batch when there is room; return False if there was none within `wait` seconds."""
+    def put(self, batch: Batch) -> None:
+        """Add a batch."""
         with self._changed:
-            if not self._changed.wait_for(lambda: not self.is_full(), wait):
-                return False
             self._add(batch)
             self._changed.notify_all()
-        return True
+
+    def wait_for_room(self, wait: float) -> bool:
+        """Tell whether there is room for what may be read next, within `wait` seconds."""
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._rows < self._most_rows and self._bytes < self._most_bytes, wait
+            )
 
     def fail(self, error: Exception) -> None:
         """End with an error, which is raised behind what was read."""

@@ -165,5 +165,6 @@ class Reader:
     def _put(self, batch: Batch) -> None:
         if len(batch.rows) >= _MANY:
             self._arenas.keep(row[1] for row in batch.rows[::_APART])
-        while not self._stop.is_set() and not self._ahead.put(batch, 0.1):
+        self._ahead.put(batch)
+        while not self._stop.is_set() and not self._ahead.wait_for_room(0.1):
             self._capture.stay()

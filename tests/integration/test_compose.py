@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from uuid import uuid4
 
@@ -39,7 +40,9 @@ class Project:
         whose = ("-p", self.name, "-f", str(FILE), "--profile", "spark")
         return said("docker-compose", *whose, *arguments, within=within)
 
+    @cache  # noqa: B019  # a project is a test's; docker-compose takes a second to start
     def container(self, service: str) -> str:
+        """Return the id of the one container that a service has, running or not."""
         return self.compose("ps", "-q", service).strip()
 
     def health(self, service: str) -> str:

@@ -17,27 +17,28 @@ def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batc
 def test_small_batches_are_many_and_large_ones_few() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
     for _ in range(10):
-        assert ahead.put(batch(1), 0)
-    assert ahead.is_full()
-    assert not ahead.put(batch(1), 0)
+        assert ahead.wait_for_room(0)
+        ahead.put(batch(1))
+    assert not ahead.wait_for_room(0)
     ahead.clear()
-    assert ahead.put(batch(50, size=500), 0), "a large one has room alone"
-    assert not ahead.put(batch(0, size=0), 0)
+    ahead.put(batch(50, size=500))
+    assert not ahead.wait_for_room(0)
 
 
 def test_bytes_are_bounded_too() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
-    assert ahead.put(batch(1, size=99), 0)
-    assert ahead.put(batch(1, size=99), 0)
-    assert not ahead.put(batch(1), 0)
+    ahead.put(batch(1, size=99))
+    assert ahead.wait_for_room(0)
+    ahead.put(batch(1, size=99))
+    assert not ahead.wait_for_room(0)
     assert ahead.take(0) is not None
-    assert ahead.put(batch(1), 0)
+    assert ahead.wait_for_room(0)
 
 
 def test_of_empty_batches_the_last_one_stays_and_what_is_to_be_kept_is_kept() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
     for each in (batch(2), batch(0, lsn=2, keep=True), batch(0, size=0, lsn=3), batch(1, lsn=4)):
-        assert ahead.put(each, 0)
+        ahead.put(each)
     assert ahead.take(0) == batch(2)
     assert ahead.take(0) == batch(0, lsn=3, size=0, keep=True)
     assert ahead.take(0) == batch(1, lsn=4)
@@ -46,7 +47,7 @@ def test_of_empty_batches_the_last_one_stays_and_what_is_to_be_kept_is_kept() ->
 
 def test_an_error_comes_behind_what_was_read() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
-    ahead.put(batch(1), 0)
+    ahead.put(batch(1))
     ahead.fail(RuntimeError("gone"))
     assert ahead.take(0) == batch(1)
     with pytest.raises(RuntimeError, match="gone"):
@@ -55,8 +56,13 @@ def test_an_error_comes_behind_what_was_read() -> None:
 
 def test_who_waits_for_room_or_for_a_batch_is_woken() -> None:
     ahead = Ahead(most_rows=1, most_bytes=100)
-    ahead.put(batch(1), 0)
-    put = threading.Thread(target=ahead.put, args=(batch(1, lsn=2), 30))
+    ahead.put(batch(1))
+
+    def put_when_there_is_room() -> None:
+        if ahead.wait_for_room(30):
+            ahead.put(batch(1, lsn=2))
+
+    put = threading.Thread(target=put_when_there_is_room)
     put.start()
     assert ahead.take(0) == batch(1)
     assert ahead.take(30) == batch(1, lsn=2)
@@ -73,14 +79,14 @@ def test_who_reads_can_wait_until_a_batch_is_awaited() -> None:
     taker.start()
     ahead.wait_until_awaited(30)
     assert taken == []
-    assert ahead.put(batch(3), 0)
+    ahead.put(batch(3))
     taker.join(30)
     assert taken == [batch(3)]
 
 
 def test_what_was_read_before_it_was_awaited_is_old_once_the_reader_rests() -> None:
     ahead = Ahead(most_rows=10, most_bytes=100)
-    ahead.put(batch(1), 0)
+    ahead.put(batch(1))
     assert not ahead.is_old(), "more may follow at once"
     reader = threading.Thread(target=ahead.wait_until_awaited, args=(30,))
     reader.start()
@@ -90,5 +96,5 @@ def test_what_was_read_before_it_was_awaited_is_old_once_the_reader_rests() -> N
     until(
         lambda: ahead.take(0.01) is None and not reader.is_alive(), within=30, what="it is awaited"
     )
-    ahead.put(batch(2), 0)
+    ahead.put(batch(2))
     assert not ahead.is_old(), "it was read because it was awaited"

@@ -127,7 +127,7 @@ def test_what_is_read_comes_in_order_with_the_cursor_of_its_end() -> None:
 def test_batches_are_joined_up_to_the_bound_and_never_beyond() -> None:
     capture = FakeCapture(*[batch(*range(n, n + 3)) for n in range(0, 60, 3)])
     with reading(capture) as reader:
-        until(reader._ahead.is_full, within=5, what="batches read ahead")
+        until(lambda: not reader._ahead.wait_for_room(0), within=5, what="batches read ahead")
         found = taken(reader, 60, rows=7)
     assert numbers(found) == list(range(60))
     assert max(len(each.rows) for each in found) == 6
@@ -161,10 +161,20 @@ def test_it_ends_although_nobody_takes_what_was_read() -> None:
     capture = FakeCapture(*[batch(n) for n in range(100)])
     reader = reading(capture)
     with reader:
-        until(reader._ahead.is_full, within=5, what="batches read ahead")
+        until(lambda: not reader._ahead.wait_for_room(0), within=5, what="batches read ahead")
     assert not reader._thread.is_alive()
     assert capture.interrupted.is_set()
     assert len(capture.left) > 50, "it read further ahead than it may"
+
+
+def test_nothing_is_read_that_there_is_no_room_for() -> None:
+    capture = FakeCapture(*[batch(*range(n, n + 4)) for n in range(0, 40, 4)])
+    with reading(capture) as reader:
+        batches = reader.batches(4, 1_000, threading.Event())
+        for at_work in range(1, 10):
+            next(batches)
+            until(lambda: not reader._ahead.wait_for_room(0), within=5, what="the next is read")
+            assert len(capture.left) == 10 - at_work - 1, "one is at work, and one waits for it"
 
 
 class HangingCapture(FakeCapture):
@@ -241,7 +251,7 @@ def test_an_error_meanwhile_comes_behind_what_was_read_too_early(
 def test_much_that_takes_long_to_find_is_read_before_anybody_waits() -> None:
     capture = BusyCapture(seconds=0.002)
     with reading(capture, poll_max=1, most_rows=2_000) as reader:
-        until(lambda: len(capture.asked) > 10, within=5, what="it asks on")
+        until(lambda: len(capture.asked) >= 10, within=5, what="it asks on")
         found = taken(reader, 1_000, rows=2_000, size=2_000)
     assert numbers(found) == list(range(1, len(numbers(found)) + 1))
 
