@@ -7,6 +7,9 @@ from relay.errors import Refused
 FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH}  # noqa: SLF001  # the name librdkafka gives it
 """Another relay has taken over."""
 
+BROKEN = {KafkaError._FATAL, KafkaError._STATE}  # noqa: SLF001  # the name librdkafka gives it
+"""The producer takes nothing more; why, reports of what it had tell, or nothing."""
+
 MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it

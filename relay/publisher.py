@@ -22,7 +22,7 @@ from outbox.reaching import reach
 from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.headers import headers
-from relay.kafka_errors import FENCED, FORBIDDEN, POISON, refusal
+from relay.kafka_errors import BROKEN, FENCED, FORBIDDEN, POISON, refusal
 from relay.parking import OWN_TOPIC, Key, keys_of, topics_of
 from relay.progress import Progress
 from relay.undelivered import Undelivered
@@ -33,6 +33,8 @@ _log = kafka_logger("dovecote.relay.kafka")
 _SLICE = 1.0
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
+# So long is waited at a time, where nothing may wake who waits.
+_MOMENT = 0.005
 
 _ANY_PARTITION, _NOW = -1, 0
 
@@ -123,10 +125,10 @@ class _KafkaPublisher:
             _log.debug("topic %s: %s", topic, error)
             return False
 
-    def _serve(self) -> None:
+    def _serve(self, wait: float = 0.0) -> None:
         """Let librdkafka report what it has to report."""
         try:
-            self._producer.poll(0)
+            self._producer.poll(wait)
         except (KafkaException, SystemError) as error:
             # Fatal errors are raised here, and again wherever anything more is asked for.
             _log.debug("%s", error)
@@ -172,7 +174,7 @@ class _KafkaPublisher:
             try:
                 produce()
             except BufferError:
-                self._producer.poll(0.005)  # nothing wakes it: deliveries are not reported
+                self._producer.poll(_MOMENT)  # nothing wakes it: deliveries are not reported
                 return False
             return True
 
@@ -211,6 +213,11 @@ class _KafkaPublisher:
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that says what `error` means for the relay."""
         self._serve()
+        if error.code() in BROKEN:
+            # A refused record breaks the producer before it is reported.
+            end = time.monotonic() + _SLICE
+            while self._undelivered.poison() is None and time.monotonic() < end:
+                self._serve(_MOMENT)
         if (refused := self._undelivered.poison()) is not None:
             cause, message, row = refused
             topic = message.topic()

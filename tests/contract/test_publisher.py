@@ -310,22 +310,26 @@ def test_a_record_that_is_too_large_names_the_event(
 
 
 @pytest.mark.parametrize("size", ["1", "1000"])
+@pytest.mark.parametrize("before", [0, 2])
 def test_nothing_that_follows_a_refused_event_in_its_key_is_published(
-    setting: Setting, topic: MakeTopic, size: str
+    setting: Setting, topic: MakeTopic, size: str, before: int
 ) -> None:
     name = topic(1, max_message_bytes="3000")
+    known = [row(event(name, 1_000 + number, key="k")) for number in range(before)]
     large = row(Event(topic=name, type="Large", key="k", value="x" * 5_000))
-    following = [row(event(name, number, key="k")) for number in range(20)]
+    following = [row(event(name, number, key="k")) for number in range(10_000)]
     other = row(event(name, 99, key="other"))
     with setting.publisher(
         compression_type="none", linger_ms="0", batch_num_messages=size, batch_size="1000"
     ) as publisher:
+        if known:
+            publisher.publish(known, setting.progress())
         with pytest.raises(Unpublishable) as refused:
-            publisher.publish([large, *following], setting.progress())
+            publisher.publish([large, *following], setting.progress(1))
         assert (refused.value.row, refused.value.before) == (large, 0)
     with setting.publisher() as publisher:
-        publisher.publish([other], setting.progress(1))
-    assert ids(visible(setting.bootstrap, name)) == [other[1]]
+        publisher.publish([other], setting.progress(2))
+    assert ids(visible(setting.bootstrap, name)) == [each[1] for each in (*known, other)]
 
 
 def test_no_event_is_published_where_progress_is_kept(setting: Setting) -> None:
