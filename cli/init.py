@@ -130,6 +130,8 @@ def init(
         return
     with _connected(dsn) as conn:
         applied = part.module.install(conn, place, **users)
+        if roles.relays:
+            outbox_capture.let_relays_read(conn, place)
         where = f"schema {place!r} of {without_secrets(conn.info.dsn)}"
     for step in applied:
         typer.echo(f"applied {step.version:04d} {step.name}")

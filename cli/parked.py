@@ -61,10 +61,13 @@ def list_(
     with desk(_settings(config)) as opened:
         found = opened.events(_which([], topic, key), limit)
         total = opened.count()
+        elsewhere = opened.elsewhere()
     for event in found:
         typer.echo(printed.as_json(_told(event)) if as_json else _line(event))
     if not as_json:
         typer.echo(f"{len(found)} of {total} parked events" if total else "nothing is parked")
+        for name, count in elsewhere.items():
+            typer.echo(f"under another name, {name!r}: {_events(count)}")
 
 
 @parked.command()
@@ -136,7 +139,7 @@ def drop(
 
 
 def _settings(config: Path | None) -> RelaySettings:
-    """Return the settings of the one shard that is meant."""
+    """Return the settings, which mean one shard."""
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
     shards = settings.own_shards()
     if len(shards) > 1:
@@ -145,7 +148,7 @@ def _settings(config: Path | None) -> RelaySettings:
             f"{len(shards) - 1}; `dovecote status` says which have parked events"
         )
         raise BadSettings(msg)
-    return settings.of(shards[0])
+    return settings
 
 
 def _which(ids: Sequence[str], topic: str | None, key: str | None) -> Which:

@@ -114,8 +114,8 @@ def use_wal(
                 "not published yet; --accept-gap makes a new one and goes on without them"
             )
             raise DovecoteError(msg)
+        _let_relays_read(conn, schema)
         if found.state == "table" or accept_gap:
-            _let_relays_read(conn, schema)
             if shard is not None:
                 slots.drop_all(conn, [names[shard]])
                 begins_at, before = slots.make(dsn, conn, [names[shard]])
@@ -148,6 +148,21 @@ def use_table(dsn: str, schema: str) -> bool:
         # In a transaction of its own: who begins now has been told of the mode.
         _change(conn, schema, "leaving", since="wal")
         return installed(conn, schema).state == "leaving"
+
+
+def let_relays_read(conn: Connection, schema: str) -> None:
+    """
+    Where events are in the log, give to every role that relays what reading it takes.
+
+    To the end of the caller's transaction its session knows Postgres' own functions only.
+
+    Raises:
+        DovecoteError: one of them lacks what nobody can give it here.
+    """
+    with conn.transaction():
+        conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
+        if installed(conn, schema).state != "table":
+            _let_relays_read(conn, schema)
 
 
 @contextmanager
@@ -204,7 +219,7 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
             alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
             msg = (
                 f"role {role} relays, and could not read the write-ahead log: "
-                f"{alter.as_string(conn)}; nothing was changed"
+                f"{alter.as_string(conn)}; the capture was not changed"
             )
             raise DovecoteError(msg)
     for role, _ in rows:
@@ -241,7 +256,7 @@ def _shards(conn: Connection, schema: str) -> int:
         msg = (
             f"outbox {one!r} is published with shards = {most}, and {other!r} with shards = "
             f"{fewer}; but the write-ahead log is read under one name. Forget the others, if "
-            f"there are no relays of that name any more: {forget}; nothing was changed"
+            f"there are no relays of that name any more: {forget}; the capture was not changed"
         )
         raise DovecoteError(msg)
     return rows[0][0] if rows else 1
@@ -252,7 +267,7 @@ def _require_logical(conn: Connection) -> None:
     if row is None or row[0] != "logical":
         msg = (
             f"the server has wal_level = {row[0] if row else None}: set it to logical and "
-            "restart the server; nothing was changed"
+            "restart the server; the capture was not changed"
         )
         raise DovecoteError(msg)
 

@@ -141,7 +141,9 @@ def _of(wrong: Fault) -> Finding:
 def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
     """Yield what there is to say of the slot."""
     slot, beginning = server.slot, server.beginning
-    for name in sorted(server.other_slots):
+    # Who has published nothing and has no slot may have the wrong name.
+    others = server.other_slots if slot is not None or place is not None else ()
+    for name in sorted(others):
         yield Finding(
             "warn",
             f"replication slot {name} holds back the write-ahead log, and is of another number of "
@@ -163,7 +165,14 @@ def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Fin
             f"the server has wal_level = {server.wal_level}",
             "set it to logical and restart the server",
         )
-    wrong = fault(slot, server.slot_name, server.database, beginning, place=place)
+    wrong = fault(
+        slot,
+        server.slot_name,
+        server.database,
+        beginning,
+        place=place,
+        others=server.other_slots,
+    )
     if wrong is not None:
         yield _of(wrong)
     if wrong is not None or slot is None:

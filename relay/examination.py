@@ -34,7 +34,7 @@ from relay.diagnosis import (
 from relay.errors import Outage, Refused, RelayError
 from relay.lease import active, lock_key
 from relay.parked_requests import Desk
-from relay.postgres import connect, first_line
+from relay.postgres import connect, first_line, lacks_replication
 from relay.progress import Origin, Progress
 from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings
@@ -242,9 +242,7 @@ def _require_rights_in_log(conn: psycopg.Connection[Any], schema: str) -> None:
         schema,
     )
     if not may_replicate:
-        alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(user))
-        msg = f"role {user} cannot read the write-ahead log; `{alter.as_string(conn)}`"
-        raise NotAllowed(msg)
+        raise NotAllowed(lacks_replication(user))
     if not may_read:
         advice = outbox_schema.advice("relay", user, schema)
         msg = f"role {user} lacks SELECT on capture; {advice}"

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import psycopg
 
 from outbox import slots as outbox_slots
+from outbox.schema import about
 from relay.capture.catalog import look
 from relay.capture.lag import waiting
 from relay.capture.slot import Budget, accept
@@ -88,7 +89,7 @@ class Guardian:
             f"write-ahead log, more than wal.stop_bytes ({self._budget.stop:,}), and was dropped; "
             f"the events it had not sent are lost to it. `{accept(name)}` makes a new one"
         )
-        return Refused(msg)
+        return Refused(about(self._schema, msg))
 
     def _count(self, conn: psycopg.Connection, cursor: Cursor) -> None:
         """Count what waits in the table, unless it took long a short while ago."""

@@ -124,7 +124,9 @@ def active(conn: psycopg.Connection, key: int) -> str | None:
     """Return where the relay is whose session holds the lock `key`, None if there is none."""
     high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
     row = conn.execute(
-        "SELECT coalesce(host(client_addr), 'local'), a.pid FROM pg_locks l"
+        # Of the sessions of other roles not everybody may see where they come from.
+        "SELECT CASE WHEN a.backend_start IS NULL THEN 'an address hidden from this role'"
+        " ELSE coalesce(host(client_addr), 'local') END, a.pid FROM pg_locks l"
         " LEFT JOIN pg_stat_activity a USING (pid)"
         " WHERE locktype = 'advisory' AND granted AND classid = %s::oid AND objid = %s::oid"
         " AND objsubid = 1 AND database = (SELECT oid FROM pg_database"

@@ -38,8 +38,10 @@ from relay.settings import RelaySettings
 
 _log = logging.getLogger("dovecote.relay")
 
-# How often commands are looked for while events are parked, in seconds.
+# How often commands are looked for while events are parked, in seconds; and while none are, for
+# one that was asked for while the last of them went.
 _LOOK = 0.5
+_SELDOM = 10.0
 # How long events of other keys may wait for them, in seconds.
 _TURN = 0.5
 # Of the keys that are newly held by one batch, so many get a line each.
@@ -49,10 +51,10 @@ _MOST_LINES = 10
 class Store(Protocol):
     """Where parked events and commands are kept; each call is durable when it returns."""
 
-    def tidy(self, last_command: int, requeued: int) -> None: ...
+    def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
     def park(self, events: Sequence[Parked], first: int) -> str: ...
-    def commands(self) -> list[Command]: ...
+    def commands(self, *, of_aside: bool) -> list[Command]: ...
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
     def published(self, events: Sequence[Due]) -> None: ...
     def drop(self, command: Command) -> int: ...
@@ -102,7 +104,7 @@ class Parking:
     def begin(self, store: Store, progress: Progress) -> None:
         """Learn what is parked; once the role is ours and progress is read behind the fence."""
         self._store = store
-        store.tidy(progress.last_command, progress.requeued)
+        store.tidy(progress.last_command, progress.requeued, progress.parked)
         known = store.load(progress.parked)
         self._held, self._count = known.held, known.events
         self._highest = progress.parked
@@ -142,6 +144,7 @@ class Parking:
         lsn = self._store.park(events, self._highest + 1)
         self._highest += len(events)
         self._count += fresh
+        self._look_at = min(self._look_at, self._clock() + _LOOK)
         self._tell(events)
         for each in events:
             self._marks.pop(identity(each.row), None)
@@ -189,12 +192,13 @@ class Parking:
 
         None: a requeued event was refused, and the publisher has had its day.
         """
-        if self._clock() < self._look_at or self._must_settle():
-            return progress
-        if not self._count and self._look_at:
+        if self._clock() < self._look_at:
             return progress
         began = self._clock()
-        for command in self._store.commands():
+        # What will be read again is parked anew, and then requeued or dropped. But where nothing
+        # fences, progress may come late from a relay that is gone, and pass it.
+        commands = self._store.commands(of_aside=self._settings.mode != "exactly_once")
+        for command in commands:
             if command.action == "drop":
                 self._drop(command)
             else:
@@ -206,16 +210,12 @@ class Parking:
                 # Commands are left, although the last of the parked events may be published.
                 self._look_at = 0.0
                 return progress
-        self._look_at = self._clock() + _LOOK
+        self._look_at = self._clock() + (_LOOK if self._count or commands else _SELDOM)
         return progress
 
     def _unsettled(self) -> int:
         """Return how many events are parked that will be read again, and parked anew."""
         return sum(mark.number is not None for mark in self._marks.values())
-
-    def _must_settle(self) -> bool:
-        # Where nothing fences, progress may come late from a relay that is gone, and pass them.
-        return self._settings.mode == "exactly_once" and self._unsettled() > 0
 
     def _drop(self, command: Command) -> None:
         key = self._key(command)

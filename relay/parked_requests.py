@@ -1,6 +1,6 @@
 """What operators see of parked events, and what they ask the active relay to do with them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -18,6 +18,8 @@ from relay.parked_store import MATCHES
 from relay.parking import BEHIND
 from relay.postgres import connect, explained
 from relay.settings import RelaySettings
+from relay.shard_count import require_noted
+from relay.sharding import Shard
 
 Action = Literal["requeue", "drop"]
 
@@ -104,6 +106,14 @@ class Desk:
     def has_relay(self) -> bool:
         """Tell whether a relay is active, which does what is asked."""
         return active(self._conn, lock_key(self._schema, self._name)) is not None
+
+    def elsewhere(self) -> Mapping[str, int]:
+        """Return how many events are parked under other names."""
+        query: LiteralString = (
+            "SELECT name, count(*) FROM {parked} WHERE name <> %(name)s GROUP BY 1 ORDER BY 1"
+        )
+        rows = self._conn.execute(self._filled(query), {"name": self._name}).fetchall()
+        return {str(name): int(count) for name, count in rows}
 
     def events(self, which: Which, most: int) -> list[ParkedEvent]:
         """Return parked events in the order of the stream."""
@@ -220,17 +230,19 @@ def _lock(name: str) -> int:
 @contextmanager
 def desk(settings: RelaySettings) -> Iterator[Desk]:
     """
-    Give access to the parked events of the outbox that `settings` name.
+    Give access to the parked events of the shard that `settings` name.
 
     Raises:
         Outage: Postgres does not answer.
-        Refused: the role lacks a right.
+        Refused: the role lacks a right, or the outbox is published in another number of shards.
         SchemaMissing: the outbox is not installed.
     """
     schema, dsn = settings.schema_name, settings.dsn
     with explained(schema, dsn), connect(dsn, purpose="parked") as conn:
         outbox_schema.require(conn, schema)
-        yield Desk(conn, schema, settings.name)
+        require_noted(conn, schema, Shard(settings.name, of=settings.shards))
+        (shard,) = settings.own_shards()
+        yield Desk(conn, schema, shard.name)
 
 
 def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:

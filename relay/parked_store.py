@@ -25,10 +25,15 @@ ASIDE = 1 << 40
 """Numbers from here on are those of events that will be read again."""
 
 MATCHES = sql.SQL(
-    "(p.refused_by IS DISTINCT FROM c.number AND (p.ticket = c.ticket OR p.topic = c.topic"
+    "(coalesce(p.refused_by, 0) < c.number AND (p.ticket = c.ticket OR p.topic = c.topic"
     " AND CASE WHEN c.key IS NULL THEN NOT p.holds ELSE p.holds AND p.key = c.key END))"
 )
-"""Whether a command `c` is about a parked event `p`."""
+"""
+Whether a command `c` is about a parked event `p`.
+
+What it or a later one found refused it is not about any more: of that, where it stands in progress
+says nothing.
+"""
 _ROW = sql.SQL(
     "p.position, p.id::text,"
     " (extract(epoch FROM p.\"time\" - '2000-01-01 00:00:00+00') * 1000000)::bigint, p.topic,"
@@ -99,8 +104,12 @@ class ParkedStore:
             " SELECT name, action, ticket, up_to FROM {commands} WHERE false) SELECT 1"
         )
 
-    def tidy(self, last_command: int, requeued: int) -> None:
-        """Delete what the newest command has published, and commands older than it."""
+    def tidy(self, last_command: int, requeued: int, passed: int) -> None:
+        """
+        Delete what the newest command has published, and commands older than it.
+
+        Those stay that wait for events beyond number `passed`, see `commands`.
+        """
         self._execute(
             "DELETE FROM {parked} AS p USING {commands} AS c WHERE p.name = %(name)s"
             " AND c.name = %(name)s AND c.number = %(last)s AND p.number <= %(requeued)s"
@@ -109,7 +118,11 @@ class ParkedStore:
             requeued=requeued,
         )
         self._execute(
-            "DELETE FROM {commands} WHERE name = %(name)s AND number < %(last)s", last=last_command
+            "DELETE FROM {commands} AS c WHERE name = %(name)s AND number < %(last)s"
+            " AND NOT EXISTS (SELECT FROM {parked} AS p WHERE p.name = %(name)s"
+            " AND p.number > %(passed)s AND {matches})",
+            last=last_command,
+            passed=passed,
         )
 
     def load(self, passed: int) -> Known:
@@ -117,12 +130,14 @@ class ParkedStore:
         Return what is parked, where progress passes events up to number `passed`.
 
         Those beyond will be read again, and not all in one batch: they are set aside under
-        numbers that no progress reaches, until they are parked anew.
+        numbers that no progress reaches, until they are parked anew. There they stay, however
+        often it begins.
         """
         self._execute(
             "UPDATE {parked} AS p SET number = p.number - %(passed)s + top.number"
             " FROM (SELECT greatest(max(number), %(aside)s) AS number FROM {parked}"
-            " WHERE name = %(name)s) AS top WHERE p.name = %(name)s AND p.number > %(passed)s",
+            " WHERE name = %(name)s) AS top WHERE p.name = %(name)s AND p.number > %(passed)s"
+            " AND p.number < %(aside)s",
             passed=passed,
             aside=ASIDE,
         )
@@ -172,13 +187,17 @@ class ParkedStore:
         )
         self._conn.execute(query, [*given, self._name, self._name])
 
-    def commands(self) -> list[Command]:
-        """Return the oldest commands that wait."""
+    def commands(self, *, of_aside: bool = True) -> list[Command]:
+        """Return the oldest commands that wait; those about events set aside if `of_aside`."""
         return [
             Command(*row)
             for row in self._execute(
-                "SELECT number, action, topic, key, ticket FROM {commands} WHERE name = %(name)s"
+                "SELECT number, action, topic, key, ticket FROM {commands} AS c"
+                " WHERE name = %(name)s AND (%(of_aside)s OR NOT EXISTS (SELECT FROM {parked} AS p"
+                " WHERE p.name = %(name)s AND p.number >= %(aside)s AND {matches}))"
                 " ORDER BY number LIMIT %(most)s",
+                of_aside=of_aside,
+                aside=ASIDE,
                 most=_MOST_COMMANDS,
             )
         ]

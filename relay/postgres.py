@@ -107,9 +107,11 @@ def first_line(error: BaseException) -> str:
 
 
 @contextmanager
-def explained(schema: str, dsn: str) -> Iterator[None]:
+def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[None]:
     """
     Turn what Postgres says into what its reader can act on.
+
+    Where the role lacks a right, `advice` is it, if it is not what a relay may do.
 
     Raises:
         Outage: it does not answer, ended what it was asked for, or takes no writes for now.
@@ -122,15 +124,23 @@ def explained(schema: str, dsn: str) -> Iterator[None]:
         msg = f"Postgres: {first_line(error)}"
         raise Outage(msg) from error
     except errors.InsufficientPrivilege as error:
-        raise not_allowed(error, schema, dsn) from error
+        raise not_allowed(error, schema, dsn, advice) from error
     except (errors.UndefinedTable, errors.UndefinedFunction) as error:
         msg = f"Postgres: {first_line(error)}: the outbox in schema {schema!r} was dropped or is "
         msg += f"not whole; {outbox_schema.installing(schema)}"
         raise SchemaMissing(msg) from error
 
 
-def not_allowed(error: errors.InsufficientPrivilege, schema: str, dsn: str) -> Refused:
-    """Return what names the command that grants what `error` says is missing."""
+def lacks_replication(role: str) -> str:
+    """Return what to do for a role that cannot follow the log."""
+    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
+    return f"role {role} cannot read the write-ahead log; `{alter.as_string()}`"
+
+
+def not_allowed(
+    error: errors.InsufficientPrivilege, schema: str, dsn: str, advice: str | None = None
+) -> Refused:
+    """Return what names the command that grants what `error` says is missing, or has `advice`."""
     role = str(conninfo_to_dict(dsn).get("user") or os.environ.get("PGUSER") or "ROLE")
-    msg = f"{first_line(error)}; {outbox_schema.advice('relay', role, schema)}"
+    msg = f"{first_line(error)}; {advice or outbox_schema.advice('relay', role, schema)}"
     return Refused(msg)

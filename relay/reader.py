@@ -53,7 +53,7 @@ class Reader:
         self._ahead = ahead
         self._held: Batch | None = None
         """Taken, and more than the batch before it had room for."""
-        self._room = 0
+        self._room = self._room_bytes = 0
         self._took = 0.0
         """Seconds from the last time that Postgres was asked to its first answer."""
         self._arenas = Arenas()
@@ -97,14 +97,17 @@ class Reader:
                     following, is_old = self._ahead.take_if_any(_SOON), False
                 if following is None:
                     break
-                if len(rows) + len(following.rows) > most_rows:
+                if (
+                    len(rows) + len(following.rows) > most_rows
+                    or size + following.size > most_bytes
+                ) and rows:
                     self._held = following
                     break
                 rows += following.rows
                 size += following.size
                 keep = keep or following.keep
                 batch = following
-            self._room = most_rows - len(rows) if size < most_bytes else 0
+            self._room, self._room_bytes = most_rows - len(rows), most_bytes - size
             yield replace(batch, rows=rows, size=size, keep=keep)
 
     def more(self, seconds: float) -> Batch | None:
@@ -114,11 +117,13 @@ class Reader:
         It is read as late as it may be: so that it is there in `seconds`, if reading takes as
         long as the last time. At most three times as long is waited for it.
         """
-        if self._held is not None or self._room <= 0:
+        if self._held is not None or self._room <= 0 or self._room_bytes <= 0:
             return None
         time.sleep(max(0.0, seconds - self._took))
         following = self._ahead.take_if_any(2 * seconds)
-        if following is not None and len(following.rows) > self._room:
+        if following is not None and (
+            len(following.rows) > self._room or following.size > self._room_bytes
+        ):
             self._held, following = following, None
         return following
 

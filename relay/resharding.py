@@ -50,6 +50,11 @@ _log = logging.getLogger("dovecote.relay")
 _ANSWER = 10.0
 _PATIENCE = 2.0
 
+_OWNER = (
+    "run it as a role that owns the schema, and has REPLICATION if events are in the write-ahead "
+    "log: give its connection string as DOVECOTE_RELAY_DSN"
+)
+
 
 def reshard(settings: RelaySettings) -> bool:
     """
@@ -61,7 +66,10 @@ def reshard(settings: RelaySettings) -> bool:
     """
     schema, name = settings.schema_name, settings.name
     after = divided(name, settings.shards)
-    with explained(schema, settings.dsn), connect(settings.dsn, purpose="reshard") as conn:
+    with (
+        explained(schema, settings.dsn, advice=_OWNER),
+        connect(settings.dsn, purpose="reshard") as conn,
+    ):
         outbox_schema.require(conn, schema)
         follow_indexes(conn)
         # To the end of the session: the capture stays what it is.

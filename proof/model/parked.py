@@ -46,10 +46,12 @@ class Fate(NamedTuple):
     left: set[int]
     """Parked for ever."""
     dropped_unseen: set[int]
+    undone: set[int]
+    """Asked for, and left parked by a command that came to its end."""
     out_of_order: list[tuple[Key, int, int]]
 
 
-WELL = Fate(set(), set(), set(), set(), [])
+WELL = Fate(set(), set(), set(), set(), set(), [])
 
 
 class World:
@@ -185,6 +187,7 @@ class World:
             doubled=twice | (seen & stores.dropped),
             left={kept.parked.row[0] for kept in stores.kept.values()},
             dropped_unseen=stores.dropped_unseen,
+            undone=stores.undone,
             out_of_order=disorder,
         )
 

@@ -37,6 +37,7 @@ class Bug(StrEnum):
     FORGETS_MARKS = "publishes an event that was parked with a batch that came to nothing"
     FORGETS_HOLDS = "takes over without the keys that are held"
     PASSES_UNREAD = "lets progress pass the numbers of events that are still to be read again"
+    REQUEUES_UNREAD = "requeues or drops an event that is still to be read again"
     DROPS_UNSEEN = "drops what was parked after somebody had looked"
     NAMES_NUMBERS = "takes what has the number of an event by then for the event"
 
@@ -76,6 +77,8 @@ class Stores:
     published: list[int] = field(default_factory=list)
     dropped: set[int] = field(default_factory=set)
     dropped_unseen: set[int] = field(default_factory=set)
+    undone: set[int] = field(default_factory=set)
+    """What was asked for, and is parked still, by commands that are done."""
     kept: dict[int, Kept] = field(default_factory=dict)
     commands: dict[int, Asked] = field(default_factory=dict)
     tickets: Iterator[int] = field(default_factory=lambda: count(1))
@@ -120,6 +123,17 @@ class Stores:
         up_to = max(each.ticket for each in self.kept.values())
         self.commands[command.number] = Asked(command, up_to, meant)
 
+    def done(self, number: int) -> None:
+        """Forget a command that is carried out."""
+        asked = self.commands.pop(number, None)
+        self.undone |= {
+            kept.parked.row[0]
+            for kept in self.kept.values()
+            if asked is not None
+            and kept.parked.row[0] in asked.meant
+            and (kept.refused_by or 0) < number
+        }
+
     def _crashes(self, moment: int) -> bool:
         if not self.crashes:
             return False
@@ -129,7 +143,7 @@ class Stores:
 
 
 def _matches(command: Command, kept: Kept) -> bool:
-    if kept.refused_by == command.number:
+    if (kept.refused_by or 0) >= command.number:
         return False
     if command.ticket is not None:
         return kept.ticket == command.ticket
@@ -195,7 +209,7 @@ class Postgres:
 
     world: Stores
 
-    def tidy(self, last_command: int, requeued: int) -> None:
+    def tidy(self, last_command: int, requeued: int, passed: int) -> None:
         world = self.world
         if world.bug is Bug.NOT_TIDIED:
             return
@@ -209,7 +223,11 @@ class Postgres:
         world.step(done)
 
         def older() -> None:
-            world.commands = {n: c for n, c in world.commands.items() if n >= last_command}
+            world.commands = {
+                n: asked
+                for n, asked in world.commands.items()
+                if n >= last_command or max(world.matching(asked.command), default=0) > passed
+            }
 
         world.step(older)
 
@@ -218,9 +236,12 @@ class Postgres:
 
         def set_aside() -> None:
             top = max(ASIDE, *world.kept)
-            world.kept = {n if n <= passed else n - passed + top: k for n, k in world.kept.items()}
+            world.kept = {
+                n - passed + top if passed < n < ASIDE else n: kept
+                for n, kept in world.kept.items()
+            }
 
-        if bug is not Bug.PASSES_UNREAD and any(number > passed for number in world.kept):
+        if bug is not Bug.PASSES_UNREAD and any(passed < number < ASIDE for number in world.kept):
             world.step(set_aside)
         kept = world.kept
         held = {key_of(k.parked.row) for n, k in kept.items() if k.parked.holds and n <= passed}
@@ -250,8 +271,11 @@ class Postgres:
             self.world.step(one(each, number), bug=Bug.PROGRESS_FIRST)
         return "0/0"
 
-    def commands(self) -> list[Command]:
-        return [asked.command for asked in self.world.commands.values()]
+    def commands(self, *, of_aside: bool) -> list[Command]:
+        commands = [asked.command for asked in self.world.commands.values()]
+        if of_aside or self.world.bug is Bug.REQUEUES_UNREAD:
+            return commands
+        return [each for each in commands if max(self.world.matching(each), default=0) < ASIDE]
 
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]:
         numbers = [number for number in self.world.matching(command) if number > after]
@@ -278,7 +302,7 @@ class Postgres:
                 world.dropped.add(position)
                 if position not in meant:
                     world.dropped_unseen.add(position)
-            del world.commands[command.number]
+            world.done(command.number)
 
         world.step(dropped)
         return len(seen)
@@ -294,7 +318,7 @@ class Postgres:
         self.world.step(counted)
 
     def finish(self, command: Command) -> None:
-        self.world.step(lambda: self.world.commands.pop(command.number, None) and None)
+        self.world.step(lambda: self.world.done(command.number))
 
     def is_held(self, key: Key) -> bool:
         return any(

@@ -5,6 +5,7 @@ Nothing here waits but `wait`; what the server sends is taken from libpq as far 
 """
 
 import os
+import re
 import select
 import struct
 import time
@@ -13,8 +14,9 @@ import psycopg
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from relay.errors import Refused
 from relay.lsn import format_lsn
-from relay.postgres import parameters
+from relay.postgres import lacks_replication, parameters
 
 _STATUS = struct.Struct(">cQQQqB")
 # Postgres counts microseconds from 2000.
@@ -23,6 +25,11 @@ _EPOCH_MICROSECONDS = 946_684_800_000_000
 _MOST_BYTES = 1_000_000
 # A server that has nothing to send answers at once when asked.
 _ASK_AFTER = 1.0
+# Of Postgres 16 and newer, and of those before; libpq hands on no SQLSTATE of it.
+_LACKS_REPLICATION = re.compile(
+    "permission denied to start WAL sender"
+    "|must be superuser or replication role to start walsender"
+)
 
 
 class Wake:
@@ -53,7 +60,13 @@ class Stream:
     """One START_REPLICATION: messages out, status back. For one thread."""
 
     def __init__(self, dsn: str, *, timeout: float) -> None:
-        """Connect; the server gives us up when it hears nothing for `timeout` seconds."""
+        """
+        Connect; the server gives us up when it hears nothing for `timeout` seconds.
+
+        Raises:
+            Refused: the role lacks REPLICATION.
+            psycopg.OperationalError: the server is away.
+        """
         given = conninfo_to_dict(dsn)
         options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
         conninfo = make_conninfo(
@@ -64,8 +77,10 @@ class Stream:
         )
         self._pgconn = pq.PGconn.connect(conninfo.encode())
         if self._pgconn.status != pq.ConnStatus.OK:
-            message = self._pgconn.get_error_message()
+            message, role = self._pgconn.get_error_message(), self._pgconn.user.decode()
             self._pgconn.finish()
+            if _LACKS_REPLICATION.search(message):
+                raise Refused(lacks_replication(role))
             raise psycopg.OperationalError(message)
         self._timeout = timeout
         self._heard = self._told = time.monotonic()

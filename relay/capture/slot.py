@@ -1,7 +1,7 @@
 """What the state of a replication slot means: whether to go on from it, and when to worry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -13,7 +13,7 @@ PLUGIN = "pgoutput"
 
 INIT = "dovecote init --capture wal"
 
-_SHARD = re.compile(r"_([0-9]+)_of_[0-9]+$")
+_SHARD = re.compile(r"_([0-9]+)_of_([0-9]+)$")
 
 
 def accept(name: str) -> str:
@@ -94,6 +94,17 @@ def _missing(name: str, at: int) -> Fault:
     )
 
 
+def _of_others(name: str, others: Collection[str]) -> Fault:
+    """Return what there is to say to who has published nothing, and has no slot, but others do."""
+    found = _SHARD.search(min(others))
+    shards = f"{found[2]} shards" if found else "one piece"
+    return Fault(
+        f"there is no replication slot {name}, but {', '.join(sorted(others))}: this outbox is "
+        f"published in {shards}, under a `name` that has been published",
+        "set `name`, `progress_topic` and `shards` to what its relays have",
+    )
+
+
 def mismatch(expected: str, state: str) -> Fault | None:
     """Return why a relay that is to read here alone must not go on where events are read now."""
     if expected == "table" and state != "table":
@@ -110,9 +121,22 @@ def mismatch(expected: str, state: str) -> Fault | None:
 
 
 def fault(
-    slot: Slot | None, name: str, database: str, beginning: Beginning, *, place: Place | None
+    slot: Slot | None,
+    name: str,
+    database: str,
+    beginning: Beginning,
+    *,
+    place: Place | None,
+    others: Collection[str] = (),
 ) -> Fault | None:
-    """Return what is wrong with the slot itself, or None; `place` is where progress stands."""
+    """
+    Return what is wrong with the slot itself, or None; `place` is where progress stands.
+
+    `others` are slots of this outbox, divided into another number of shards.
+    """
+    if slot is None and place is None and others:
+        # Who gives up a gap has the slots of all shards made anew.
+        return _of_others(name, others)
     if slot is None:
         # What is published is not missed, although it, too, is behind where the slot began.
         return _missing(name, max(beginning.lsn, in_log(place)))

@@ -283,7 +283,7 @@ def _has_slots(found: Look) -> bool:
 
 def _slot_fault(found: Look, beginning: Beginning, place: Place | None) -> Fault | None:
     name, database = found.slot_name, found.installed.database
-    wrong = fault(found.slot, name, database, beginning, place=place)
+    wrong = fault(found.slot, name, database, beginning, place=place, others=found.others)
     if wrong is not None or found.slot is None:
         return wrong
     return place_fault(found.slot, beginning, place)

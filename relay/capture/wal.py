@@ -149,14 +149,17 @@ class WalCapture:
 
     def _hear(self, stream: Stream) -> None:
         """Wait for a server that ought to say something."""
-        while stream.silence() > _PATIENCE and not self._interrupted.is_set():
+        # It may have said much that nobody has taken, while there was no room for it.
+        while (
+            stream.silence() > _PATIENCE
+            and not stream.has_come()
+            and not self._interrupted.is_set()
+        ):
             if stream.silence() > _LONGEST_SILENCE:
                 msg = f"nothing on the replication stream for {stream.silence():.0f} s"
                 raise psycopg.OperationalError(msg)
             stream.report(self._confirmed)
             stream.wait(_SLICE, self._wake)
-            if stream.has_come():
-                return
 
     def _open(self, position: LogPosition) -> tuple[Stream, Decoder]:
         """Return the stream that stands at `position`; begin one if there is none."""

@@ -15,7 +15,7 @@ from devstack import Stack
 from outbox import Event
 from outbox.errors import BadSettings, DovecoteError
 from relay.parked_requests import EVERYTHING, Desk, Which
-from relay.parked_store import ParkedStore
+from relay.parked_store import ASIDE, ParkedStore
 from relay.parking import Parked, Reason
 from tests.fix_stack import MakeTopic
 from tests.integration.test_relay import alter_topic, make_topic, metric
@@ -302,6 +302,43 @@ def test_what_is_asked_of_an_event_that_is_read_again_is_done(database: str) -> 
         (command,) = store.commands()
         (due,) = store.due(command, after=0, most=10, most_bytes=1_000)
         assert (due.number, due.row[1]) == (1, id_)
+
+
+def test_what_is_set_aside_stays_where_it_is_however_often_a_relay_begins(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store = ParkedStore(conn, "outbox", "shop")
+        first, second = (unpublishable(str(uuid.uuid4()), position) for position in (7, 8))
+        store.park([first], 4)
+        numbers = {store.load(3).marks[7, first.row[1]].number for _ in range(100)}
+        assert numbers == {ASIDE + 1}
+        store.park([second], 4)
+        marks = store.load(3).marks
+        assert [marks[7, first.row[1]].number, marks[8, second.row[1]].number] == [
+            ASIDE + 1,
+            ASIDE + 2,
+        ]
+
+
+def test_what_is_asked_of_others_is_done_while_an_event_is_set_aside(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        settled, aside = (
+            unpublishable(str(uuid.uuid4()), position, holds=False) for position in (7, 8)
+        )
+        store.park([settled, aside], 1)
+        store.load(1)
+        for event_ in (aside, settled):
+            assert desk.ask("requeue", Which(ids=[event_.row[1]])).events == 1
+        waits, goes_on = store.commands()
+        assert store.commands(of_aside=False) == [goes_on]
+        (due,) = store.due(goes_on, after=0, most=10, most_bytes=1_000)
+        assert due.row[1] == settled.row[1]
+        # A crash behind its publication takes nothing back, and keeps what waits.
+        store.tidy(goes_on.number, due.number, 1)
+        assert [event_.id for event_ in desk.events(EVERYTHING, 10)] == [aside.row[1]]
+        assert store.commands() == [waits, goes_on]
+        store.park([unpublishable(aside.row[1], 8, holds=False, replaces=ASIDE + 1)], 2)
+        assert store.commands(of_aside=False) == [waits, goes_on]
 
 
 def unpublishable(

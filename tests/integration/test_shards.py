@@ -16,6 +16,7 @@ from relay import resharding
 from relay.capture.window import own
 from relay.errors import Refused
 from relay.examination import misnumbered
+from relay.parked_requests import desk
 from relay.progress import Cursor
 from relay.progress_topic import ProgressTopic
 from relay.publisher import TransactionalPublisher
@@ -148,6 +149,8 @@ def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) ->
     assert f"outbox '{fleet.name}' is published in one piece" in divided_.log
     assert "dovecote reshard" in divided_.log
     require_told(wanted(fleet, 2), "is published in one piece")
+    with pytest.raises(Refused, match="in one piece"), desk(wanted(fleet, 2, shard=1)):
+        pytest.fail("nothing is parked there")
     assert misnumbered(wanted(fleet, 1)) is None
     assert first.terminate() == 0
 

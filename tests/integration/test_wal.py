@@ -10,7 +10,9 @@ from typing import Any
 
 import psycopg
 import pytest
+from typer.testing import CliRunner
 
+from cli.main import app
 from devstack import Stack
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
@@ -734,6 +736,32 @@ def test_a_relay_reads_the_log_with_the_rights_that_it_is_granted(database: str)
             with capturing(own) as capture:
                 assert read(capture, capture.resume(None), 1)[0] == [1]
         finally:
+            conn.execute(f"DROP OWNED BY {role}".encode())
+            conn.execute(f"DROP ROLE {role}".encode())
+
+
+def test_a_role_that_cannot_follow_the_log_is_named_and_its_relay_refused(database: str) -> None:
+    installed(database)
+    use_wal(database, "outbox")
+    role = "relay_without_replication"
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'x'".encode())
+        own = psycopg.conninfo.make_conninfo(database, user=role, password="x")  # noqa: S106  # of a moment
+        try:
+            given = ["init", "--dsn", database, "--relay-role", role]
+            assert CliRunner().invoke(app, given).exit_code == 0
+            conn.execute(f"ALTER ROLE {role} NOREPLICATION".encode())
+            for more in ([], ["--capture", "wal"]):
+                failed = CliRunner().invoke(app, [*given, *more])
+                assert f'ALTER ROLE "{role}" REPLICATION' in str(failed.exception)
+            append(database, 1)
+            with (
+                capturing(own) as capture,
+                pytest.raises(Refused, match=f'`ALTER ROLE "{role}" REPLICATION`'),
+            ):
+                read(capture, capture.resume(None), 1)
+        finally:
+            drop_slot(database)
             conn.execute(f"DROP OWNED BY {role}".encode())
             conn.execute(f"DROP ROLE {role}".encode())
 

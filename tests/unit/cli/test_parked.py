@@ -106,7 +106,10 @@ def test_an_event_neither_steers_the_terminal_nor_forges_a_line(
     @contextmanager
     def desk(_: object) -> Iterator[SimpleNamespace]:
         yield SimpleNamespace(
-            count=lambda: 1, events=lambda *_: [forged()], content=lambda _: content
+            count=lambda: 1,
+            elsewhere=dict,
+            events=lambda *_: [forged()],
+            content=lambda _: content,
         )
 
     monkeypatch.setattr(cli.parked, "desk", desk)

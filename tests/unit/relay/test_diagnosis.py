@@ -231,6 +231,14 @@ def test_a_slot_without_failover_is_no_fault_where_there_is_none() -> None:
     assert bad(diagnose(older, LogPosition(150))) == []
 
 
+def test_a_name_that_has_published_nothing_is_told_of_what_others_hold() -> None:
+    others = frozenset({"dovecote_5_6_0_of_3"})
+    found = bad(diagnose(replace(LOG, claimed=False, slot=None, other_slots=others), None))
+    (slot,) = (each for each in found if "slot" in each.what)
+    assert "published in 3 shards" in slot.what
+    assert slot.resolve == "set `name`, `progress_topic` and `shards` to what its relays have"
+
+
 def test_a_name_that_has_not_published_yet_is_no_fault() -> None:
     assert bad(diagnose(replace(TABLE, claimed=False), None)) == []
 

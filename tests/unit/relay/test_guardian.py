@@ -98,9 +98,13 @@ def test_a_slot_that_still_holds_back_too_much_is_dropped_and_named(
     found = SimpleNamespace(slot=SLOT, slot_name=SLOT.name, retained=3)
     monkeypatch.setattr("relay.guardian.look", lambda *_: found)
     conn = Mock()
-    refused = watching(server).drop_slot(conn)
+    watched = watching(server)
+    watched._schema = "shop_outbox"
+    refused = watched.drop_slot(conn)
     conn.execute.assert_called_once_with("SELECT pg_drop_replication_slot(%s)", [SLOT.name])
     assert "more than wal.stop_bytes (2), and was dropped" in str(refused)
+    # As it stands, it must not be about another outbox.
+    assert "`dovecote init --schema shop_outbox --capture wal --accept-gap`" in str(refused)
 
 
 def test_what_only_the_active_relay_measures_is_unknown_elsewhere() -> None:

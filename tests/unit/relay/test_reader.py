@@ -275,10 +275,20 @@ def test_there_is_no_more_than_there_is_room_for_and_the_rest_comes_next() -> No
         assert numbers([next(batches)]) == [3, 4]
 
 
-def test_more_that_does_not_fit_waits_for_the_next_batch() -> None:
+def test_what_is_more_than_so_many_bytes_comes_next() -> None:
+    capture = FakeCapture(batch(1, 2), batch(3, 4), batch(*range(5, 15)), batch(15))
+    with reading(capture, most_rows=100) as reader:
+        until(lambda: not capture.left, within=5, what="all are read")
+        found = taken(reader, 15, size=5)
+    # A larger one is one alone.
+    assert [len(each.rows) for each in found] == [4, 10, 1]
+
+
+@pytest.mark.parametrize(("rows", "size"), [(3, 100), (100, 3)])
+def test_more_that_does_not_fit_waits_for_the_next_batch(rows: int, size: int) -> None:
     capture = FakeCapture(batch(1, 2))
     with reading(capture) as reader:
-        batches = reader.batches(3, 100, threading.Event())
+        batches = reader.batches(rows, size, threading.Event())
         assert numbers([next(each for each in batches if each.rows)]) == [1, 2]
         capture.left.append(batch(3, 4))
         until(lambda: reader.more(0.01) is None and reader._held, within=5, what="more is read")

@@ -96,6 +96,25 @@ def test_of_several_shards_the_gap_of_one_alone_is_accepted() -> None:
     assert whole.resolve.startswith("`dovecote init --capture wal --accept-gap` makes")
 
 
+@pytest.mark.parametrize(
+    ("others", "pieces"),
+    [({f"{NAME}_0_of_2", f"{NAME}_1_of_2"}, "2 shards"), ({NAME}, "one piece")],
+)
+def test_who_has_published_nothing_is_not_told_to_make_the_slots_of_others_anew(
+    others: set[str], pieces: str
+) -> None:
+    mine = NAME if len(others) == 2 else f"{NAME}_0_of_3"
+    found = fault(None, mine, "shop", BEGUN, place=None, others=others)
+    assert found is not None
+    assert f"no replication slot {mine}, but {', '.join(sorted(others))}" in found.what
+    assert f"published in {pieces}" in found.what
+    assert found.resolve.startswith("set `name`, ")
+    # Behind a change of the number, slots of the one before are left for a while.
+    lost = fault(None, mine, "shop", BEGUN, place=LogPosition(200), others=others)
+    assert lost is not None
+    assert "--accept-gap" in lost.resolve
+
+
 @pytest.mark.parametrize("status", ["reserved", "extended", "unreserved", None])
 def test_a_sound_slot_has_no_fault(status: str | None) -> None:
     assert fault(replace(SLOT, wal_status=status), NAME, "shop", BEGUN, place=None) is None
