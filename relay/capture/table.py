@@ -51,7 +51,8 @@ class TableCapture:
     The committed events of one outbox, or of one of its shards, from a cursor on.
 
     Holds one autocommit connection: every statement is a short transaction of its own, so that
-    reading never holds back vacuum. Not for use by two threads.
+    reading holds back vacuum no longer than it takes to hand over a page: of large events, until
+    the broker takes them. Not for use by two threads.
     """
 
     def __init__(
