@@ -104,7 +104,7 @@ class Parking:
     def begin(self, store: Store, progress: Progress) -> None:
         """Learn what is parked; once the role is ours and progress is read behind the fence."""
         self._store = store
-        store.tidy(progress.last_command, progress.requeued, progress.parked)
+        store.tidy(progress.last_command, self._requeued(progress), progress.parked)
         known = store.load(progress.parked)
         self._held, self._count = known.held, known.events
         self._highest = progress.parked
@@ -217,6 +217,15 @@ class Parking:
         """Return how many events are parked that will be read again, and parked anew."""
         return sum(mark.number is not None for mark in self._marks.values())
 
+    def _requeued(self, progress: Progress) -> int:
+        """
+        Return up to which number the newest command has published what it is about.
+
+        Nothing says so `at_least_once`, where events that are set aside are requeued, too: others
+        that are parked later have lower numbers. What is published is repeated then.
+        """
+        return progress.requeued if self._settings.mode == "exactly_once" else 0
+
     def _drop(self, command: Command) -> None:
         key = self._key(command)
         dropped = self._store.drop(command)
@@ -229,7 +238,7 @@ class Parking:
         """Publish what `command` is about; what is left after `until` waits for its next turn."""
         key = self._key(command)
         count, most_bytes = 0, self._settings.batch_bytes
-        after = progress.requeued if progress.last_command == command.number else 0
+        after = self._requeued(progress) if progress.last_command == command.number else 0
         while due := self._store.due(
             command, after=after, most=self._chunk or self._isolation.most, most_bytes=most_bytes
         ):

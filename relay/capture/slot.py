@@ -100,7 +100,7 @@ def _of_others(name: str, others: Collection[str]) -> Fault:
     shards = f"{found[2]} shards" if found else "one piece"
     return Fault(
         f"there is no replication slot {name}, but {', '.join(sorted(others))}: this outbox is "
-        f"published in {shards}, under a `name` that has been published",
+        f"published in {shards}, and nothing of it was ever published under this `name`",
         "set `name`, `progress_topic` and `shards` to what its relays have",
     )
 

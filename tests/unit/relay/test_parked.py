@@ -1,10 +1,13 @@
 """What operators ask for is carried out to its end, however long a turn of it takes."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 from unittest.mock import Mock
+
+import pytest
 
 from relay.capture.batch import Row
 from relay.isolation import Isolation
@@ -25,18 +28,21 @@ class FakeStore:
     def __init__(self) -> None:
         self.left = [Command(n, "requeue", *KEY, None) for n in (1, 2)]
         self.parked = [Due(1, ROW)]
+        self.asked: list[tuple[int, int]] = []
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None:
-        """There is nothing of the relay before."""
+        """There is nothing of the relay before, but where it stood."""
+        self.tidied = last_command, requeued, passed
 
     def load(self, _: int) -> Known:
         return Known(len(self.parked), {KEY}, {})
 
     def commands(self, *, of_aside: bool) -> list[Command]:
-        assert not of_aside
+        del of_aside
         return list(self.left)
 
-    def due(self, _: Command, *, after: int, **__: int) -> list[Due]:
+    def due(self, command: Command, *, after: int, **_: int) -> list[Due]:
+        self.asked.append((command.number, after))
         return [each for each in self.parked if each.number > after]
 
     def published(self, events: Sequence[Due]) -> None:
@@ -67,16 +73,32 @@ class SlowPublisher:
         self.now += self.seconds
 
 
+def parking_of(mode: str, clock: Callable[[], float]) -> Parking:
+    settings = SimpleNamespace(
+        progress_topic="p", topics=(), park_after=timedelta(0), batch_bytes=1_000, mode=mode
+    )
+    return Parking(cast("Any", settings), Metrics("shop"), Isolation(10), clock=clock)
+
+
+@pytest.mark.parametrize(("mode", "requeued"), [("exactly_once", 9), ("at_least_once", 0)])
+def test_at_least_once_nothing_is_taken_for_published_by_its_number(
+    mode: str, requeued: int
+) -> None:
+    store, publisher = FakeStore(), SlowPublisher(seconds=0)
+    parking = parking_of(mode, publisher.clock)
+    begun = at("shop", Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1)), Cursor(), parked=9)
+    begun = replace(begun, last_command=1, requeued=9)
+    parking.begin(cast("Any", store), begun)
+    assert store.tidied == (1, requeued, 9)
+    assert parking.obey(cast("Any", publisher), begun) is not None
+    # Exactly once, number 1 was published by the first command, and is left to the second one.
+    assert publisher.published == [ROW]
+    assert store.asked[0] == (1, requeued)
+
+
 def test_a_requeue_whose_turn_is_over_with_its_last_event_is_finished() -> None:
     store, publisher = FakeStore(), SlowPublisher(seconds=2)
-    settings = SimpleNamespace(
-        progress_topic="p",
-        topics=(),
-        park_after=timedelta(0),
-        batch_bytes=1_000,
-        mode="exactly_once",
-    )
-    parking = Parking(cast("Any", settings), Metrics("shop"), Isolation(10), clock=publisher.clock)
+    parking = parking_of("exactly_once", publisher.clock)
     progress = at("shop", Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1)), Cursor(), parked=1)
     parking.begin(cast("Any", store), progress)
     for _ in range(3):
