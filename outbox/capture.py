@@ -9,7 +9,7 @@ from psycopg import Connection, connect, errors, sql
 
 from outbox import slots
 from outbox.errors import DovecoteError
-from outbox.migrations import OWN_FUNCTIONS_ONLY
+from outbox.migrations import OWN_FUNCTIONS_ONLY, own_functions_only
 
 # Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
 # the log.
@@ -101,6 +101,8 @@ def use_wal(
         shards = _shards(conn, schema)
         if shard is not None:
             _require_slot_of(conn, schema, shard=shard, shards=shards)
+        # Before anything is changed: it says so.
+        _let_relays_read(conn, schema)
         # A relay that is leaving the log stays in it; once it has left, the log begins anew.
         _change(conn, schema, "wal", since="leaving")
         found = installed(conn, schema)
@@ -114,7 +116,6 @@ def use_wal(
                 "not published yet; --accept-gap makes a new one and goes on without them"
             )
             raise DovecoteError(msg)
-        _let_relays_read(conn, schema)
         if found.state == "table" or accept_gap:
             if shard is not None:
                 slots.drop_all(conn, [names[shard]])
@@ -154,13 +155,10 @@ def let_relays_read(conn: Connection, schema: str) -> None:
     """
     Where events are in the log, give to every role that relays what reading it takes.
 
-    To the end of the caller's transaction its session knows Postgres' own functions only.
-
     Raises:
         DovecoteError: one of them lacks what nobody can give it here.
     """
-    with conn.transaction():
-        conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
+    with conn.transaction(), own_functions_only(conn):
         if installed(conn, schema).state != "table":
             _let_relays_read(conn, schema)
 

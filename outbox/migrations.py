@@ -121,7 +121,7 @@ class Migrations:
             SchemaTooNew: the database was upgraded by a newer Dovecote.
         """
         _require_name(schema)
-        with conn.transaction(), _own_functions_only(conn):
+        with conn.transaction(), own_functions_only(conn):
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
@@ -185,7 +185,7 @@ class Migrations:
 
 
 @contextmanager
-def _own_functions_only(conn: Connection) -> Iterator[None]:
+def own_functions_only(conn: Connection) -> Iterator[None]:
     """Look up functions and operators where nobody else can make any, within a transaction."""
     conn.execute(
         "SELECT pg_catalog.set_config('dovecote.path',"

@@ -760,6 +760,10 @@ def test_a_role_that_cannot_follow_the_log_is_named_and_its_relay_refused(databa
                 pytest.raises(Refused, match=f'`ALTER ROLE "{role}" REPLICATION`'),
             ):
                 read(capture, capture.resume(None), 1)
+            outbox_capture.use_table(database, "outbox")
+            with pytest.raises(DovecoteError, match="the capture was not changed"):
+                use_wal(database, "outbox")
+            assert outbox_capture.installed(conn, "outbox").state == "leaving"
         finally:
             drop_slot(database)
             conn.execute(f"DROP OWNED BY {role}".encode())
