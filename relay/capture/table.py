@@ -14,6 +14,7 @@ and gives them out again: past a cursor that had seen them, their next bearers w
 import logging
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import psycopg
@@ -22,7 +23,7 @@ from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.window import COLUMNS, behind, own, params, tick
+from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, first_line, follow_indexes
 from relay.progress import Cursor, Origin, Place
@@ -33,6 +34,9 @@ _log = logging.getLogger("dovecote.relay")
 
 # Rows that libpq hands over at a time.
 _CHUNK = 200
+
+# Of what a tick returns.
+_POSITION, _COLUMNS, _TRANSACTION = itemgetter(0), itemgetter(slice(-1)), itemgetter(-1)
 
 # Whoever has written has a transaction id, and its end changes what this says.
 _GLANCE = b"SELECT pg_current_snapshot()::text"
@@ -87,7 +91,8 @@ class TableCapture:
 
     def _prepare(self, schema: str) -> None:
         conn = self._conn
-        conn.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        for each in ("timestamptz", "xid8"):
+            conn.adapters.register_loader(each, Int8BinaryLoader)
         follow_indexes(conn)
         conn.execute("SET max_parallel_workers_per_gather = 0")
         conn.execute("SET default_transaction_isolation = 'read committed'")
@@ -256,14 +261,17 @@ class TableCapture:
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(FIRST_ROWS, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
-        (mark, text, _, newest, _, _, lsn, state, *_), *rows = self._conn.execute(
+        (few, text, _, lsn, _, _, state, *_, last), *found = self._conn.execute(
             query, given, binary=True
         ).fetchall()
         self.is_left = state != "table"
         self._seen = text
-        snapshot = Snapshot.parse(text)
-        end = snapshot.before(since.xmax if newest is None else int(newest) + 1)
-        return end, lsn, rows if mark == -1 else None
+        if not few and last is None:
+            # By a later snapshot: what that sees is on disk as well.
+            found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
+        last = last or max(map(_TRANSACTION, found), default=0)
+        end = Snapshot.parse(text).before(max(since.xmax, last + 1))
+        return end, lsn, sorted(map(_COLUMNS, found), key=_POSITION) if few else None
 
     def _first_position(self, since: Snapshot) -> int:
         if since == BEGINNING:
