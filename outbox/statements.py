@@ -54,12 +54,14 @@ def append(
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
     """
+    if len(events) == 1:
+        own = _stored_headers(events[0], traceparent)
+        row = _row(events[0], own, limits)
+        if not own:
+            return Statement(_plain(schema), row)
+        return Statement(_one(schema), [*row, *_split(own)])
     headers = [_stored_headers(event, traceparent) for event in events]
     rows = [_row(event, own, limits) for event, own in zip(events, headers, strict=True)]
-    if len(rows) == 1:
-        if not headers[0]:
-            return Statement(_plain(schema), rows[0])
-        return Statement(_one(schema), [*rows[0], *_split(headers[0])])
     columns = [list(column) for column in zip(*rows, strict=True)]
     if not any(headers):
         return Statement(_many(schema), [*columns, None, None, None])

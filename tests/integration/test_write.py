@@ -415,6 +415,23 @@ def test_sql_writers_are_refused_what_no_record_can_carry(
         conn.execute(f"SELECT outbox.{call}".encode())
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "'_orders', NULL, NULL, 'T'",
+        "'...', NULL, NULL, 'T'",
+        "repeat('x', 249), NULL, NULL, 'T'",
+        "'dovecote.orders', NULL, NULL, 'T'",
+        "'t', NULL, NULL, 'T', \"time\" => '0001-01-01 00:00:00+00'",
+        "'t', NULL, NULL, 'T', \"time\" => '9999-12-31 23:59:59+00'",
+        "'t', NULL, NULL, 'T', header_names => '{a}', header_values => '{NULL}'",
+    ],
+)
+def test_sql_writers_may_write_what_is_unusual(conn: Conn, arguments: str) -> None:
+    conn.execute(f"SELECT outbox.append({arguments})".encode())
+    assert conn.execute("SELECT count(*) FROM outbox.events").fetchone() == (1,)
+
+
 def test_sql_writers_need_name_only_what_they_have(conn: Conn, dsn: str) -> None:
     conn.execute("SELECT outbox.append('orders', 'k', 'v', 'OrderPlaced')")
     conn.commit()
