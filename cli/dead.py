@@ -22,6 +22,7 @@ dead = typer.Typer(
     name="dead",
     help="See the records that were given up, and requeue or drop them.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 

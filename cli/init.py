@@ -162,7 +162,9 @@ def _connected(dsn: str) -> Iterator[psycopg.Connection]:
     try:
         conn = psycopg.connect(dsn)
     except psycopg.OperationalError as error:
-        msg = f"cannot connect: {str(error).strip()}; give --dsn or set DOVECOTE_DSN"
+        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        advice = "is --dsn or DOVECOTE_DSN right?" if dsn else "give --dsn or set DOVECOTE_DSN"
+        msg = f"cannot connect: {said}; {advice}"
         raise DovecoteError(msg) from error
     with _explained(), conn:
         yield conn
@@ -183,7 +185,10 @@ def _explained() -> Iterator[None]:
         )
         raise DovecoteError(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
-        msg = f"{str(error).strip()}; run it as the database's owner, or use --print-sql"
+        msg = (
+            f"{str(error).strip()}; run it as the owner of the schema, or of the database where "
+            "the schema is not there yet, or use --print-sql"
+        )
         raise DovecoteError(msg) from error
 
 

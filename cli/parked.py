@@ -32,6 +32,7 @@ parked = typer.Typer(
     name="parked",
     help="See the events that cannot be published, and requeue or drop them.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 
@@ -67,7 +68,7 @@ def list_(
     if not as_json:
         typer.echo(f"{len(found)} of {total} parked events" if total else "nothing is parked")
         for name, count in elsewhere.items():
-            typer.echo(f"under another name, {name!r}: {_events(count)}")
+            typer.echo(f"under another name or shard, {name!r}: {_events(count)}")
 
 
 @parked.command()

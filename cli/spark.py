@@ -19,7 +19,9 @@ from outbox.errors import BadSettings
 from outbox.settings import load
 from spark_jobs.settings import PREFIX, DedupSettings
 
-spark = typer.Typer(help="Run a Spark job.", no_args_is_help=True, rich_markup_mode=None)
+spark = typer.Typer(
+    help="Run a Spark job.", no_args_is_help=True, add_completion=False, rich_markup_mode=None
+)
 
 
 spark.command()(status)

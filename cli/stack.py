@@ -16,6 +16,7 @@ stack = typer.Typer(
     name="stack",
     help="Run a real Postgres and a real Kafka for development.",
     no_args_is_help=True,
+    add_completion=False,
     rich_markup_mode=None,
 )
 

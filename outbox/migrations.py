@@ -22,6 +22,8 @@ Whoever may create in a schema on the path could otherwise have one of theirs ru
 by a better match of its arguments (CVE-2018-1058; before Postgres 15 everybody may, in `public`).
 """
 
+# NAMEDATALEN, less the byte that ends it: what is longer is cut, and two names may be one then.
+_LONGEST_NAME = 63
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 
@@ -226,4 +228,7 @@ def _require_name(schema: str) -> None:
     # A `%` would be a placeholder in every statement with parameters.
     if not schema or "\0" in schema or "%" in schema:
         msg = f"{schema!r} is not a schema name that can be used"
+        raise BadSettings(msg)
+    if len(schema.encode()) > _LONGEST_NAME:
+        msg = f"schema name {schema!r} is longer than Postgres keeps: {_LONGEST_NAME} bytes"
         raise BadSettings(msg)

@@ -56,7 +56,7 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
                 raise DovecoteError(msg)
             snapshot = _imported(conn, row[2])
     except (errors.InsufficientPrivilege, errors.OperationalError) as error:
-        raise _cannot_make(first, error) from error
+        raise _cannot_make(conn, first, error) from error
     copy(dsn, conn, first, others)
     return str(row[1]), snapshot
 
@@ -75,14 +75,17 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
                     query = f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER true)'
                     replication.execute(query.encode())
     except (errors.InsufficientPrivilege, errors.OperationalError) as error:
-        raise _cannot_make(name, error) from error
+        raise _cannot_make(conn, name, error) from error
 
 
-def _cannot_make(name: str, error: Exception) -> DovecoteError:
+def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:
+    role = conn.info.user
+    said = str(error).strip().splitlines()[0]
+    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role)).as_string()
     return DovecoteError(
-        f"cannot make replication slot {name}: {str(error).strip()}; the role needs "
-        "REPLICATION, and the server a free slot for each shard, and one more for each while "
-        "their number changes (max_replication_slots, max_wal_senders)"
+        f"cannot make replication slot {name}: {said}; role {role} needs REPLICATION ({alter}), "
+        "and the server a free slot for each shard, and one more for each while their number "
+        "changes (max_replication_slots, max_wal_senders)"
     )
 
 

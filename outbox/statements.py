@@ -54,6 +54,10 @@ def append(
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
     """
+    for event in events:
+        if not isinstance(event, Event):
+            msg = f"an event is an outbox.Event, not {type(event).__name__}"
+            raise InvalidEvent(msg)
     if len(events) == 1:
         own = _stored_headers(events[0], traceparent)
         row = _row(events[0], own, limits)

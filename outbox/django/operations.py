@@ -1,6 +1,7 @@
 """The operation of this app's migrations: bring the outbox's schema to a version."""
 
 from django.conf import settings
+from django.core.exceptions import ImproperlyConfigured
 from django.db import NotSupportedError, router
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.exceptions import IrreversibleError
@@ -8,7 +9,7 @@ from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
 from outbox import steps
-from outbox.schema import DEFAULT_SCHEMA, NOBODY
+from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles
 
 
 class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
@@ -37,8 +38,7 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
         to_state: ProjectState,  # noqa: ARG002  # Django's signature
     ) -> None:
         if self._is_for(app_label, schema_editor):
-            roles = getattr(settings, "OUTBOX_ROLES", NOBODY)
-            sql = steps.install(self.version, _schema(), roles=roles)
+            sql = steps.install(self.version, _schema(), roles=_roles())
             schema_editor.execute(sql, params=None)
 
     def database_backwards(
@@ -78,6 +78,14 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
             )
             raise NotSupportedError(msg)
         return True
+
+
+def _roles() -> Roles:
+    roles = getattr(settings, "OUTBOX_ROLES", NOBODY)
+    if not isinstance(roles, Roles):
+        msg = f"OUTBOX_ROLES is an outbox.schema.Roles(writers=…, relays=…), not {roles!r}"
+        raise ImproperlyConfigured(msg)
+    return roles
 
 
 def _schema() -> str:

@@ -91,8 +91,7 @@ class TableCapture:
 
     def _prepare(self, schema: str) -> None:
         conn = self._conn
-        for each in ("timestamptz", "xid8"):
-            conn.adapters.register_loader(each, Int8BinaryLoader)
+        conn.adapters.register_loader("timestamptz", Int8BinaryLoader)
         follow_indexes(conn)
         conn.execute("SET max_parallel_workers_per_gather = 0")
         conn.execute("SET default_transaction_isolation = 'read committed'")
@@ -269,7 +268,8 @@ class TableCapture:
         if not few and last is None:
             # By a later snapshot: what that sees is on disk as well.
             found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
-        last = last or max(map(_TRANSACTION, found), default=0)
+        # As bytes: int8 would have half of them below 0. Their order is the same.
+        last = int.from_bytes(last or max(map(_TRANSACTION, found), default=b""))
         end = Snapshot.parse(text).before(max(since.xmax, last + 1))
         return end, lsn, sorted(map(_COLUMNS, found), key=_POSITION) if few else None
 

@@ -1,6 +1,7 @@
 """Every committed event is read once, in the order of the lock, whatever else the server does."""
 
 import random
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from psycopg import Connection
 
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
+from devstack.postgres import installation as installation_of
 from outbox import Event, write
 from relay.capture.batch import Batch
 from relay.capture.lag import waiting
@@ -573,6 +575,43 @@ def test_a_standby_is_refused() -> None:
         postgres.start()
         with pytest.raises(Refused, match=r"is a standby: .*connect to the primary"):
             TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000)
+
+
+@pytest.mark.parametrize("epoch", [1, 2**31])
+def test_transaction_ids_are_told_apart_however_high_they_are(epoch: int) -> None:
+    user, folder = server_user(), temporary_directory(server_user())
+    with Postgres(folder, fsync=False, temporary=True) as postgres:
+        dsn = installed(postgres.dsn)
+        postgres.stop()
+        subprocess.run(
+            [
+                installation_of(user) / "bin/pg_resetwal",
+                "-f",
+                "-e",
+                str(epoch),
+                Path(folder, "data"),
+            ],
+            cwd=Path(folder, "data"),
+            user=user.uid if user else None,
+            group=user.gid if user else None,
+            check=True,
+            capture_output=True,
+        )
+        postgres.start()
+        with capturing(dsn, rows=2) as capture, sessions(dsn, 2) as (early, late):
+            append(early, 1)
+            append(late, 2)
+            late.commit()
+            found, cursor = read(capture, Cursor())
+            assert found == [2]
+            assert isinstance(cursor, Cursor)
+            assert cursor.since.xmax > epoch << 32
+            append(late, 3, 4, 5)
+            late.commit()
+            early.commit()
+            found, cursor = read(capture, cursor)
+            assert found == [1, 3, 4, 5]
+            assert read(capture, cursor)[0] == []
 
 
 def test_a_role_that_may_read_the_outbox_is_enough(dsn: str) -> None:

@@ -17,6 +17,7 @@ from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.operations import Operations
+from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import NotSupportedError, connections
 from django.db.migrations.exceptions import IrreversibleError
@@ -165,6 +166,16 @@ def test_roles_are_granted_what_they_need_by_either_tool(django: str, stack: Sta
             conn.rollback()
             conn.execute("DROP SCHEMA outbox, shop CASCADE")
         admin.execute(f"DROP ROLE {role}".encode())
+
+
+def test_django_names_roles_that_are_none_before_it_changes_anything(django: str) -> None:
+    with (
+        override_settings(OUTBOX_ROLES=["shop_writer"]),
+        pytest.raises(ImproperlyConfigured, match=r"OUTBOX_ROLES is an outbox\.schema\.Roles"),
+    ):
+        migrate()
+    with psycopg.connect(django) as conn:
+        assert conn.execute("SELECT to_regnamespace('outbox')").fetchone() == (None,)
 
 
 def test_django_keeps_what_init_has_installed(django: str) -> None:

@@ -220,6 +220,13 @@ def test_what_cannot_be_a_schema_is_refused(database: str, name: str) -> None:
         schema.install(conn, name)
 
 
+def test_a_name_that_postgres_would_cut_is_refused(database: str) -> None:
+    with psycopg.connect(database) as conn:
+        schema.install(conn, "ü" * 31 + "x")
+        with pytest.raises(BadSettings, match="longer than Postgres keeps: 63 bytes"):
+            schema.install(conn, "ü" * 32)
+
+
 def test_a_newer_schema_is_refused_everywhere(database: str) -> None:
     with psycopg.connect(database) as conn:
         schema.install(conn)
@@ -267,7 +274,7 @@ def test_the_command_takes_its_dsn_from_the_environment(database: str) -> None:
     [
         (
             "host=127.0.0.1 port=1 password=tops3cret",
-            "cannot connect: .*--dsn or set DOVECOTE_DSN",
+            "cannot connect: .*--dsn or DOVECOTE_DSN right",
         ),
         ("password=two tops3cret words", "is not a connection string"),
         ("postgresql://u:%zztops3cret@h/db", "is not a connection string"),

@@ -779,7 +779,7 @@ def test_a_role_without_replication_is_told_so(database: str) -> None:
     try:
         with psycopg.connect(own) as conn:
             schema.install(conn)
-        with pytest.raises(DovecoteError, match="the role needs REPLICATION"):
+        with pytest.raises(DovecoteError, match=f'ALTER ROLE "{role}" REPLICATION'):
             use_wal(own, "outbox")
         append(own, 1)
         with psycopg.connect(database, autocommit=True) as conn:

@@ -47,12 +47,22 @@ def test_a_connection_string_that_cannot_be_read_is_not_quoted(dsn: str) -> None
     assert "tops3cret" not in str(refused.exception)
 
 
-def test_a_database_out_of_reach_says_what_to_give(monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = psycopg.OperationalError("connection refused")
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (["--dsn", "host=h"], "is --dsn or DOVECOTE_DSN right?"),
+        ([], "give --dsn or set DOVECOTE_DSN"),
+    ],
+)
+def test_a_database_out_of_reach_says_in_one_line_what_to_give(
+    given: list[str], advice: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = psycopg.OperationalError("connection refused\n\tIs the server running?")
     monkeypatch.setattr(psycopg, "connect", Mock(side_effect=refused))
-    failed = CliRunner().invoke(app, ["init", "--dsn", "host=h"])
+    monkeypatch.delenv("DOVECOTE_DSN", raising=False)
+    failed = CliRunner().invoke(app, ["init", *given])
     assert isinstance(failed.exception, DovecoteError)
-    assert "connection refused; give --dsn or set DOVECOTE_DSN" in str(failed.exception)
+    assert str(failed.exception) == f"cannot connect: connection refused; {advice}"
 
 
 @pytest.mark.parametrize("capture", [[], ["--capture", "wal"]])
