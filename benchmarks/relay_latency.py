@@ -206,7 +206,7 @@ def receive(bootstrap: str, topic: str, total: int) -> "array[float]":
     consumer.assign([TopicPartition(topic, p, 0) for p in range(harness.PARTITIONS)])
     seen = array("d", [0.0]) * total
     left, deadline = total, time.monotonic() + 25
-    # Nothing in here has cycles, and a collection makes all that come meanwhile 40 ms late.
+    # Nothing in here has cycles, and a collection makes all that come meanwhile late.
     gc.disable()
     while left:
         message = consumer.poll(1)

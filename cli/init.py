@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from dedup import inbox_schema
 from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
-from outbox.errors import BadSettings, DovecoteError
+from outbox.errors import BadSettings, DovecoteError, first_line
 from outbox.settings import without_secrets
 from push import schema as push_schema
 
@@ -162,9 +162,8 @@ def _connected(dsn: str) -> Iterator[psycopg.Connection]:
     try:
         conn = psycopg.connect(dsn)
     except psycopg.OperationalError as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
         advice = "is --dsn or DOVECOTE_DSN right?" if dsn else "give --dsn or set DOVECOTE_DSN"
-        msg = f"cannot connect: {said}; {advice}"
+        msg = f"cannot connect: {first_line(error)}; {advice}"
         raise DovecoteError(msg) from error
     with _explained(), conn:
         yield conn
@@ -178,10 +177,9 @@ def _explained() -> Iterator[None]:
     except psycopg.errors.LockNotAvailable as error:
         raise DovecoteError(str(error.diag.message_primary)) from error
     except psycopg.OperationalError as error:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
         msg = (
-            f"Postgres: {said}; run the same command again once that is over or mended: what is "
-            "done already is not done twice"
+            f"Postgres: {first_line(error)}; run the same command again once that is over or "
+            "mended: what is done already is not done twice"
         )
         raise DovecoteError(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:

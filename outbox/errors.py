@@ -56,3 +56,8 @@ class SchemaTooNew(DovecoteError):
 
 class BadSettings(DovecoteError, ValueError):
     """A setting is missing, unknown or impossible; the message names it."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of the text of another's error, which names the fault."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

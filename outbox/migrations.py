@@ -24,6 +24,7 @@ by a better match of its arguments (CVE-2018-1058; before Postgres 15 everybody 
 
 # NAMEDATALEN, less the byte that ends it: what is longer is cut, and two names may be one then.
 _LONGEST_NAME = 63
+
 _LEDGER = """
 CREATE SCHEMA IF NOT EXISTS {schema};
 

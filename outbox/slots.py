@@ -6,7 +6,7 @@ from typing import Any
 from psycopg import Connection, connect, errors, sql
 from psycopg.conninfo import make_conninfo
 
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, first_line
 
 # How often it is tried to drop a slot, a tenth of a second apart.
 _TRIES = 50
@@ -80,10 +80,10 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
 
 def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:
     role = conn.info.user
-    said = str(error).strip().splitlines()[0]
     alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role)).as_string()
     return DovecoteError(
-        f"cannot make replication slot {name}: {said}; role {role} needs REPLICATION ({alter}), "
+        f"cannot make replication slot {name}: {first_line(error)}; "
+        f"role {role} needs REPLICATION ({alter}), "
         "and the server a free slot for each shard, and one more for each while their number "
         "changes (max_replication_slots, max_wal_senders)"
     )

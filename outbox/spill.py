@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import psycopg
 
-from outbox.errors import DovecoteError
+from outbox.errors import DovecoteError, first_line
 from outbox.fallback import Fallback
 from outbox.ledger import Ledger
 from outbox.options import Options
@@ -120,7 +120,7 @@ class Spill:
                 self._asking.shorter()
 
     def _failed(self, error: Exception) -> None:
-        said = (str(error).strip() or type(error).__name__).splitlines()[0]
+        said = first_line(error)
         if self._ledger.outbox_trouble is None:
             _log.warning("the outbox does not answer: Postgres: %s", said)
         self._ledger.outbox_trouble = said

@@ -14,9 +14,9 @@ import psycopg
 from psycopg import errors, sql
 
 from outbox import schema as outbox_schema
+from outbox.errors import first_line
 from relay.capture.window import behind, params
 from relay.lsn import parse_lsn
-from relay.postgres import first_line
 from relay.progress import Cursor, LogPosition, Place
 from relay.snapshot import Snapshot
 

@@ -15,7 +15,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from psycopg import sql
 
 from outbox import schema as outbox_schema
-from outbox.errors import DovecoteError, NotAllowed
+from outbox.errors import DovecoteError, NotAllowed, first_line
 from outbox.kafka_log import kafka_logger
 from relay.capture.catalog import look, prepared, running
 from relay.capture.lag import lag_of
@@ -34,7 +34,7 @@ from relay.diagnosis import (
 from relay.errors import Outage, Refused, RelayError
 from relay.lease import active, lock_key
 from relay.parked_requests import Desk
-from relay.postgres import connect, first_line, lacks_replication
+from relay.postgres import connect, lacks_replication
 from relay.progress import Origin, Progress
 from relay.progress_topic import ProgressTopic, client_properties
 from relay.settings import RelaySettings

@@ -18,8 +18,9 @@ from typing import Any
 
 import psycopg
 
+from outbox.errors import first_line
 from relay.errors import LeaseLost, Refused
-from relay.postgres import connect, first_line, follow_indexes
+from relay.postgres import connect, follow_indexes
 
 _log = logging.getLogger("dovecote.relay")
 

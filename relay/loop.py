@@ -15,6 +15,7 @@ from functools import partial
 
 import psycopg
 
+from outbox.errors import first_line
 from outbox.schema import about
 from relay.ahead import Ahead
 from relay.capture.batch import Batch, Capture, Row
@@ -31,7 +32,6 @@ from relay.lease import Lease
 from relay.metrics import Metrics
 from relay.parked import Admitted, Parking
 from relay.parked_store import ParkedStore
-from relay.postgres import first_line
 from relay.progress import Origin, Place, Progress, at, refusal
 from relay.progress_topic import ProgressTopic
 from relay.publisher import Publisher

@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
 from outbox import schema as outbox_schema
-from outbox.errors import SchemaMissing
+from outbox.errors import SchemaMissing, first_line
 from outbox.migrations import OWN_FUNCTIONS_ONLY
 from relay.errors import Outage, Refused
 
@@ -99,11 +99,6 @@ def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
     it would rather sort everything than follow an index.
     """
     conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
-
-
-def first_line(error: BaseException) -> str:
-    """Return the first line of an error's text, which names the fault."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 @contextmanager

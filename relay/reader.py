@@ -10,10 +10,10 @@ from typing import Self
 import psycopg
 
 from dedup.heap import Arenas
+from outbox.errors import first_line
 from relay.ahead import Ahead
 from relay.capture.batch import Batch, Capture
 from relay.errors import Outage
-from relay.postgres import first_line
 from relay.progress import Place
 
 # An answer that takes longer is worth a word to the operator.

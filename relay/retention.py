@@ -20,10 +20,10 @@ from psycopg import errors, sql
 from psycopg.rows import class_row
 
 from outbox import schema as outbox_schema
+from outbox.errors import first_line
 from relay.leaves import PARENT, Leaf, due, successor
 from relay.lsn import parse_lsn
 from relay.metrics import Metrics
-from relay.postgres import first_line
 from relay.progress import Cursor, LogPosition, Origin, Place
 from relay.snapshot import BEGINNING, Snapshot
 

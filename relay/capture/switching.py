@@ -16,6 +16,7 @@ from typing import Literal
 
 import psycopg
 
+from outbox.errors import first_line
 from outbox.schema import about
 from relay.capture.batch import Batch, Leave
 from relay.capture.catalog import (
@@ -43,7 +44,6 @@ from relay.capture.table import TableCapture
 from relay.capture.wal import Timing, WalCapture
 from relay.errors import Outage, Refused
 from relay.lsn import format_lsn
-from relay.postgres import first_line
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress
 from relay.sharding import Shard
 from relay.snapshot import BEGINNING

@@ -22,10 +22,11 @@ from psycopg import sql
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
+from outbox.errors import first_line
 from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
-from relay.postgres import connect, first_line, follow_indexes
+from relay.postgres import connect, follow_indexes
 from relay.progress import Cursor, Origin, Place
 from relay.sharding import Shard
 from relay.snapshot import BEGINNING, Snapshot

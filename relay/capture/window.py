@@ -57,7 +57,7 @@ def tick(
     """
     is_part = shard is not None and shard.of > 1
     # Materialized: a look at the outbox is one at five tables, and costs more than its rows. To
-    # sort them here, and to look for the newest among them, takes half as long again.
+    # sort them here, and to look for the newest among them, takes a quarter more.
     return sql.SQL(
         "WITH found AS MATERIALIZED"
         " (SELECT {columns}, xid FROM {new} WHERE {own} LIMIT %(small)s + 1),"

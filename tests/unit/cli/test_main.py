@@ -5,7 +5,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from cli.main import _COMMANDS, app
 
 
 def test_the_version_is_the_distributions() -> None:
@@ -23,6 +23,14 @@ def test_a_mistyped_choice_is_told_plainly(words: list[str]) -> None:
     assert result.exit_code == 2
     assert ": 'log' is not one of '" in result.stderr
     assert "Value error" not in result.stderr
+
+
+@pytest.mark.parametrize("command", _COMMANDS)
+def test_no_command_offers_to_change_the_shell(command: str) -> None:
+    result = CliRunner().invoke(app, [command, "--help"])
+
+    assert result.exit_code == 0
+    assert "completion" not in result.output
 
 
 def test_a_command_loads_what_it_needs_and_no_other() -> None:
