@@ -63,15 +63,15 @@ def tick(
         " (SELECT {columns}, xid FROM {new} WHERE {own} LIMIT %(small)s + 1),"
         " tick AS MATERIALIZED"
         " (SELECT count(*) <= %(small)s AND coalesce(sum(octet_length(value)), 0) <= %(bytes)s"
-        " AS few FROM found)"
-        " SELECT few::int, pg_current_snapshot()::text, NULL, pg_current_wal_flush_lsn()::text,"
-        " NULL, NULL,"
+        " AS few,"
         # In the same snapshot: what was written after a switch must not overtake the log.
         # A shard may be back in the table before the others; an older schema knows of none.
+        # Here, for tables are locked as they stand, and an upgrade locks the events' first.
         " (SELECT CASE WHEN state <> 'leaving' THEN state"
         " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
-        " FROM {reading} AS r), NULL, NULL, NULL, NULL, NULL, {newest}"
-        " FROM tick"
+        " FROM {reading} AS r) AS state FROM found)"
+        " SELECT few::int, pg_current_snapshot()::text, NULL, pg_current_wal_flush_lsn()::text,"
+        " NULL, NULL, state, NULL, NULL, NULL, NULL, NULL, {newest} FROM tick"
         # Asked once, and not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
     ).format(
