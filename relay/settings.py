@@ -100,7 +100,7 @@ class RelaySettings(Settings):
     progress_topic: str = ""
     """Compacted topic with one partition. Default: `dovecote.progress.<name>`."""
 
-    batch_rows: int = Field(default=20_000, ge=1, le=200_000)
+    batch_rows: int = Field(default=15_000, ge=1, le=200_000)
     """Most events in one Kafka transaction."""
 
     batch_bytes: int = Field(default=16_000_000, ge=1_000)
