@@ -24,7 +24,7 @@ from psycopg.types.numeric import Int8BinaryLoader
 from outbox import schema as outbox_schema
 from outbox.errors import first_line
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.window import COLUMNS, behind, newest, own, params, tick
+from relay.capture.window import COLUMNS, as_own, behind, newest, not_over, own, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, follow_indexes
 from relay.progress import Cursor, Origin, Place
@@ -130,18 +130,13 @@ class TableCapture:
         self._require_own_events()
 
     def _require_own_events(self) -> None:
-        row = self._conn.execute(
-            sql.SQL(
-                "SELECT xid::text, pg_snapshot_xmax(pg_current_snapshot())::text FROM {}"
-                " WHERE xid >= pg_snapshot_xmax(pg_current_snapshot()) LIMIT 1"
-            ).format(self._events)
-        ).fetchone()
+        row = self._conn.execute(not_over(self._events)).fetchone()
         if row is not None:
-            table = self._events.as_string()
+            # Which of a key's events comes first would else be up to the ids that they brought.
             msg = (
-                f"{table} holds events of transaction {row[0]}, but this server is at {row[1]}: "
-                "they come from another server's dump, and would wait until it gets there. To "
-                f"publish them now, set their xid in {table} to pg_current_xact_id()"
+                f"{self._events.as_string()} holds events of transaction {row[0]}, which is not "
+                "over on this server: they come from another server's dump, and would wait for it; "
+                f"to publish them now: {as_own(self._events).as_string()}"
             )
             raise Refused(msg)
 

@@ -12,6 +12,13 @@ COLUMNS = sql.SQL(
 """What is read of an event, in the order of `relay.capture.batch.Row`."""
 
 
+# Of rows that were written here this says nothing: what a statement finds, its snapshot sees. What
+# was restored from another server may have the id of a transaction that is open here, or that is
+# to come, and would be found by every tick until it is over: such a row waits. Asked once, and not
+# for each row.
+_IS_OVER = sql.SQL("pg_visible_in_snapshot(xid, (SELECT pg_current_snapshot()))")
+
+
 def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     """
     Return the rows that the statement sees and `since` does not, as a FROM item.
@@ -21,16 +28,35 @@ def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     """
     if not since.xip:
         return sql.SQL("{} AS new").format(later(events))
-    running = sql.SQL("SELECT * FROM {} WHERE xid = ANY (%(xip)s::text[]::xid8[])").format(events)
+    running = sql.SQL("SELECT * FROM {} WHERE xid = ANY (%(xip)s::text[]::xid8[]) AND {}").format(
+        events, _IS_OVER
+    )
     return sql.SQL("({} UNION ALL {}) AS new").format(later(events), running)
 
 
 def later(events: sql.Identifier) -> sql.Composed:
     """Return the rows whose transactions began behind the parameter `xmax`."""
-    # The other end keeps out rows that were restored from another server, and scans no more.
+    # The other end is for the index: rows of transactions to come are not even looked at.
     return sql.SQL(
         "(SELECT * FROM {} WHERE xid >= %(xmax)s::text::xid8"
-        " AND xid < pg_snapshot_xmax(pg_current_snapshot()))"
+        " AND xid < pg_snapshot_xmax(pg_current_snapshot()) AND {})"
+    ).format(events, _IS_OVER)
+
+
+def not_over(events: sql.Identifier) -> sql.Composed:
+    """Return the statement for one transaction that has rows, and is not over on this server."""
+    return sql.SQL(
+        "(SELECT xid::text FROM {events} WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
+        " LIMIT 1) UNION ALL (SELECT xid::text FROM {events}"
+        " WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot()))) LIMIT 1)"
+    ).format(events=events)
+
+
+def as_own(events: sql.Identifier) -> sql.Composed:
+    """Return the statement that makes all such rows those of the transaction that it runs in."""
+    return sql.SQL(
+        "UPDATE {} SET xid = pg_current_xact_id()"
+        " WHERE NOT pg_visible_in_snapshot(xid, pg_current_snapshot())"
     ).format(events)
 
 

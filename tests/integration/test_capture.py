@@ -1,6 +1,7 @@
 """Every committed event is read once, in the order of the lock, whatever else the server does."""
 
 import random
+import re
 import subprocess
 import threading
 import time
@@ -539,23 +540,77 @@ def test_a_clock_that_went_back_makes_no_negative_lag(dsn: str) -> None:
         assert waiting(conn, "outbox", Cursor()) == (1, 0.0)
 
 
-def test_events_of_another_servers_dump_are_refused(dsn: str) -> None:
-    with psycopg.connect(dsn) as conn:
+def restore(conn: Connection, xid: str, *, above: int = 0) -> None:
+    """Give the rows whose numbers are above that one the transaction of another server's dump."""
+    conn.execute(
+        "UPDATE outbox.events SET xid = %s::text::xid8"
+        " WHERE convert_from(value, 'UTF8')::int > %s",
+        [xid, above],
+    )
+
+
+def transaction_of(conn: Connection) -> str:
+    row = conn.execute("SELECT pg_current_xact_id()::text").fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+@pytest.mark.parametrize("of", ["a transaction to come", "an open transaction"])
+def test_events_of_another_servers_dump_are_refused(dsn: str, of: str) -> None:
+    with sessions(dsn, 2) as (conn, other):
+        xid = "9000000000" if of == "a transaction to come" else transaction_of(other)
         append(conn, 1)
-        conn.execute("UPDATE outbox.events SET xid = '9000000000'")
+        restore(conn, xid)
         conn.commit()
-        with pytest.raises(Refused, match="transaction 9000000000, but this server is at"):
+        with pytest.raises(Refused, match=f"transaction {xid}, which is not over") as refused:
             TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000)
-        conn.execute("UPDATE outbox.events SET xid = pg_current_xact_id()")
+        (remedy,) = re.findall("UPDATE .*", str(refused.value))
+        append(conn, 2)
+        conn.execute(remedy.encode())
         conn.commit()
         with capturing(dsn) as capture:
             found, cursor = read(capture, Cursor())
-            assert found == [1]
-            # Restored behind our back: not read again and again, at any rate.
-            append(conn, 2)
-            conn.execute("UPDATE outbox.events SET xid = '9000000000' WHERE value = '2'")
-            conn.commit()
+            assert found == [1, 2]
+            other.commit()
             assert read(capture, cursor)[0] == []
+
+
+@pytest.mark.parametrize("count", [1, LARGE])
+@pytest.mark.parametrize("began", ["before the cursor", "behind the cursor"])
+def test_rows_of_a_dump_are_read_once_when_their_transaction_is_over_here(
+    dsn: str, began: str, count: int
+) -> None:
+    with capturing(dsn) as capture, sessions(dsn, 2) as (conn, other):
+        cursor = Cursor()
+        xid = transaction_of(other) if began == "before the cursor" else ""
+        append(conn, 0)
+        conn.commit()
+        _, cursor = read(capture, cursor)
+        # Restored behind our back, where the start refuses nothing any more.
+        append_range(conn, 1, count)
+        restore(conn, xid or transaction_of(other))
+        conn.commit()
+        for number in range(-3, 0):
+            append(conn, number)
+            conn.commit()
+            found, cursor = read(capture, cursor)
+            assert found == [number]
+            assert waiting(conn, "outbox", cursor) == (0, 0.0)
+            conn.commit()
+        other.rollback()
+        found, cursor = read(capture, cursor)
+        assert found == list(range(1, count + 1))
+        assert read(capture, cursor)[0] == []
+
+
+def test_rows_of_a_dump_from_the_future_are_not_read_yet(dsn: str) -> None:
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        append(conn, 1, 2)
+        restore(conn, "9000000000", above=1)
+        conn.commit()
+        found, cursor = read(capture, Cursor())
+        assert found == [1]
+        assert read(capture, cursor)[0] == []
 
 
 def test_a_sequence_with_a_cache_is_refused(database: str) -> None:
