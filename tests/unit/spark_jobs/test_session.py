@@ -15,9 +15,14 @@ FAILED = [BEGIN, b'  File "/x/handlers.py", line 3, in handle\n', b"ValueError: 
 
 
 def test_goodbyes_of_workers_are_left_out_and_errors_are_not() -> None:
-    said = [b"WARNING: Using incubator modules: x\n", *DISMISSED, *FAILED, b"INFO x\n", BEGIN]
+    said = [b"WARNING: Using incubator modules: x\n", *DISMISSED, *FAILED, b"INFO x\n"]
 
-    assert list(worth_telling(said)) == [*FAILED, b"INFO x\n", BEGIN]
+    assert list(worth_telling(said)) == [*FAILED, b"INFO x\n"]
+
+
+def test_a_goodbye_that_is_cut_off_is_left_out() -> None:
+    assert list(worth_telling([b"INFO x\n", BEGIN])) == [b"INFO x\n"]
+    assert list(worth_telling(FAILED[:2])) == FAILED[:2]
 
 
 def test_workers_may_say_goodbye_at_once() -> None:
