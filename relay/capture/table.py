@@ -135,8 +135,8 @@ class TableCapture:
             # Which of a key's events comes first would else be up to the ids that they brought.
             msg = (
                 f"{self._events.as_string()} holds events of transaction {row[0]}, which is not "
-                "over on this server: they come from another server's dump, and would wait for it; "
-                f"to publish them now: {as_own(self._events).as_string()}"
+                "over on this server: they come from another server's dump, and would wait for "
+                f"it; to publish them now, run {as_own(self._events).as_string()}"
             )
             raise Refused(msg)
 
