@@ -102,8 +102,9 @@ class Drains:
         id above them all, and forgotten with them.
         """
         query = sql.SQL(
-            "SELECT pg_current_snapshot()::text FROM {reading} WHERE state = 'table'"
-            " AND NOT EXISTS (SELECT FROM {behind})"
+            # Tables are locked as they stand, and an upgrade locks the events' first.
+            "SELECT pg_current_snapshot()::text WHERE NOT EXISTS (SELECT FROM {behind})"
+            " AND EXISTS (SELECT FROM {reading} WHERE state = 'table')"
         ).format(reading=self._reading, behind=behind(self._events, cursor.since))
         row = conn.execute(query, params(cursor.since)).fetchone()
         return Snapshot.parse(row[0]) if row else None

@@ -1,6 +1,7 @@
 """A writer is told that what it wrote has left the outbox, never before it has."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from functools import partial
 from hashlib import sha256
@@ -56,8 +57,12 @@ class Shop:
 
     def has_drained(self, token: int, lane: bytes = LANE) -> bool:
         answer = self.asking.drained({lane: token}) == [lane]
-        self.drains.beat(self.conn)
+        self.answer()
         return answer
+
+    def answer(self) -> None:
+        """Say what is published, for somebody has asked."""
+        self.drains.beat(self.conn)
 
     def drains_to(self, token: int, lane: bytes = LANE) -> None:
         """Publish and answer until a token has drained."""
@@ -130,6 +135,32 @@ def test_a_transaction_that_is_open_meanwhile_neither_drains_nor_delays_others(s
         assert not shop.has_drained(int(row[0]))
     assert not shop.has_drained(int(row[0]))
     shop.drains_to(int(row[0]))
+
+
+@pytest.mark.parametrize("look", ["tick", "answer"])
+def test_a_look_that_waits_for_an_upgrade_to_let_go_of_the_events_holds_no_other_table(
+    shop: Shop, look: Literal["tick", "answer"]
+) -> None:
+    shop.begin()
+    shop.drains_to(shop.write())
+    shop.write()
+    waiting = "SELECT count(*) FROM pg_locks WHERE relation = %s::regclass AND NOT granted"
+    with (
+        psycopg.connect(shop.dsn) as upgrade,
+        psycopg.connect(shop.dsn, autocommit=True) as watch,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        # As each of them does.
+        upgrade.execute("LOCK TABLE outbox.events IN ACCESS EXCLUSIVE MODE")
+        looking = pool.submit(shop.publish if look == "tick" else shop.answer)
+        until(
+            lambda: watch.execute(waiting, ["outbox.events"]).fetchone() == (1,),
+            within=10,
+            what="the look to wait",
+        )
+        upgrade.execute("LOCK TABLE outbox.reading IN ACCESS EXCLUSIVE MODE")
+        upgrade.rollback()
+        looking.result(10)
 
 
 def test_switches_there_and_back_make_nothing_drain_too_early(shop: Shop) -> None:

@@ -344,6 +344,30 @@ def test_before_any_relay_has_said_how_far_it_is_nothing_goes(writer: Connection
     assert writer.execute("SELECT outbox.truncate_leaf(0, '0')").fetchone() == ("unpublished by ",)
 
 
+def test_a_leaf_that_another_shard_is_emptying_is_locked(dsn: str, writer: Connection) -> None:
+    writer.execute("SELECT outbox.confirm('shop', pg_current_snapshot(), NULL, 0)")
+    writer.commit()
+    with psycopg.connect(dsn) as one, psycopg.connect(dsn) as other:
+        for session in (one, other):  # each has looked at its rows, as a call does first
+            session.execute("SELECT FROM ONLY outbox.events_1")
+        lock = b"LOCK TABLE ONLY outbox.events_1 IN ACCESS EXCLUSIVE MODE"
+        with ThreadPoolExecutor(1) as pool:
+            emptying = pool.submit(one.execute, lock)
+            until(lambda: waits(writer, one), within=10, what="one to wait for the other")
+            # Postgres knows it at once: each waits for what the other has read.
+            answer = other.execute("SELECT outbox.truncate_leaf(1, '0')").fetchone()
+            other.rollback()
+            emptying.result()
+        assert answer == ("locked",)
+
+
+def waits(conn: Connection, session: Connection) -> bool:
+    row = conn.execute(
+        "SELECT count(*) FROM pg_locks WHERE NOT granted AND pid = %s", [session.info.backend_pid]
+    ).fetchone()
+    return row == (1,)
+
+
 def test_rows_are_kept_as_long_as_asked_for(dsn: str, writer: Connection) -> None:
     with shop(dsn, keep=3600) as relay:
         for lap in range(2):

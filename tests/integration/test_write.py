@@ -393,6 +393,11 @@ def many(**arguments: str) -> str:
         ),
         (many(header_counts="'{1,0}'"), "do not add up"),
         (
+            many(header_counts="'{1,NULL}'", names="'{a}'", header_values="'{x}'"),
+            "do not add up",
+        ),
+        (many(names="'{a}'", header_values="'{x}'"), "do not add up"),
+        (
             many(header_counts="'{1,1}'", names="'[0:1]={a,b}'", header_values="'{x,y}'"),
             "first element at 1",
         ),
