@@ -184,7 +184,7 @@ def _explained() -> Iterator[None]:
         raise DovecoteError(msg) from error
     except psycopg.errors.InsufficientPrivilege as error:
         msg = (
-            f"{str(error).strip()}; run it as the owner of the schema, or of the database where "
+            f"{first_line(error)}; run it as the owner of the schema, or of the database where "
             "the schema is not there yet, or use --print-sql"
         )
         raise DovecoteError(msg) from error
@@ -251,6 +251,11 @@ def _switch(
         slots = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap, shard=shard)
         held = f"slot {slots[0]} holds" if len(slots) == 1 else f"slots {', '.join(slots)} hold"
         typer.echo(f"events are written to the write-ahead log, which {held} back")
+        if accept_gap:
+            typer.echo(
+                "given up: the events that no relay had read from the old slot; those that the "
+                "table has, too, stay there, and are not published"
+            )
     else:
         leaving = outbox_capture.use_table(dsn, schema)
         typer.echo("events are written to the table")

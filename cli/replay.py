@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from outbox.errors import BadSettings
+
 
 def replay(
     operator: Annotated[
@@ -40,10 +42,14 @@ def replay(
 
     Exit status: 0 done, 1 a line of the trace is bad, 2 bad usage or settings.
     """
-    from dedup.replay import replay as run
-    from dedup.replay import start
-    from dedup.trace import to_json
-    from spark_jobs.operators.replay import OPERATORS
+    try:
+        from dedup.replay import replay as run
+        from dedup.replay import start
+        from dedup.trace import to_json
+        from spark_jobs.operators.replay import OPERATORS
+    except ModuleNotFoundError as error:
+        msg = f"replay needs {error.name}: pip install './dovecote[spark]'"
+        raise BadSettings(msg) from error
 
     # Filters and handlers are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings

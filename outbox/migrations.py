@@ -79,10 +79,11 @@ class Migrations:
     default: str
     """The schema they are installed in where none is named."""
 
-    def advice(self, schema: str) -> str:
-        """Return what to do where they are missing in `schema`."""
+    def advice(self, schema: str, *, installed: int = 0) -> str:
+        """Return what to do where they, or those after version `installed`, are missing."""
         command = f"dovecote init{self.option and f' {self.option}'}{self.place(schema)}"
-        return f"run `{command}`, or apply what `{command} --print-sql` shows"
+        printed = f"{command} --print-sql{f' --since {installed}' if installed else ''}"
+        return f"run `{command}`, or apply what `{printed}` shows"
 
     def place(self, schema: str) -> str:
         """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
@@ -101,7 +102,15 @@ class Migrations:
     def script(
         self, schema: str, *, since: int = 0, until: int | None = None, grants: str = ""
     ) -> str:
-        """Return the SQL from version `since` to `until`, or to the newest, and `grants`."""
+        """
+        Return the SQL from version `since` to `until`, or to the newest, and `grants`.
+
+        Raises:
+            BadSettings: this version of Dovecote knows none so new as `since`.
+        """
+        if since > (newest := self.steps()[-1].version):
+            msg = f"there is no version {since}: the newest that this Dovecote knows is {newest}"
+            raise BadSettings(msg)
         steps = [
             step.render(schema)
             for step in self.steps()
@@ -161,7 +170,7 @@ class Migrations:
             state = f"is at version {installed}, not {newest}" if installed else "is not installed"
             msg = (
                 f"the {self.thing} in schema {schema!r} of database {conn.info.dbname!r} {state}; "
-                f"{self.advice(schema)}"
+                f"{self.advice(schema, installed=installed)}"
             )
             raise SchemaMissing(msg)
 

@@ -316,6 +316,8 @@ class _Given:
         match found:
             case {"env": str(name)}:
                 return f" (set by {name})"
+            case {**inner} if inner and (variable := _variable(inner)):
+                return f" (set by {variable})"
             # Where the environment sets nothing, the file is named above.
             case _ if self.file is not None and _points(self.data) and not _points(found):
                 return f" (set in {self.file})"
@@ -334,6 +336,17 @@ class _Given:
                 wanted = f"{self.prefix}_{table}__{rest}".upper()
                 return f"; a table takes two underscores: {wanted}"
         return ""
+
+
+def _variable(value: object) -> str | None:
+    """Return a variable that sets something in it, where one has a table too many in its name."""
+    match value:
+        case {"env": str(name)}:
+            return name
+        case {**inner}:
+            return next(filter(None, map(_variable, inner.values())), None)
+        case _:
+            return None
 
 
 def _points(value: object) -> bool:

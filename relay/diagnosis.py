@@ -116,8 +116,8 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
     if server.gone:
         yield Finding(
             "warn",
-            f"what is published is kept for {', '.join(server.gone)}, which no relay publishes, "
-            "and keys of `outbox.Producer` wait for it in the outbox",
+            f"no relay runs under {', '.join(server.gone)}, which has published from this outbox: "
+            "published rows are kept for it, and keys of `outbox.Producer` wait for it",
             "start that relay; or, if there is none of that name any more, delete its line: see "
             "docs/relay.md#storage",
         )
@@ -193,11 +193,19 @@ def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
     if warning := wanted.budget.warning(slot, server.retained):
         return Finding("warn", warning, "is the relay, Kafka, or a long transaction in the way?")
     if slot.active_pid is None:
+        if server.active is None:
+            return Finding(
+                "warn",
+                f"replication slot {slot.name} holds back {server.retained:,} bytes, and nobody "
+                "reads it",
+                "run `dovecote relay`",
+            )
+        # It waits for something, for a topic or for Kafka, and lets go of the slot meanwhile.
         return Finding(
             "warn",
-            f"replication slot {slot.name} holds back {server.retained:,} bytes, and nobody "
-            "reads it",
-            "run `dovecote relay`",
+            f"replication slot {slot.name} holds back {server.retained:,} bytes, and the active "
+            "relay does not read it",
+            "what does the relay's log say?",
         )
     return Finding("ok", f"replication slot {slot.name} holds back {server.retained:,} bytes")
 

@@ -178,7 +178,8 @@ class Relay:
         """
         name, known = self._settings.name, self._progress
         if known is None:
-            self._topic.ensure()
+            # A topic that is made anew would look as if nothing had been lost.
+            self._topic.ensure(lambda: self._require_new(capture.origin()))
         # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
         # Before the fence: a clone of production must not fence production. What the slot says is
         # no reason yet: it may be ahead of what the topic said a moment ago.
@@ -206,6 +207,10 @@ class Relay:
         capture.confirm(progress.cursor)
         self._progress = progress
         return progress, origin
+
+    def _require_new(self, origin: Origin) -> None:
+        with self._claims() as claim:
+            claim.require_none(origin, self._topic.name)
 
     def _begin(self, publisher: Publisher, origin: Origin, place: Place) -> Progress:
         """Publish progress for the first time: from now on the name belongs to this database."""

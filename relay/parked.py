@@ -159,7 +159,7 @@ class Parking:
         new = [e for e in events if e.reason.code != BEHIND.code and e.replaces is None]
         for row, (_, why), holds, _ in new[:_MOST_LINES]:
             _log.warning(
-                "parked event %s for topic %r, key %s: %s%s; see `dovecote parked`",
+                "parked event %s for topic %r, key %s: %s%s; see `dovecote parked list`",
                 *(row[1], row[3], shown(row[4]), why),
                 "; later events of the key wait behind it" if holds else "",
             )

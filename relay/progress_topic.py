@@ -1,7 +1,7 @@
 """Keep progress in Kafka: a compacted topic with one partition, read behind the fence."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from confluent_kafka import (
@@ -51,9 +51,9 @@ class ProgressTopic:
         self._client = client_properties(properties)
         self._said: list[KafkaError] = []
 
-    def ensure(self) -> None:
+    def ensure(self, may_begin: Callable[[], object] | None = None) -> None:
         """
-        Create the topic if it is missing.
+        Create the topic if it is missing, once `may_begin` has not raised.
 
         Compacted, with small segments: a takeover must not read a gigabyte.
 
@@ -65,6 +65,8 @@ class ProgressTopic:
         try:
             if self._is_sound(admin):
                 return
+            if may_begin is not None:
+                may_begin()
             topic = NewTopic(
                 self.name,
                 num_partitions=1,

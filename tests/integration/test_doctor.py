@@ -84,7 +84,7 @@ def test_an_outbox_is_followed_from_nothing_to_one_that_works(
     with psycopg.connect(fleet.dsn) as conn:
         conn.execute("SELECT outbox.confirm('old', '1:1:', NULL, 0)")
     (gone,) = told(fleet, "warn")
-    assert "kept for old, which no relay publishes" in gone
+    assert "no relay runs under old, which has published" in gone
     # It was not fenced, nor anything else.
     commit(fleet.dsn, event(name, 2))
     published(fleet, name, 2)

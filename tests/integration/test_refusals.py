@@ -7,6 +7,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
@@ -50,12 +51,15 @@ def test_progress_that_vanished_while_no_relay_ran_is_no_beginning(
         within=20,
         what="the topic gone",
     )
-    # The first one makes the topic again, the second one finds it empty.
-    for _ in range(2):
+    for made_anew in (False, True):
+        if made_anew:
+            config = {"cleanup.policy": "compact"}
+            admin.create_topics([NewTopic(progress, 1, 1, config=config)])[progress].result(30)
         relay = fleet.start()
         assert relay.wait() == 1
         assert f"progress topic {progress} of this Kafka knows nothing of it" in relay.log
         assert "give this relay a `name` of its own if that is wanted" in relay.log
+        assert (progress in admin.list_topics(timeout=10).topics) == made_anew
     assert len(consume(fleet.bootstrap, name)) == 1
     fleet.active(name=fleet.name + "-anew")
     first, again = ids(published(fleet, name, 2))

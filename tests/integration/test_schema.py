@@ -249,8 +249,9 @@ def test_an_older_schema_is_told_to_upgrade(
     with psycopg.connect(database) as conn:
         schema.install(conn)
         monkeypatch.setattr(Migrations, "steps", lambda _: [*known, newer])
-        with pytest.raises(SchemaMissing, match=f"is at version {known[-1].version}, not"):
+        with pytest.raises(SchemaMissing, match=f"is at version {known[-1].version}, not") as it:
             schema.require(conn)
+        assert f"`dovecote init --print-sql --since {known[-1].version}`" in str(it.value)
         assert schema.install(conn) == [newer]
         schema.require(conn)
 

@@ -30,6 +30,14 @@ def test_since_leaves_out_what_is_there() -> None:
     assert "CREATE FUNCTION" not in shown.output
 
 
+def test_since_a_version_that_is_not_there_is_refused() -> None:
+    newest = schema.migrations()[-1].version
+    refused = CliRunner().invoke(app, ["init", "--print-sql", "--since", str(newest + 1)])
+    assert isinstance(refused.exception, BadSettings)
+    assert str(newest) in str(refused.exception)
+    assert refused.output == ""
+
+
 @pytest.mark.parametrize("arguments", [["--since", "-1"], ["--unknown"], ["--since", "x"]])
 def test_bad_usage_is_told_by_status_2(arguments: list[str]) -> None:
     assert CliRunner().invoke(app, ["init", *arguments]).exit_code == 2

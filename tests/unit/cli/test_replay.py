@@ -1,6 +1,7 @@
 """`dovecote replay` as a person runs it: a process, its streams, its exit status."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -149,3 +150,14 @@ def test_an_aggregation_is_replayed_from_the_file_of_its_step(tmp_path: Path) ->
         ("count", {"n": 2}),
         ("end_of_input", {"n": 1}),
     ]
+
+
+def test_without_the_packages_of_spark_it_says_how_to_get_them(place: Path) -> None:
+    (place / "msgpack.py").write_text("raise ModuleNotFoundError(name='msgpack')")
+    environ = {**os.environ, "PYTHONPATH": str(place)}
+
+    done = dovecote(place, "exact", "--config", "orders.toml", environ=environ)
+
+    assert done.returncode == 2
+    said = b"replay needs msgpack: pip install './dovecote[spark]'"
+    assert (said in done.stderr, b"Traceback" in done.stderr) == (True, False)

@@ -217,6 +217,11 @@ def test_what_is_missing_without_a_file_is_said_where_to_give() -> None:
             {"EXAMPLE_HTTP_PROT": "1"},
             "http_prot: there is no such setting (set by EXAMPLE_HTTP_PROT)",
         ),
+        (
+            'dsn = "host=h"',
+            {"EXAMPLE_HTTP__PORT__IN": "1"},
+            "http.port: Input should be a valid integer (set by EXAMPLE_HTTP__PORT__IN)",
+        ),
         ('dsn = "host=h"\nhttp_port = 1', {}, "http_port: there is no such setting"),
         (
             'dsn = "host=h"\npause = "x"',

@@ -170,8 +170,8 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             replace(LOG, slot=replace(SLOT, active_pid=None)),
             LogPosition(150),
             "warn",
-            "holds back 500 bytes, and nobody reads it",
-            "dovecote relay",
+            "holds back 500 bytes, and the active relay does not read it",
+            "the relay's log",
         ),
         (
             replace(LOG, retained=1_001),
@@ -191,7 +191,7 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             replace(TABLE, gone=("old", "older")),
             Cursor(),
             "warn",
-            "kept for old, older, which no relay publishes",
+            "no relay runs under old, older, which has published",
             "delete its line",
         ),
         (
