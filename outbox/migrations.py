@@ -35,6 +35,22 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
 );
 """
 
+# Ahead of what came after a version. Applied to an older one, it would leave steps out for good,
+# for what is there is told by the newest alone; and nobody would be told.
+_BEHIND = """
+DO $behind$
+DECLARE
+    found CONSTANT int := (SELECT coalesce(max(version), 0) FROM {schema}.migrations);
+BEGIN
+    IF found <> {since} THEN
+        RAISE object_not_in_prerequisite_state USING MESSAGE = format(
+            'this is what came after version {since}, and the schema is at version %s: print '
+            'what came after that one (--since %s); nothing was changed', found, found);
+    END IF;
+END
+$behind$;
+"""
+
 # Behind every step: what it made is not for everybody, whatever default privileges say.
 _NOTHING_FOR_PUBLIC = """
 REVOKE ALL ON SCHEMA {schema} FROM PUBLIC;
@@ -116,7 +132,8 @@ class Migrations:
             for step in self.steps()
             if since < step.version and (until is None or step.version <= until)
         ]
-        ledger = fill(_LEDGER, schema).strip() + "\n"
+        before = _BEHIND.replace("{since}", str(since)) if since else _LEDGER
+        ledger = fill(before, schema).strip() + "\n"
         return "\n".join([ledger, *steps, fill(_NOTHING_FOR_PUBLIC, schema), grants])
 
     def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:

@@ -62,6 +62,9 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
         raise BadSettings(msg) from None
 
 
+_UNSET = "environment variable"
+
+
 class _Impossible(Exception):
     """A setting that cannot be brought before the model; the message begins with its path."""
 
@@ -71,7 +74,7 @@ def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
     match value:
         case {"env": str(name), **rest} if not rest:
             if name not in environ:
-                msg = f"environment variable {name} is not set"
+                msg = f"{_UNSET} {name} is not set"
                 raise ValueError(msg)
             return environ[name], True
         case {"file": str(path), **rest} if not rest:
@@ -361,6 +364,7 @@ def _explain(origin: str, error: ValidationError, given: _Given) -> str:
             continue
         what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
         where = ".".join(str(part) for part in found["loc"])
-        what += given.remark(found["type"], found["loc"])
+        if not what.startswith(_UNSET):  # it names the variable already
+            what += given.remark(found["type"], found["loc"])
         lines.append(f"{where}: {what}" if where else what)
     return f"bad settings ({origin}):\n  " + "\n  ".join(lines)

@@ -1,5 +1,6 @@
 """What an outbox's state means for its operator: one finding per thing looked at."""
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
@@ -69,6 +70,8 @@ class Server:
     leaving_behind: int
     """Transactions that may still write to the log, where it is being left."""
     role: str
+    lacks: tuple[str, ...]
+    """Rights that it lacks, and can publish without."""
     active: str | None
     claimed: bool
     """A relay of this name has published from this database."""
@@ -103,7 +106,15 @@ def of_message(text: str) -> Finding:
 
 def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
     """Yield what Postgres tells; `place` is where progress stands, as far as that is known."""
-    yield Finding("ok", f"role {server.role} has the rights of a relay")
+    if server.lacks:
+        yield Finding(
+            "warn",
+            f"role {server.role} lacks {', '.join(server.lacks)}: published rows may stay, and "
+            "keys of `outbox.Producer` in the outbox",
+            f"run `dovecote init --relay-role {shlex.quote(server.role)}` as its owner",
+        )
+    else:
+        yield Finding("ok", f"role {server.role} has the rights of a relay")
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
     yield from _of_log(server, wanted, place)

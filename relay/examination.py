@@ -1,6 +1,6 @@
 """Ask Postgres and Kafka for what a diagnosis is made of, and change nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, LiteralString
@@ -44,14 +44,17 @@ from relay.timeline import shared
 
 _client_log = kafka_logger("dovecote.relay.kafka")
 
-# What every relay needs of the tables.
-_RIGHTS = (
-    ("events", "SELECT"),
-    ("migrations", "SELECT"),
-    ("claims", "SELECT"),
+# What a relay refuses to begin without, and what it only makes room and tells producers with.
+_TO_PUBLISH = (
+    *((name, "SELECT") for name in ("events", "migrations", "claims", "reading")),
     ("claims", "INSERT"),
-    ("reading", "SELECT"),
-    ("parked", "SELECT"),
+    *(("parked", kind) for kind in ("SELECT", "INSERT", "UPDATE", "DELETE")),
+    *(("parked_commands", kind) for kind in ("SELECT", "INSERT", "DELETE")),
+    ("settle_shards", "EXECUTE"),
+)
+_TO_MAKE_ROOM = tuple(
+    (name, "EXECUTE")
+    for name in ("confirm", "confirm_drained", "leaves", "write_to_leaf", "truncate_leaf")
 )
 
 
@@ -169,6 +172,7 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             version=version,
             wal_level=wal_level,
             role=role,
+            lacks=tuple(_lacking(conn, schema, _TO_MAKE_ROOM)),
             origin=origin,
             shared=_shared(settings, progress, origin),
             state=found.state,
@@ -214,21 +218,35 @@ def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) 
 
 def _require_rights(conn: psycopg.Connection[Any], schema: str) -> None:
     """Check that the role may do what every relay does, as far as it is there."""
-    lacking = conn.execute(
-        "SELECT kind || ' on ' || relname FROM pg_class c, unnest(%s::text[], %s::text[])"
-        " AS needed (name, kind) WHERE relnamespace = to_regnamespace(quote_ident(%s))"
-        " AND relname = needed.name AND NOT has_table_privilege(c.oid, kind)"
-        " UNION ALL SELECT 'USAGE on the schema' FROM pg_namespace WHERE nspname = %s"
-        " AND NOT has_schema_privilege(oid, 'USAGE') ORDER BY 1",
-        [[name for name, _ in _RIGHTS], [kind for _, kind in _RIGHTS], schema, schema],
-    ).fetchall()
-    if lacking:
+    if lacking := _lacking(conn, schema, _TO_PUBLISH):
         user = conn.info.user
         msg = (
-            f"role {user} lacks {', '.join(row[0] for row in lacking)}; "
+            f"role {user} lacks {', '.join(lacking)}; "
             f"{outbox_schema.advice('relay', user, schema)}"
         )
         raise NotAllowed(msg)
+
+
+def _lacking(
+    conn: psycopg.Connection[Any], schema: str, needed: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return what the role lacks of `needed`, rights on tables and functions that are there."""
+    rows = conn.execute(
+        "WITH needed AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS n (name, kind)),"
+        " here AS (SELECT oid FROM pg_namespace WHERE nspname = %s)"
+        " SELECT kind || ' on ' || name FROM needed, pg_class AS c"
+        " WHERE relnamespace = (SELECT oid FROM here) AND relname = name"
+        # The server asks in any order, and refuses a kind that is not of tables.
+        " AND CASE kind WHEN 'EXECUTE' THEN false ELSE NOT has_table_privilege(c.oid, kind) END"
+        " UNION SELECT kind || ' on ' || name FROM needed, pg_proc AS p"
+        " WHERE pronamespace = (SELECT oid FROM here) AND proname = name"
+        " AND kind = 'EXECUTE' AND NOT has_function_privilege(p.oid, 'EXECUTE')"
+        " UNION SELECT 'USAGE on the schema' FROM here"
+        " WHERE NOT has_schema_privilege(oid, 'USAGE')"
+        " ORDER BY 1",
+        [[name for name, _ in needed], [kind for _, kind in needed], schema],
+    ).fetchall()
+    return [row[0] for row in rows]
 
 
 def _require_rights_in_log(conn: psycopg.Connection[Any], schema: str) -> None:

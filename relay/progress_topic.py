@@ -212,7 +212,7 @@ class ProgressTopic:
                 )
                 raise Refused(msg) from error
             if error.args[0].code() in MISSING:
-                msg += "; was it deleted? A relay started anew would publish everything again"
+                msg += "; was it deleted? Restore it: a relay started anew refuses to begin again"
             raise Outage(msg) from error
         try:
             return None if value is None else Progress.decode(value)

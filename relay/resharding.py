@@ -131,10 +131,15 @@ def _is_of(settings: RelaySettings, shards: int) -> bool:
     return progress is None or progress.shards == shards
 
 
-def _fenced(settings: RelaySettings) -> Progress | None:
+def _fenced(settings: RelaySettings, origin: Origin) -> Progress | None:
     """Return where a shard stands, once nobody can publish it any more who does not know of us."""
     topic = _topic(settings)
-    topic.ensure()
+
+    def require_new() -> None:
+        with claims(settings.dsn, settings.schema_name, settings.name) as claim:
+            claim.require_none(origin, topic.name)
+
+    topic.ensure(require_new)
     with closing(_publisher(settings)) as own:
         own.open()
     return topic.read(settings.name)
@@ -167,16 +172,18 @@ def _carry_over(
 ) -> None:
     schema = settings.schema_name
     _require_none_parked(conn, schema, before)
-    known = [_fenced(settings.of(shard)) for shard in before]
     installed = outbox_capture.installed(conn, schema)
     end: Place
     with closing(_table(settings, None, settings.batch_rows)) as table:
+        origin = table.origin()
+        known = [_fenced(settings.of(shard), origin) for shard in before]
         if installed.state == "table":
             began_at = look(conn, schema, before[0]).began_at or 0
             places = [each.cursor for each in known if each]
             end = boundary.in_table(table, places, began_at=began_at)
         else:
             end = boundary.in_log(conn)
+        # By now: what is behind its place in the log must be behind the end.
         origin = table.origin()
     for shard in before:
         _log.info("publishing %s up to %s", shard, end)

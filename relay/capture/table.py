@@ -136,7 +136,8 @@ class TableCapture:
             msg = (
                 f"{self._events.as_string()} holds events of transaction {row[0]}, which is not "
                 "over on this server: they come from another server's dump, and would wait for "
-                f"it; to publish them now, run {as_own(self._events).as_string()}"
+                f"it; delete them if they are published where they come from, or run "
+                f"`{as_own(self._events).as_string()}`"
             )
             raise Refused(msg)
 

@@ -564,7 +564,7 @@ def test_events_of_another_servers_dump_are_refused(dsn: str, of: str) -> None:
         conn.commit()
         with pytest.raises(Refused, match=f"transaction {xid}, which is not over") as refused:
             TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000)
-        (remedy,) = re.findall("UPDATE .*", str(refused.value))
+        (remedy,) = re.findall("`(UPDATE .*)`", str(refused.value))
         append(conn, 2)
         conn.execute(remedy.encode())
         conn.commit()

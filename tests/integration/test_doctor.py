@@ -13,7 +13,7 @@ from devstack import Stack
 from outbox import Event
 from outbox.capture import installed as installed_capture
 from outbox.capture import use_table, use_wal
-from outbox.schema import install
+from outbox.schema import Roles, install
 from tests.fix_stack import MakeTopic
 from tests.load import load
 from tests.relaying import (
@@ -166,8 +166,18 @@ def test_a_role_that_lacks_a_right_is_told_what_grants_it(fleet: Relays) -> None
             (line,) = [
                 line for line in doctor(fleet, dsn=own).stdout.splitlines() if line[:4] == "fail"
             ]
-            assert "lacks INSERT on claims, SELECT on claims, SELECT on events" in line
+            assert "EXECUTE on settle_shards, INSERT on claims, INSERT on parked, " in line
             assert f"`dovecote init --relay-role {role}`" in line
+            install(conn, roles=Roles(relays=[role]))
+            assert f"ok    role {role} has the rights of a relay" in doctor(fleet, dsn=own).stdout
+            conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.confirm FROM {role}".encode())
+            found = doctor(fleet, dsn=own).stdout
+            assert f"warn  role {role} lacks EXECUTE on confirm: published rows may stay" in found
+            conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.settle_shards FROM {role}".encode())
+            assert (
+                f"fail  role {role} lacks EXECUTE on settle_shards"
+                in doctor(fleet, dsn=own).stdout
+            )
         finally:
             conn.execute(f"DROP OWNED BY {role}".encode())
             conn.execute(f"DROP ROLE {role}".encode())

@@ -132,6 +132,17 @@ def test_the_printed_sql_since_a_version_is_what_came_after(database: str) -> No
     assert "CREATE TABLE outbox.events" not in printed
 
 
+@pytest.mark.parametrize("since", [11, 13])
+def test_the_printed_sql_since_a_version_is_refused_by_another(database: str, since: int) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(schema.script(until=12).encode())
+        says = rf"after version {since}, and the schema is at version 12.*--since 12"
+        with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=says):
+            conn.execute(schema.script(since=since).encode())
+        conn.execute(schema.script(since=12).encode())
+        schema.require(conn)
+
+
 def test_what_is_parked_keeps_its_order_and_its_commands_when_they_get_tickets(
     database: str,
 ) -> None:

@@ -247,6 +247,7 @@ def test_what_is_missing_without_a_file_is_said_where_to_give() -> None:
                 " (set by DB)"
             ),
         ),
+        ('dsn = { env = "DB" }', {}, "dsn: environment variable DB is not set"),
         (
             'dsn = "host=h"\n[kafka]\nx = []',
             {},

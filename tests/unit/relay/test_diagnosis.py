@@ -35,6 +35,7 @@ TABLE = Server(
     version=180_000,
     wal_level="logical",
     role="shop_relay",
+    lacks=(),
     origin=HERE,
     shared=None,
     state="table",
@@ -186,6 +187,13 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "warn",
             "after a failover it is missing",
             "--accept-gap",
+        ),
+        (
+            replace(TABLE, lacks=("EXECUTE on confirm", "EXECUTE on leaves")),
+            Cursor(),
+            "warn",
+            "role shop_relay lacks EXECUTE on confirm, EXECUTE on leaves: published rows may stay",
+            "`dovecote init --relay-role shop_relay`",
         ),
         (
             replace(TABLE, gone=("old", "older")),
