@@ -253,8 +253,8 @@ def _switch(
         typer.echo(f"events are written to the write-ahead log, which {held} back")
         if accept_gap:
             typer.echo(
-                "given up: the events that no relay had read from the old slot; those that the "
-                "table has, too, stay there, and are not published"
+                "if there was a slot before, the events that no relay had read from it are given "
+                "up; those that the table has, too, stay there, and are not published"
             )
     else:
         leaving = outbox_capture.use_table(dsn, schema)

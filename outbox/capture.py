@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from psycopg import Connection, connect, errors, sql
 
-from outbox import slots
+from outbox import restored, slots
 from outbox.errors import DovecoteError
 from outbox.migrations import OWN_FUNCTIONS_ONLY, own_functions_only
 
@@ -98,6 +98,8 @@ def use_wal(
     """
     with _in_turn(dsn, schema) as conn:
         _require_logical(conn)
+        if installed(conn, schema).state == "table":
+            _require_none_restored(conn, schema, done="delete them if they are published")
         shards = _shards(conn, schema)
         if shard is not None:
             _require_slot_of(conn, schema, shard=shard, shards=shards)
@@ -143,6 +145,8 @@ def use_table(dsn: str, schema: str) -> bool:
         DovecoteError: the role may not do it; the message says who may.
     """
     with _in_turn(dsn, schema) as conn:
+        if installed(conn, schema).state == "wal":
+            _require_none_restored(conn, schema, done="the log had them: delete them")
         _set_mode(conn, schema, wal=False)
         departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
         conn.execute(departed.format(_reading(schema)))
@@ -258,6 +262,18 @@ def _shards(conn: Connection, schema: str) -> int:
         )
         raise DovecoteError(msg)
     return rows[0][0] if rows else 1
+
+
+def _require_none_restored(conn: Connection[Any], schema: str, *, done: str) -> None:
+    """Check that no rows wait that a change of the capture would lose, or publish again."""
+    events = sql.Identifier(schema, "events")
+    if (xid := restored.foreign(conn, events)) is not None:
+        msg = (
+            f"{events.as_string(conn)} holds events of transaction {xid}, which is not over on "
+            f"this server: they come from another server's dump; {done}, or run, with the relays "
+            f"stopped, `{restored.remedy(events)}`; the capture was not changed"
+        )
+        raise DovecoteError(msg)
 
 
 def _require_logical(conn: Connection) -> None:

@@ -167,7 +167,7 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             "SELECT current_setting('server_version_num')::int, current_setting('wal_level'),"
             " current_user::text",
         )
-        origin = _origin(settings)
+        origin = _origin(settings, is_read=found.state == "table")
         return Server(
             version=version,
             wal_level=wal_level,
@@ -285,10 +285,12 @@ def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -
     return row
 
 
-def _origin(settings: RelaySettings) -> Origin:
+def _origin(settings: RelaySettings, *, is_read: bool) -> Origin:
     """Return which database it is, if the table is one that can be read."""
     capture = TableCapture(settings.dsn, settings.schema_name, batch_rows=1, batch_bytes=1)
     try:
+        if is_read:
+            capture.require_own_events()
         return capture.origin()
     finally:
         capture.close()

@@ -175,6 +175,8 @@ def _carry_over(
     installed = outbox_capture.installed(conn, schema)
     end: Place
     with closing(_table(settings, None, settings.batch_rows)) as table:
+        if installed.state == "table":
+            table.require_own_events()
         origin = table.origin()
         known = [_fenced(settings.of(shard), origin) for shard in before]
         if installed.state == "table":

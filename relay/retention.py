@@ -158,9 +158,14 @@ class Retention:
     def _empty(self, conn: psycopg.Connection[Any], leaf: Leaf) -> str:
         """Try to empty one leaf; return what became of it."""
         query = sql.SQL("SELECT {}.truncate_leaf(%s, make_interval(secs => %s))")
-        row = conn.execute(
-            query.format(sql.Identifier(self._schema)), [leaf.number, self._keep]
-        ).fetchone()
+        try:
+            row = conn.execute(
+                query.format(sql.Identifier(self._schema)), [leaf.number, self._keep]
+            ).fetchone()
+        except (errors.LockNotAvailable, errors.DeadlockDetected):
+            # Another shard is emptying it; of two that have read it one is told that it is a
+            # deadlock, at once.
+            return "locked"
         outcome = str(row[0]) if row else ""
         if outcome == "rotated":
             self._metrics.rotated(leaf.live_rows, leaf.total_bytes)

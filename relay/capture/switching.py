@@ -109,6 +109,8 @@ class SwitchingCapture:
         wrong = mismatch(self._expected, found.state) or self._fault(found, place)
         if wrong is not None:
             raise Refused(about(self._schema, str(wrong)))
+        if not isinstance(place, LogPosition):
+            self._table.require_own_events()
         if found.beginning is None:
             # A new name has nothing to do with what was in the log before it.
             return place or Cursor(BEGINNING, log=found.began_at or 0)

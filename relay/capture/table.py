@@ -23,8 +23,9 @@ from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
 from outbox.errors import first_line
+from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.window import COLUMNS, as_own, behind, newest, not_over, own, params, tick
+from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
 from relay.postgres import connect, follow_indexes
 from relay.progress import Cursor, Origin, Place
@@ -127,17 +128,22 @@ class TableCapture:
                 "would hand out positions out of order; ALTER SEQUENCE … CACHE 1"
             )
             raise Refused(msg)
-        self._require_own_events()
 
-    def _require_own_events(self) -> None:
-        row = self._conn.execute(not_over(self._events)).fetchone()
-        if row is not None:
-            # Which of a key's events comes first would else be up to the ids that they brought.
+    def require_own_events(self) -> None:
+        """
+        Check that no rows of another server's dump wait here.
+
+        Which of a key's events comes first would be up to the ids that they brought.
+
+        Raises:
+            Refused: there are some, and the message has what to do with them.
+        """
+        if (xid := foreign(self._conn, self._events)) is not None:
             msg = (
-                f"{self._events.as_string()} holds events of transaction {row[0]}, which is not "
-                "over on this server: they come from another server's dump, and would wait for "
-                f"it; delete them if they are published where they come from, or run "
-                f"`{as_own(self._events).as_string()}`"
+                f"{self._events.as_string()} holds events of transaction {xid}, which is not over "
+                "on this server: they come from another server's dump, and would wait for it; "
+                "with this relay stopped, delete them if they are published where they come from, "
+                f"or run `{remedy(self._events)}`"
             )
             raise Refused(msg)
 

@@ -43,23 +43,6 @@ def later(events: sql.Identifier) -> sql.Composed:
     ).format(events, _IS_OVER)
 
 
-def not_over(events: sql.Identifier) -> sql.Composed:
-    """Return the statement for one transaction that has rows, and is not over on this server."""
-    return sql.SQL(
-        "(SELECT xid::text FROM {events} WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
-        " LIMIT 1) UNION ALL (SELECT xid::text FROM {events}"
-        " WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot()))) LIMIT 1)"
-    ).format(events=events)
-
-
-def as_own(events: sql.Identifier) -> sql.Composed:
-    """Return the statement that makes all such rows those of the transaction that it runs in."""
-    return sql.SQL(
-        "UPDATE {} SET xid = pg_current_xact_id()"
-        " WHERE NOT pg_visible_in_snapshot(xid, pg_current_snapshot())"
-    ).format(events)
-
-
 def newest(events: sql.Identifier) -> sql.Composed:
     """Return the statement for the newest transaction among the rows of `later`."""
     return sql.SQL("SELECT w.xid FROM {} AS w ORDER BY w.xid DESC LIMIT 1").format(later(events))

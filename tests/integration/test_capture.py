@@ -562,13 +562,17 @@ def test_events_of_another_servers_dump_are_refused(dsn: str, of: str) -> None:
         append(conn, 1)
         restore(conn, xid)
         conn.commit()
-        with pytest.raises(Refused, match=f"transaction {xid}, which is not over") as refused:
-            TableCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000)
+        with (
+            capturing(dsn) as capture,
+            pytest.raises(Refused, match=f"transaction {xid}, which is not over") as refused,
+        ):
+            capture.require_own_events()
         (remedy,) = re.findall("`(UPDATE .*)`", str(refused.value))
         append(conn, 2)
         conn.execute(remedy.encode())
         conn.commit()
         with capturing(dsn) as capture:
+            capture.require_own_events()
             found, cursor = read(capture, Cursor())
             assert found == [1, 2]
             other.commit()

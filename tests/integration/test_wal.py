@@ -493,6 +493,50 @@ def test_a_publication_from_before_there_were_leaves_gets_them(database: str) ->
             assert read(capture, capture.resume(None), 6)[0] == [1, 2, 3, 4, 5, 6]
 
 
+OF_A_DUMP = (
+    'INSERT INTO outbox.events (xid, id, "time", topic, type, source)'
+    " VALUES ('9000000000', gen_random_uuid(), now(), 't', 'T', '/s')"
+)
+
+
+@pytest.mark.parametrize("to", ["wal", "table"])
+def test_the_capture_is_not_changed_while_rows_of_a_dump_wait(database: str, to: str) -> None:
+    changes: dict[str, Callable[[str, str], object]] = {
+        "wal": use_wal,
+        "table": outbox_capture.use_table,
+    }
+    change = changes[to]
+    installed(database)
+    if to == "table":
+        use_wal(database, "outbox")
+    with psycopg.connect(database) as conn:
+        conn.execute(OF_A_DUMP)
+        conn.commit()
+        before = look(conn, "outbox").state
+        with pytest.raises(DovecoteError, match=r"9000000000.*the capture was not chan") as said:
+            change(database, "outbox")
+        assert look(conn, "outbox").state == before
+        conn.rollback()
+        (remedy,) = re.findall("`(UPDATE .*)`", str(said.value))
+        conn.execute(remedy.encode())
+        conn.commit()
+        change(database, "outbox")
+        assert look(conn, "outbox").state != before
+
+
+def test_a_relay_in_the_log_is_not_kept_out_by_rows_that_the_log_had(dsn: str) -> None:
+    with psycopg.connect(dsn) as conn:
+        write(conn, event("t", 1))
+        conn.commit()
+        with capturing(dsn) as capture:
+            _, place = read(capture, capture.resume(None), 1)
+            kept = progress_at(place, capture)
+        conn.execute(OF_A_DUMP)
+        conn.commit()
+        with capturing(dsn) as capture:
+            assert capture.resume(kept) == place
+
+
 def test_a_missing_slot_is_refused_until_the_gap_is_accepted(dsn: str) -> None:
     append(dsn, 1)
     with capturing(dsn) as capture:

@@ -1,0 +1,34 @@
+"""
+Rows that were restored from another server, and have transaction ids of that one.
+
+An id that is over on this server means nothing bad: the row is published like any other. One of a
+transaction that is open here, or is still to come, belongs to somebody else as well, and until
+that one is over nobody can say that the row was seen.
+"""
+
+from typing import Any
+
+from psycopg import Connection, sql
+
+
+def foreign(conn: Connection[Any], events: sql.Identifier) -> str | None:
+    """Return the id of a transaction that has rows in `events`, and is not over on this server."""
+    query = sql.SQL(
+        "(SELECT xid::text FROM {events} WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
+        " LIMIT 1) UNION ALL (SELECT xid::text FROM {events}"
+        " WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot()))) LIMIT 1)"
+    )
+    row = conn.execute(query.format(events=events)).fetchone()
+    return None if row is None else str(row[0])
+
+
+def remedy(events: sql.Identifier) -> str:
+    """Return the statement that makes all such rows those of the transaction that it runs in."""
+    return (
+        sql.SQL(
+            "UPDATE {} SET xid = pg_current_xact_id()"
+            " WHERE NOT pg_visible_in_snapshot(xid, pg_current_snapshot())"
+        )
+        .format(events)
+        .as_string()
+    )
