@@ -30,7 +30,7 @@ def reshard(
     Example: DOVECOTE_RELAY_DSN="dbname=shop user=owner" dovecote reshard --config relay.toml
     """
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
-    check_properties(settings.producer_properties())
+    check_properties(settings.producer_properties(outbox="any"))
     configure(log_format)
     changed = change(settings)
     typer.echo(

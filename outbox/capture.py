@@ -242,7 +242,9 @@ def _shards(conn: Connection, schema: str) -> int:
         sql.SQL(
             "WITH known AS (SELECT s.shards, s.name, EXISTS (SELECT FROM {} AS c"
             " WHERE (c.system_identifier, c.database) = (s.system_identifier, s.database)"
-            " AND c.name IN (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '-' || n END"
+            # An older schema does not tell who is about to begin.
+            " AND to_jsonb(c) ->> 'began' IS DISTINCT FROM 'false' AND c.name IN"
+            " (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '.shard-' || n END"
             " FROM generate_series(0, s.shards - 1) AS n)) AS has_published"
             " FROM {} AS s WHERE s.system_identifier ="
             " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"

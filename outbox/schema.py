@@ -28,8 +28,9 @@ GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many, {schema}.draine
     "relay": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading,
-    {schema}.relays TO {role};
+    {schema}.relays, {schema}.identity TO {role};
 GRANT INSERT ON {schema}.claims TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.renew_claim, {schema}.begin_claim TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
     {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};

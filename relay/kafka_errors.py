@@ -62,7 +62,7 @@ def refusal(error: KafkaError, transaction_timeout: float) -> Refused | None:
     if error.code() in FORBIDDEN:
         msg = (
             f"not allowed to publish ({error.str()}); grant this user `Write` on the progress "
-            "topic and on both transactional ids, see docs/relay.md"
+            "topic and on its transactional ids, see docs/relay.md"
         )
         return Refused(msg)
     if error.code() in _TOO_OLD:

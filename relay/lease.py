@@ -74,6 +74,20 @@ class Lease:
             msg = "Postgres ended the session that held the active role"
             raise LeaseLost(msg)
 
+    def ask(self) -> None:
+        """
+        Ask the server whether the role is still ours.
+
+        Raises:
+            LeaseLost: the session that held the role is no more.
+        """
+        self.require()
+        try:
+            self.conn.execute("SELECT 1")
+        except psycopg.Error as error:
+            msg = f"the session that held the active role has ended ({first_line(error)})"
+            raise LeaseLost(msg) from error
+
     @contextmanager
     def undisputed(self) -> Iterator[None]:
         """
@@ -87,12 +101,8 @@ class Lease:
         """
         try:
             yield
-        except Refused as refusal:
-            try:
-                self.conn.execute("SELECT 1")
-            except psycopg.Error as error:
-                msg = f"the session that held the active role has ended ({first_line(error)})"
-                raise LeaseLost(msg) from refusal
+        except Refused:
+            self.ask()
             raise
 
 

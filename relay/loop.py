@@ -9,9 +9,10 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
+from uuid import uuid4
 
 import psycopg
 
@@ -23,7 +24,7 @@ from relay.capture.catalog import leave_log
 from relay.capture.shard import ShardCapture
 from relay.capture.switching import SwitchingCapture
 from relay.capture.wal import Timing
-from relay.claims import Claim, claims
+from relay.claims import Claim, Term, misfit, other_cluster
 from relay.drains import Drains
 from relay.errors import Full, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
@@ -33,7 +34,7 @@ from relay.metrics import Metrics
 from relay.parked import Admitted, Parking
 from relay.parked_store import ParkedStore
 from relay.progress import Origin, Place, Progress, at, refusal
-from relay.progress_topic import ProgressTopic
+from relay.progress_topic import ProgressTopic, fence_key
 from relay.publisher import Publisher
 from relay.publishers import make_publisher
 from relay.reader import Reader
@@ -82,6 +83,7 @@ class Relay:
         )
         self._guardian = Guardian(settings, shard, metrics)
         self._progress: Progress | None = None
+        self._term: Term | None = None
         self._retention = Retention(
             settings.schema_name,
             settings.name,
@@ -135,13 +137,11 @@ class Relay:
         lease.require()
         with (
             closing(self._open_capture()) as capture,
-            closing(
-                make_publisher(settings, self._isolation, stop, self._trouble.slow)
-            ) as publisher,
+            closing(self._make_publisher(lease, capture, stop)) as publisher,
         ):
             with lease.undisputed():
                 settle(lease.conn, settings.schema_name, self._shard)
-                progress, origin = self._take_over(publisher, capture)
+                progress, origin = self._take_over(lease, publisher, capture)
             may_confirm = self._retention.begin(lease.conn, origin, progress.cursor)
             self._drains.begin(lease.conn if may_confirm else None, progress.cursor)
             store = ParkedStore(lease.conn, settings.schema_name, settings.name)
@@ -169,67 +169,93 @@ class Relay:
                     if batch.rows and self._isolation.has_changed():
                         return
 
-    def _take_over(self, publisher: Publisher, capture: Capture) -> tuple[Progress, Origin]:
+    def _make_publisher(self, lease: Lease, capture: Capture, stop: threading.Event) -> Publisher:
+        return make_publisher(
+            self._settings,
+            capture.origin().outbox,
+            self._isolation,
+            stop,
+            slow=self._trouble.slow,
+            require_role=lease.ask,
+        )
+
+    def _take_over(
+        self, lease: Lease, publisher: Publisher, capture: Capture
+    ) -> tuple[Progress, Origin]:
         """
         Become the one that publishes, and return where to go on, and in which database.
 
         Raises:
-            Refused: progress is another database's, or no longer there.
+            Refused: progress is another database's, or of an earlier state of it, or is no longer
+                there.
+            LeaseLost: another relay was faster.
         """
+        if self._term is not None:
+            self._term.end()
         name, known = self._settings.name, self._progress
+        claim = Claim(lease.conn, self._settings.schema_name, name)
+        origin = capture.origin()
+        outbox = origin.outbox
         if known is None:
             # A topic that is made anew would look as if nothing had been lost.
-            self._topic.ensure(lambda: self._require_new(capture.origin()))
+            self._topic.ensure(lambda: claim.require_none(origin, self._topic.name))
+        cluster = self._topic.cluster()
+        if reason := other_cluster(claim.read(origin), name, cluster):
+            raise Refused(reason)
         # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
         # Before the fence: a clone of production must not fence production. What the slot says is
         # no reason yet: it may be ahead of what the topic said a moment ago.
-        self._believe(self._topic.peek(name), capture.origin())
+        self._believe(self._topic.peek(name, outbox), capture.origin())
         publisher.open()
-        progress = self._topic.read(name)
+        fence = uuid4().hex
+        publisher.mark(fence_key(name, outbox), fence)
+        progress = self._topic.read(name, outbox, fence=fence)
         origin = capture.origin()
         self._believe(progress, origin)
-        if progress is None and known is not None:
-            msg = (
-                f"progress topic {self._topic.name} lost the progress of outbox {name!r}, "
-                f"last known at {known.cursor}; beginning anew would publish everything "
-                "again: give this relay a `name` of its own if that is wanted"
-            )
-            raise Refused(msg)
-        place = capture.resume(progress)
+        held = claim.read(origin)
         if progress is None:
-            progress = self._begin(publisher, origin, place)
-        elif known is None:
-            with self._claims() as claim:
-                claim.note(origin)
+            if known is not None:
+                msg = (
+                    f"progress topic {self._topic.name} lost the progress of outbox {name!r}, "
+                    f"last known at {known.cursor}; beginning anew would publish everything "
+                    "again: give this relay a `name` of its own if that is wanted"
+                )
+                raise Refused(msg)
+            claim.require_none(origin, self._topic.name)
+        elif reason := misfit(progress, held):
+            raise Refused(about(self._settings.schema_name, reason))
+        place = capture.resume(progress)
+        term = self._term = claim.take(held, cluster, progress)
+        # By now: progress with the nonce lies behind the nonce's commit.
+        origin = capture.origin()
+        if progress is None:
+            progress = self._at(origin, place)
+            publisher.publish([], progress)
+            term.published(progress, rows=False)
+        if held is None or not held.began:
+            # Not before: progress that was never there is not lost.
+            claim.begin()
         if place != progress.cursor:
             progress = self._at(origin, place, last=progress)
             publisher.publish([], progress)
+            term.published(progress, rows=False)
         capture.confirm(progress.cursor)
         self._progress = progress
         return progress, origin
 
-    def _require_new(self, origin: Origin) -> None:
-        with self._claims() as claim:
-            claim.require_none(origin, self._topic.name)
-
-    def _begin(self, publisher: Publisher, origin: Origin, place: Place) -> Progress:
-        """Publish progress for the first time: from now on the name belongs to this database."""
-        progress = self._at(origin, place)
-        with self._claims() as claim:
-            claim.require_none(origin, self._topic.name)
-            publisher.publish([], progress)
-            # Not before: progress that was never there is not lost.
-            claim.note(origin)
-        return progress
-
     def _at(
         self, origin: Origin, place: Place, *, last: Progress | None = None, parked: int = 0
     ) -> Progress:
-        name, shards = self._settings.name, self._shard.of
-        return at(name, origin, place, shards=shards, last=last, parked=parked)
+        name, shards, term = self._settings.name, self._shard.of, self._own_term
+        progress = at(name, origin, place, shards=shards, last=last, parked=parked)
+        return replace(progress, term=term.number, nonce=term.nonce(place, origin.lsn))
 
-    def _claims(self) -> AbstractContextManager[Claim]:
-        return claims(self._settings.dsn, self._settings.schema_name, self._settings.name)
+    @property
+    def _own_term(self) -> Term:
+        if self._term is None:
+            msg = "progress is made before a term has begun"
+            raise AssertionError(msg)
+        return self._term
 
     def _publish(
         self,
@@ -252,11 +278,12 @@ class Relay:
             cursor = part.cursor
             return admitted.rows, progress
 
-        if rows or batch.keep or admitted.number:
+        if rows or batch.keep or admitted.number or self._own_term.is_due(progress):
             with self._metrics.publish_seconds.time(), publishing(progress.name, rows):
                 publisher.publish(admitted.rows, progress, later)
             # Not before: what the server forgets is nowhere else.
             capture.confirm(cursor)
+            self._own_term.published(progress, rows=bool(rows or admitted.number))
             self._retention.confirmed(cursor)
             self._parking.taken(rows)
             self._metrics.published(rows)
@@ -308,6 +335,8 @@ class Relay:
         """Keep the session that has the role; measure, make room and answer on the way."""
         every = self._settings.lease.total_seconds() / 4
         if time.monotonic() >= self._beat_at:
+            if self._term is not None:
+                self._term.renew()
             self._guardian.beat(conn, self._progress)
             self._retention.beat(conn)
             self._beat_at = time.monotonic() + every / 2

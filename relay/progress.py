@@ -76,6 +76,8 @@ class Origin:
     lsn: str
     snapshot: Snapshot
     """What the server sees now: progress can't lie ahead of it."""
+    outbox: str = ""
+    """The outbox's own id, which a dump takes along."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,26 @@ class Progress:
     """The newest command that parked events were requeued by …"""
     requeued: int = 0
     """… and the highest number of those of them that are published."""
+    outbox: str = ""
+    """The outbox's own id."""
+    term: int = 0
+    """How often a relay had taken over. Of two records the one of the higher term counts."""
+    nonce: str = ""
+    """One of the last two that the database has for this name, unless it went back in time."""
+
+    @property
+    def key(self) -> bytes:
+        """The key of the progress record."""
+        return key_of(self.name, self.outbox)
+
+    @property
+    def reached(self) -> int:
+        """Where the log ends that holds the commits of all that is published."""
+        match self.cursor:
+            case LogPosition(lsn=lsn, seen_to=seen_to):
+                return max(lsn, seen_to)
+            case Cursor() as cursor:
+                return 0 if cursor == Cursor() else parse_lsn(self.lsn)
 
     def encode(self) -> bytes:
         """Return the value of the progress record."""
@@ -201,7 +223,13 @@ def at(
         parked=max(parked, last.parked if last else 0),
         last_command=last.last_command if last else 0,
         requeued=last.requeued if last else 0,
+        outbox=origin.outbox,
     )
+
+
+def key_of(name: str, outbox: str) -> bytes:
+    """Return the key of an outbox's progress records: no other program has it by chance."""
+    return f"{name}/{outbox}".encode() if outbox else name.encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +261,13 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
             "this server (one was dropped and made again, or two outboxes share a name); give "
             "this relay a `name` of its own"
         )
+    if progress.outbox != origin.outbox:
+        return (
+            f"the progress of outbox {progress.name!r} was made by an outbox with the id "
+            f"{progress.outbox or 'of an earlier version'}, and the one in this database has the "
+            f"id {origin.outbox}: it was dropped and made again, or two outboxes share a name; "
+            "give this relay a `name` of its own"
+        )
     if progress.timeline != origin.timeline and (
         reason := _timeline_refusal(progress, origin, shared)
     ):
@@ -254,7 +289,7 @@ def _timeline_refusal(progress: Progress, origin: Origin, shared: int | None) ->
             f"server is on timeline {origin.timeline}: another server was promoted in its place; "
             "connect to that one"
         )
-    reached = _reached(progress)
+    reached = progress.reached
     if shared is not None and reached > shared:
         return (
             f"commits were lost: the progress of outbox {progress.name!r} is of timeline "
@@ -271,15 +306,6 @@ def _timeline_refusal(progress: Progress, origin: Origin, shared: int | None) ->
             f"has started once; or {_way_out(progress.cursor)}"
         )
     return None
-
-
-def _reached(progress: Progress) -> int:
-    """Return where the log ends that holds the commits of all that is published."""
-    match progress.cursor:
-        case LogPosition(lsn=lsn, seen_to=seen_to):
-            return max(lsn, seen_to)
-        case Cursor() as cursor:
-            return 0 if cursor == Cursor() else parse_lsn(progress.lsn)
 
 
 def _ahead(place: Place, origin: Origin) -> str | None:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from confluent_kafka import (
     Consumer,
@@ -13,6 +13,7 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
     AdminClient,
+    ClusterMetadata,
     ConfigResource,
     ResourceType,
     TopicMetadata,
@@ -22,7 +23,7 @@ from confluent_kafka.cimpl import NewTopic
 from outbox.kafka_log import kafka_logger
 from relay.errors import Outage, Refused
 from relay.kafka_errors import FORBIDDEN, MISSING, shuts_out
-from relay.progress import Progress
+from relay.progress import Progress, key_of
 
 _log = kafka_logger("dovecote.relay.kafka")
 
@@ -30,6 +31,11 @@ _log = kafka_logger("dovecote.relay.kafka")
 _TAIL = 1_000
 
 _GROUP = "dovecote-progress"
+
+# What the key of the record by which the end is known adds to that of progress.
+_FENCE = b"/fence"
+# A consumer that gets no further for so many seconds is given up for a new one.
+_STANDSTILL = 1.0
 
 _CLIENT = (
     "bootstrap.", "security.", "sasl.", "enable.sasl.", "ssl.", "enable.ssl.", "https.",
@@ -50,6 +56,15 @@ class ProgressTopic:
         self.name, self._timeout = name, timeout
         self._client = client_properties(properties)
         self._said: list[KafkaError] = []
+
+    def cluster(self) -> str:
+        """
+        Return the id of the Kafka cluster.
+
+        Raises:
+            Outage: the broker does not answer.
+        """
+        return str(self._metadata(self._admin()).cluster_id)
 
     def ensure(self, may_begin: Callable[[], object] | None = None) -> None:
         """
@@ -116,6 +131,9 @@ class ProgressTopic:
         return AdminClient(listening, logger=_log)
 
     def _topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
+        return self._metadata(admin).topics
+
+    def _metadata(self, admin: AdminClient) -> ClusterMetadata:
         """
         Return what topics there are: the first question, which tells whether we are let in.
 
@@ -124,7 +142,7 @@ class ProgressTopic:
             Refused: it does not let us in.
         """
         try:
-            return admin.list_topics(timeout=self._timeout).topics
+            return admin.list_topics(timeout=self._timeout)
         except KafkaException as error:
             admin.poll(0)  # hands over what librdkafka has to say of its brokers
             if shut := next(filter(shuts_out, self._said), None):
@@ -176,33 +194,37 @@ class ProgressTopic:
         msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
         raise Outage(msg) from error
 
-    def peek(self, name: str) -> Progress | None:
-        """Return what was committed so far, while another relay may still be at work."""
-        return self._read(name, isolation="read_committed")
-
-    def read(self, name: str) -> Progress | None:
+    def peek(self, name: str, outbox: str = "") -> Progress | None:
         """
-        Return the newest committed progress of outbox `name`, or None if there is none.
+        Return what was committed so far, while another relay may still be at work.
 
-        Reads to the true end of the log. Behind a fence that is the truth: the older relay's
-        transaction is over, and it can't begin another.
+        A broker that does not know yet that it leads no more may answer with less. If there is
+        nothing of the outbox with this id, but of another one of this name, that is returned.
 
         Raises:
             Outage: the broker does not answer.
             Refused: the record cannot be understood.
         """
-        return self._read(name, isolation="read_uncommitted")
+        return self._read(name, outbox, None)
 
-    def _read(self, name: str, *, isolation: str) -> Progress | None:
+    def read(self, name: str, outbox: str = "", *, fence: str) -> Progress | None:
+        """
+        Return the newest committed progress of an outbox, or None if there is none.
+
+        Reads up to `fence`, a record that was committed by a producer which had fenced all others
+        of the outbox: their transactions are over, and they can't begin another. A broker that
+        leads no more, and does not know it yet, does not have that record: what it answers is
+        never the end.
+
+        Raises:
+            Outage: no broker that answers has the fence.
+            Refused: the record cannot be understood.
+        """
+        return self._read(name, outbox, fence)
+
+    def _read(self, name: str, outbox: str, fence: str | None) -> Progress | None:
         try:
-            first, end = self._watermarks(isolation)
-            tail = _TAIL
-            while True:
-                start = max(first, end - tail)
-                value = self._scan(name.encode(), start, end)
-                if value is not None or start == first:
-                    break
-                tail *= 10
+            found = self._found(Search(name, outbox, fence))
         except KafkaException as error:
             msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
             if error.args[0].code() in FORBIDDEN:
@@ -214,20 +236,66 @@ class ProgressTopic:
             if error.args[0].code() in MISSING:
                 msg += "; was it deleted? Restore it: a relay started anew refuses to begin again"
             raise Outage(msg) from error
-        try:
-            return None if value is None else Progress.decode(value)
         except ValueError as error:
             msg = f"progress topic {self.name}: {error}; upgrade dovecote, or use another `name`"
             raise Refused(msg) from error
+        return found
 
-    def _consumer(self, isolation: str) -> Consumer:
+    def _found(self, search: "Search") -> Progress | None:
+        deadline = time.monotonic() + self._timeout
+        tail = _TAIL
+        while True:
+            consumer = self._consumer()
+            try:
+                place = TopicPartition(self.name, 0)
+                first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
+                start = max(first, end - tail)
+                whole = self._scan(consumer, search.anew(), (start, end), deadline)
+            finally:
+                consumer.close()
+            if whole and (search.own is not None or start == first):
+                return search.own or search.other
+            if whole:
+                tail *= 10
+            elif time.monotonic() > deadline:
+                what = "it has the record that tells its end" if search.fence else "it is read"
+                msg = (
+                    f"Kafka: progress topic {self.name}: no broker answers within "
+                    f"{self._timeout:g} s so that {what}: another transaction is open in it, or "
+                    "a broker leads it no more and does not know that yet"
+                )
+                raise Outage(msg)
+
+    def _scan(
+        self, consumer: Consumer, search: "Search", part: tuple[int, int], deadline: float
+    ) -> bool:
+        """Read to the fence, or to the end of `part` if none is wanted; tell if we got there."""
+        start, end = part
+        consumer.assign([TopicPartition(self.name, 0, start)])
+        position, moved = start, time.monotonic()
+        while not search.is_fenced and (search.fence or position < end):
+            message = consumer.poll(0.05)
+            now = time.monotonic()
+            last = position
+            if message is not None:
+                position = max(position, _taken(message, search))
+            elif (place := consumer.position([TopicPartition(self.name, 0)])[0].offset) >= 0:
+                position = max(position, place)
+            if position > last:
+                moved = now
+            # Another broker may lead by now: a new consumer asks which does.
+            if now > deadline or now - moved > _STANDSTILL:
+                return False
+        return True
+
+    def _consumer(self) -> Consumer:
         return Consumer(
             {
                 **self._client,
                 "group.id": _GROUP,  # required, never used: we assign
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "isolation.level": isolation,
+                "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 # The broker says that it has no more: by default it waits for more half a second.
                 "fetch.wait.max.ms": 5,
@@ -235,47 +303,60 @@ class ProgressTopic:
             logger=_log,
         )
 
-    def _watermarks(self, isolation: str) -> tuple[int, int]:
-        """Return the log's first offset and its end: `read_committed` hides what is open."""
-        consumer = self._consumer(isolation)
-        try:
-            place = TopicPartition(self.name, 0)
-            first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
-            return first, end
-        finally:
-            consumer.close()
 
-    def _scan(self, key: bytes, start: int, end: int) -> bytes | None:
-        """Return the value of the last committed record of `key` in the offsets from `start`."""
-        consumer = self._consumer("read_committed")
-        found: bytes | None = None
-        try:
-            consumer.assign([TopicPartition(self.name, 0, start)])
-            deadline = time.monotonic() + self._timeout
-            position = start
-            while position < end:
-                message = consumer.poll(0.1)
-                if message is not None:
-                    found, position = self._take(message, key, found)
-                elif (now := consumer.position([TopicPartition(self.name, 0)])[0].offset) >= 0:
-                    position = max(position, now)
-                if position < end and time.monotonic() > deadline:
-                    msg = (
-                        f"Kafka: progress topic {self.name}: offset {position} of {end} after "
-                        f"{self._timeout:g} s; another transaction is open in it"
-                    )
-                    raise Outage(msg)
-            return found
-        finally:
-            consumer.close()
+class Search:
+    """What is looked for in the records of a progress topic, and what was found so far."""
 
-    @staticmethod
-    def _take(message: Message, key: bytes, found: bytes | None) -> tuple[bytes | None, int]:
-        """Return the newest value of `key` and the offset after `message`."""
-        error, offset = message.error(), message.offset() or 0
-        if error is None:
-            value = message.value() if message.key() == key else found
-            return value, offset + 1
-        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
-            return found, offset
-        raise KafkaException(error)
+    def __init__(self, name: str, outbox: str, fence: str | None) -> None:
+        self._name, self._own_key, self.fence = name, key_of(name, outbox), fence
+        self._fence_key = fence_key(name, outbox)
+        self.own: Progress | None = None
+        self.other: Progress | None = None
+        """Of another outbox that goes by the same name."""
+        self.is_fenced = False
+
+    def anew(self) -> Self:
+        """Begin again, further back or with another broker."""
+        self.own = self.other = None
+        self.is_fenced = False
+        return self
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """
+        Learn of the next record.
+
+        Raises:
+            ValueError: it is progress of this outbox that this version does not understand.
+        """
+        if key == self._own_key:
+            progress = Progress.decode(value or b"")
+            # A relay that was paused in an earlier term may come late where nothing fences it.
+            if self.own is None or progress.term >= self.own.term:
+                self.own = progress
+        elif key == self._fence_key:
+            self.is_fenced = value is not None and value.decode() == self.fence
+        elif key is not None and self._name.encode() in {key, key.rpartition(b"/")[0]}:
+            self.other = _understood(value) or self.other
+
+
+def fence_key(name: str, outbox: str) -> bytes:
+    """Return the key of the record by which the end of an outbox's progress is known."""
+    return key_of(name, outbox) + _FENCE
+
+
+def _understood(value: bytes | None) -> Progress | None:
+    try:
+        return Progress.decode(value or b"")
+    except ValueError:
+        return None
+
+
+def _taken(message: Message, search: Search) -> int:
+    """Hand a record over, and return the offset after it."""
+    error, offset = message.error(), message.offset() or 0
+    if error is None:
+        search.take(message.key(), message.value())
+        return offset + 1
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
+        return offset
+    raise KafkaException(error)

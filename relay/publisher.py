@@ -59,6 +59,17 @@ class Publisher(Protocol):
     def open(self) -> None:
         """Become the one that publishes; with transactions, fence any older one."""
 
+    def mark(self, key: bytes, value: str) -> None:
+        """
+        Write a record of its own to the progress topic; return when it is durable.
+
+        Whoever reads the topic up to there knows of all that was committed before `open`.
+
+        Raises:
+            Outage: the broker did not confirm in time.
+            Fenced: another relay has taken over.
+        """
+
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         """
         Publish `rows` in their order, then `progress`; return when all is durable.
@@ -164,7 +175,10 @@ class _KafkaPublisher:
                 raise
 
     def _produce_progress(self, progress: Progress) -> None:
-        topic, key, value = self._progress_topic, progress.name.encode(), progress.encode()
+        self._produce_own(progress.key, progress.encode())
+
+    def _produce_own(self, key: bytes, value: bytes) -> None:
+        topic = self._progress_topic
         self._when_there_is_room(partial(self._producer.produce, topic, value, key, partition=0))
 
     def _when_there_is_room(self, produce: Callable[[], None]) -> None:
@@ -250,6 +264,14 @@ class TransactionalPublisher(_KafkaPublisher):
             reach(self._producer, self._progress_topic, self._timeout)
             self._producer.init_transactions(self._timeout)
 
+    def mark(self, key: bytes, value: str) -> None:
+        with self._explained("transaction"):
+            self._producer.begin_transaction()
+            self._unfinished = True
+            self._produce_own(key, value.encode())
+            self._until(self._commit)
+            self._unfinished = False
+
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         with self._explained("transaction"):
             began = time.monotonic()
@@ -304,6 +326,10 @@ class PublisherInTurn:
         for publisher in self._publishers:
             publisher.open()
 
+    def mark(self, key: bytes, value: str) -> None:
+        # All are fenced by now: one of them tells the end for all.
+        self._publishers[0].mark(key, value)
+
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         next(self._turns).publish(rows, progress, more)
 
@@ -319,6 +345,9 @@ class IdempotentPublisher(_KafkaPublisher):
     """
     At least once: progress follows its batch, so a crash may repeat the batch in between.
 
+    Nothing fences an older relay. It asks for the role before it writes progress; of what comes
+    late all the same, the lower term tells.
+
     The first event of each key is awaited before the others follow: of a producer that it does not
     know a broker takes a second request although it has refused the first. Once it has taken
     anything for the key's partition, it refuses whatever would leave a gap.
@@ -327,9 +356,31 @@ class IdempotentPublisher(_KafkaPublisher):
     _keys: set[Key]
     """Of these the broker has taken an event."""
 
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        progress_topic: str,
+        *,
+        timeout: float,
+        grace: float,
+        stopped: Callable[[], bool],
+        slow: Callable[[str], None],
+        require_role: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Publish; between a batch and its progress, `require_role` is asked, which may raise."""
+        super().__init__(
+            properties, progress_topic, timeout=timeout, grace=grace, stopped=stopped, slow=slow
+        )
+        self._require_role = require_role
+
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""
         self._keys = set()
+
+    def mark(self, key: bytes, value: str) -> None:
+        with self._explained("produce"):
+            self._produce_own(key, value.encode())
+            self._flush()
 
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         del more  # what was produced is on its way already
@@ -338,6 +389,9 @@ class IdempotentPublisher(_KafkaPublisher):
             for part in self._parts(rows):
                 self._send(part)
                 self._flush()
+        # Whoever was paused since would write progress that is older than that of the next relay.
+        self._require_role()
+        with self._explained("produce"):
             self._produce_progress(progress)
             self._flush()
         self._forget()

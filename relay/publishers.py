@@ -21,14 +21,22 @@ _GRACE = 5.0
 
 def make_publisher(
     settings: RelaySettings,
+    outbox: str,
     isolation: Isolation,
     stop: threading.Event,
+    *,
     slow: Callable[[str], None],
+    require_role: Callable[[], object],
 ) -> Publisher:
-    """Return a publisher that bundles events as `isolation` says, not opened yet."""
+    """
+    Return a publisher that bundles events as `isolation` says, not opened yet.
 
-    def make(kind: type[T], turn: int = 0) -> T:
-        properties = settings.producer_properties(turn)
+    `outbox` is the outbox's own id. Where nothing fences, `require_role` is asked before progress
+    is written; it raises if the role is somebody else's.
+    """
+
+    def make(kind: Callable[..., T], turn: int = 0, **more: Callable[[], object]) -> T:
+        properties = settings.producer_properties(outbox, turn)
         return kind(
             {**properties, **isolation.properties(str(properties["batch.size"]))},
             settings.progress_topic,
@@ -36,8 +44,9 @@ def make_publisher(
             grace=_GRACE,
             stopped=stop.is_set,
             slow=slow,
+            **more,
         )
 
     if settings.mode == "at_least_once":
-        return make(IdempotentPublisher)
+        return make(IdempotentPublisher, require_role=require_role)
     return PublisherInTurn([make(TransactionalPublisher, turn) for turn in (0, 1)])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from uuid import uuid4
 
 import psycopg
 
@@ -20,12 +21,12 @@ from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
 from relay import boundary
 from relay.capture.batch import Capture
-from relay.capture.catalog import look
+from relay.capture.catalog import look, outbox_id
 from relay.capture.switching import SwitchingCapture
 from relay.capture.table import TableCapture
 from relay.capture.up_to import LogUpTo, UpTo
 from relay.capture.wal import Timing
-from relay.claims import claims
+from relay.claims import Claim, misfit
 from relay.errors import Refused
 from relay.health import Health
 from relay.isolation import Isolation
@@ -35,7 +36,7 @@ from relay.metrics import Metrics
 from relay.parked_requests import Desk
 from relay.postgres import connect, explained, follow_indexes
 from relay.progress import Cursor, Origin, Place, Progress, at, refusal
-from relay.progress_topic import ProgressTopic
+from relay.progress_topic import ProgressTopic, fence_key
 from relay.publisher import Publisher
 from relay.publishers import make_publisher
 from relay.settings import RelaySettings
@@ -84,7 +85,8 @@ def reshard(settings: RelaySettings) -> bool:
             found = found or first.of
             before = divided(name, found)
             _keep_out(conn, schema, [*before, *after])
-            is_of = all(_is_of(settings.of(each), found) for each in before)
+            outbox = outbox_id(conn, schema)
+            is_of = all(_is_of(settings.of(each), outbox, found) for each in before)
             is_new = len(after) != found or not is_of
             if is_new:
                 _carry_over(conn, settings, before, after)
@@ -124,34 +126,49 @@ def _keep_out(
             raise Refused(msg)
 
 
-def _is_of(settings: RelaySettings, shards: int) -> bool:
+def _is_of(settings: RelaySettings, outbox: str, shards: int) -> bool:
     """Tell whether the progress of a shard is that of so many: not if a change was interrupted."""
     topic = _topic(settings)
-    progress = topic.peek(settings.name) if topic.exists() else None
+    progress = topic.peek(settings.name, outbox) if topic.exists() else None
     return progress is None or progress.shards == shards
 
 
-def _fenced(settings: RelaySettings, origin: Origin) -> Progress | None:
+def _fenced(
+    conn: psycopg.Connection[tuple[object, ...]], settings: RelaySettings, origin: Origin
+) -> Progress | None:
     """Return where a shard stands, once nobody can publish it any more who does not know of us."""
-    topic = _topic(settings)
+    topic, claim = _topic(settings), Claim(conn, settings.schema_name, settings.name)
+    topic.ensure(lambda: claim.require_none(origin, topic.name))
+    with closing(_publisher(settings, origin)) as own:
+        progress = _read_fenced(own, topic, settings, origin)
+    if progress is not None and (reason := misfit(progress, claim.read(origin))):
+        raise Refused(outbox_schema.about(settings.schema_name, reason))
+    return progress
 
-    def require_new() -> None:
-        with claims(settings.dsn, settings.schema_name, settings.name) as claim:
-            claim.require_none(origin, topic.name)
 
-    topic.ensure(require_new)
-    with closing(_publisher(settings)) as own:
-        own.open()
-    return topic.read(settings.name)
+def _read_fenced(
+    own: Publisher, topic: ProgressTopic, settings: RelaySettings, origin: Origin
+) -> Progress | None:
+    own.open()
+    fence = uuid4().hex
+    own.mark(fence_key(settings.name, origin.outbox), fence)
+    return topic.read(settings.name, origin.outbox, fence=fence)
 
 
 def _topic(settings: RelaySettings) -> ProgressTopic:
     return ProgressTopic(settings.progress_topic, settings.kafka, timeout=_ANSWER)
 
 
-def _publisher(settings: RelaySettings) -> Publisher:
+def _publisher(settings: RelaySettings, origin: Origin) -> Publisher:
     isolation = Isolation(settings.batch_rows)
-    return make_publisher(settings, isolation, threading.Event(), _log.warning)
+    return make_publisher(
+        settings,
+        origin.outbox,
+        isolation,
+        threading.Event(),
+        slow=_log.warning,
+        require_role=lambda: None,
+    )
 
 
 def _table(settings: RelaySettings, shard: Shard | None, batch_rows: int) -> TableCapture:
@@ -178,7 +195,7 @@ def _carry_over(
         if installed.state == "table":
             table.require_own_events()
         origin = table.origin()
-        known = [_fenced(settings.of(shard), origin) for shard in before]
+        known = [_fenced(conn, settings.of(shard), origin) for shard in before]
         if installed.state == "table":
             began_at = look(conn, schema, before[0]).began_at or 0
             places = [each.cursor for each in known if each]
@@ -194,10 +211,7 @@ def _carry_over(
     if installed.state != "table":
         boundary.make_slots(conn, settings, before[0], after)
     for shard in after:
-        own = settings.of(shard)
-        _begin(own, origin, end, shard)
-        with claims(own.dsn, own.schema_name, own.name) as claim:
-            claim.note(origin)
+        _begin(conn, settings.of(shard), shard, origin=origin, place=end)
     # Rows of the table are of no interest to whoever reads the log, but to who empties leaves.
     published = end.since if isinstance(end, Cursor) else BEGINNING
     change(conn, schema, before, after, published=published)
@@ -256,14 +270,29 @@ def _log_up_to(
     )
 
 
-def _begin(settings: RelaySettings, origin: Origin, place: Place, shard: Shard) -> None:
+def _begin(
+    conn: psycopg.Connection[tuple[object, ...]],
+    settings: RelaySettings,
+    shard: Shard,
+    *,
+    origin: Origin,
+    place: Place,
+) -> None:
     """Give a new shard its progress, whatever it was when there was one of this name before."""
-    topic = _topic(settings)
+    topic, claim = _topic(settings), Claim(conn, settings.schema_name, settings.name)
     topic.ensure()
-    found = topic.peek(settings.name)
     # Of one that was given up only matters whose it was.
+    _require_own(topic.peek(settings.name, origin.outbox), settings, origin)
+    with closing(_publisher(settings, origin)) as own:
+        found = _read_fenced(own, topic, settings, origin)
+        _require_own(found, settings, origin)
+        term = claim.take(claim.read(origin), topic.cluster(), found)
+        progress = at(settings.name, origin, place, shards=shard.of)
+        nonce = term.nonce(place, origin.lsn)
+        own.publish([], replace(progress, term=term.number, nonce=nonce))
+    claim.begin()
+
+
+def _require_own(found: Progress | None, settings: RelaySettings, origin: Origin) -> None:
     if found and (reason := refusal(replace(found, timeline=origin.timeline), origin)):
         raise Refused(outbox_schema.about(settings.schema_name, reason))
-    with closing(_publisher(settings)) as own:
-        own.open()
-        own.publish([], at(settings.name, origin, place, shards=shard.of))

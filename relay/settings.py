@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 from outbox.settings import Dsn, Duration, KafkaProperties, Settings
 from relay.parking import Policy
 from relay.properties import FIXED, Mode, producer_properties
-from relay.sharding import Shard, divided
+from relay.sharding import SHARD, Shard, divided
 
 PREFIX = "DOVECOTE_RELAY"
 
@@ -18,10 +18,12 @@ _PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PATTERN = re.compile(r"([a-zA-Z0-9._*?-]|\[!?[a-zA-Z0-9._-]+\])+")
 
-SECOND = ".second-turn"
+_SHARD_NAME = re.compile(rf".*{re.escape(SHARD)}[0-9]+", re.DOTALL)
+
+TRANSACTIONAL_IDS = "dovecote.relay."
 """
-What the id of the second producer adds to the name: no name ends so, nor that of a shard, whose
-end is a number. Two that share an id would fence each other without end.
+How the transactional ids begin. The outbox's name and its own id follow, so that no other program
+has the same by chance: two that share one would fence each other without end.
 """
 
 
@@ -77,8 +79,9 @@ class RelaySettings(Settings):
     """The Postgres schema the outbox is installed in."""
 
     name: str = ""
-    """What Kafka knows this outbox by: its transactional ids and progress. Default: the schema.
-    Never shared by two databases on one Kafka cluster; does not end in `.second-turn`."""
+    """What this outbox is called: in its progress topic, transactional ids and metrics. Default:
+    the schema. Never shared by two databases on one Kafka cluster. Does not end like
+    `.shard-0`."""
 
     capture: Literal["auto", "table", "wal"] = "auto"
     """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
@@ -182,12 +185,9 @@ class RelaySettings(Settings):
 
     @field_validator("name")
     @classmethod
-    def _of_nobody_else(cls, value: str) -> str:
-        if value.endswith(SECOND):
-            other = value.removesuffix(SECOND)
-            msg = (
-                f"{value!r} is a transactional id of an outbox called {other!r}: end it otherwise"
-            )
+    def _of_no_shard(cls, value: str) -> str:
+        if _SHARD_NAME.fullmatch(value):
+            msg = f"{value!r} is what a shard of another outbox is called: end it otherwise"
             raise ValueError(msg)
         return value
 
@@ -250,18 +250,19 @@ class RelaySettings(Settings):
         if shard.of == 1:
             return self
         # Never a partition of a topic that others write to: their open transactions hide ours.
-        topic = f"{self.progress_topic}-{shard.number}"
+        topic = f"{self.progress_topic}{SHARD}{shard.number}"
         return self.model_copy(update={"name": shard.name, "progress_topic": topic})
 
-    def transactional_ids(self) -> tuple[str, str]:
+    def transactional_ids(self, outbox: str) -> tuple[str, str]:
         """Return what Kafka knows the producers by that publish in turn."""
-        return self.name, f"{self.name}{SECOND}"
+        first = f"{TRANSACTIONAL_IDS}{self.name}.{outbox}"
+        return first, f"{first}.second-turn"
 
-    def producer_properties(self, turn: int = 0) -> dict[str, str | bool]:
-        """Return the configuration of one of the Kafka producers that publish in turn."""
+    def producer_properties(self, outbox: str, turn: int = 0) -> dict[str, str | bool]:
+        """Return the configuration of a producer of the outbox that has this id of its own."""
         return producer_properties(
             self.kafka,
             mode=self.mode,
-            transactional_id=self.transactional_ids()[turn],
+            transactional_id=self.transactional_ids(outbox)[turn],
             transaction_timeout=self.transaction_timeout.total_seconds(),
         )

@@ -10,6 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 
+SHARD = ".shard-"
+"""What stands between an outbox's name and a shard's number: no outbox's name ends like that."""
+
 
 def shard_of(key: bytes | None, event_id: str, shards: int) -> int:
     """
@@ -31,8 +34,8 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """What Kafka knows it by; of an outbox in one piece, the outbox's own name."""
-        return self.outbox if self.of == 1 else f"{self.outbox}-{self.number}"
+        """What it goes by; of an outbox in one piece, the outbox's own name."""
+        return self.outbox if self.of == 1 else f"{self.outbox}{SHARD}{self.number}"
 
     def __str__(self) -> str:
         """Return it as a log tells it."""

@@ -175,6 +175,9 @@ class Kafka:
     def has_topic(self, topic: str) -> bool:
         return topic == TOPIC
 
+    def mark(self, key: bytes, value: str) -> None:
+        """There is no other broker to be told from this one."""
+
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         if (later := more(0)) is not None:
             rows, progress = [*rows, *later[0]], later[1]

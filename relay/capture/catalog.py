@@ -92,6 +92,16 @@ def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None)
     )
 
 
+def outbox_id(conn: psycopg.Connection[Any], schema: str) -> str:
+    """Return the id that the outbox in `schema` has of its own."""
+    query = sql.SQL("SELECT id::text FROM {}").format(sql.Identifier(schema, "identity"))
+    row = conn.execute(query).fetchone()
+    if row is None:
+        msg = "a query for one row returned none"
+        raise AssertionError(msg)
+    return str(row[0])
+
+
 def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
     """Return what is visible now, and a position behind everything that is."""
     # One statement takes its snapshot first, and asks for the position afterwards.

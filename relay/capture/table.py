@@ -100,6 +100,7 @@ class TableCapture:
         conn.prepare_threshold = 1
         self._events = sql.Identifier(schema, "events")
         self._reading = sql.Identifier(schema, "reading")
+        self._identity = sql.Identifier(schema, "identity")
         self._ticks: dict[bool, bytes] = {}
         self._seen = ""
         (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
@@ -149,18 +150,18 @@ class TableCapture:
 
     def origin(self) -> Origin:
         """Return which database this is, as progress remembers it."""
-        system, database, schema, wal, lsn, snapshot = self._one(
+        system, database, schema, wal, lsn, snapshot, outbox = self._one(
             sql.SQL(
                 "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
                 " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),"
                 " (SELECT relnamespace::bigint FROM pg_class WHERE oid = {}::regclass),"
                 " pg_walfile_name(pg_current_wal_lsn()), pg_current_wal_lsn()::text,"
-                " pg_current_snapshot()::text"
-            ).format(sql.Literal(self._events.as_string()))
+                " pg_current_snapshot()::text, (SELECT id::text FROM {})"
+            ).format(sql.Literal(self._events.as_string()), self._identity)
         )
         # A WAL file's name begins with its timeline; pg_control lags behind after a promotion.
         timeline = int(wal[:8], 16)
-        return Origin(system, database, schema, timeline, lsn, Snapshot.parse(snapshot))
+        return Origin(system, database, schema, timeline, lsn, Snapshot.parse(snapshot), outbox)
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
         if not isinstance(cursor, Cursor):

@@ -29,7 +29,6 @@ from relay.publisher import (
     PublisherInTurn,
     TransactionalPublisher,
 )
-from relay.settings import SECOND
 from relay.snapshot import Snapshot
 from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.relaying import Watch, event, ids, installed, record_of
@@ -68,7 +67,7 @@ class Setting:
     def _make(self, timeout: float, bootstrap: str, given: Mapping[str, str]) -> Publisher:
         if self.mode == "at_least_once":
             return self._one(IdempotentPublisher, "", timeout, bootstrap, given)
-        ids = (self.name, f"{self.name}{SECOND}")
+        ids = (self.name, f"{self.name}.second-turn")
         return PublisherInTurn(
             [self._one(TransactionalPublisher, id_, timeout, bootstrap, given) for id_ in ids]
         )
@@ -102,7 +101,7 @@ class Setting:
     def newest(self) -> Progress | None:
         return ProgressTopic(
             self.progress_topic, {"bootstrap.servers": self.bootstrap}, timeout=10
-        ).read(self.name)
+        ).peek(self.name)
 
 
 @pytest.fixture(params=MODES)

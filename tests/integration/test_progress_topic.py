@@ -4,6 +4,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from uuid import uuid4
 
 import pytest
@@ -17,7 +18,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from devstack import Stack
 from relay.errors import Outage, Refused
 from relay.progress import Cursor, Origin, Progress, at
-from relay.progress_topic import ProgressTopic
+from relay.progress_topic import ProgressTopic, fence_key
 from relay.snapshot import Snapshot
 from tests.fix_stack import MakeTopic
 
@@ -70,6 +71,13 @@ def write(bootstrap: str, topic: str, *records: tuple[str, bytes], commit: bool 
         return
 
 
+def behind_a_fence(bootstrap: str, place: ProgressTopic, name: str) -> Progress | None:
+    """Read as a relay does that has just fenced all others."""
+    fence = uuid4().hex
+    write(bootstrap, place.name, (fence_key(name, "").decode(), fence.encode()))
+    return place.read(name, fence=fence)
+
+
 def test_it_is_made_compacted_with_one_partition_and_small_segments(bootstrap: str) -> None:
     name = f"dovecote.progress.{uuid4().hex}"
     place = reading(bootstrap, name)
@@ -77,7 +85,7 @@ def test_it_is_made_compacted_with_one_partition_and_small_segments(bootstrap: s
     place.ensure()
     place.ensure()
     assert place.exists()
-    assert place.read("shop") is None
+    assert behind_a_fence(bootstrap, place, "shop") is None
     admin = AdminClient({"bootstrap.servers": bootstrap})
     assert len(admin.list_topics(timeout=10).topics[name].partitions) == 1
     resource = ConfigResource(ResourceType.TOPIC, name)
@@ -124,9 +132,9 @@ def test_the_newest_of_its_own_name_counts(bootstrap: str, kept: str) -> None:
             write(bootstrap, kept, (name, progress(name, position).encode()))
     write(bootstrap, kept, ("other", progress("other", 3).encode()))
     place = reading(bootstrap, kept)
-    assert place.read("shop") == place.peek("shop") == progress("shop", 2)
-    assert place.read("other") == progress("other", 3)
-    assert place.read("third") is None
+    assert behind_a_fence(bootstrap, place, "shop") == place.peek("shop") == progress("shop", 2)
+    assert behind_a_fence(bootstrap, place, "other") == progress("other", 3)
+    assert behind_a_fence(bootstrap, place, "third") is None
 
 
 def test_it_is_found_behind_thousands_of_foreign_records(bootstrap: str, kept: str) -> None:
@@ -135,18 +143,18 @@ def test_it_is_found_behind_thousands_of_foreign_records(bootstrap: str, kept: s
     write(bootstrap, kept, *foreign)
     write(bootstrap, kept, *foreign[:1_500], commit=False)
     place = reading(bootstrap, kept)
-    assert place.read("shop") == progress("shop", 7)
-    assert place.read("other") == progress("other", 2_499)
+    assert behind_a_fence(bootstrap, place, "shop") == progress("shop", 7)
+    assert behind_a_fence(bootstrap, place, "other") == progress("other", 2_499)
 
 
 def test_an_aborted_record_counts_for_nothing_wherever_it_lies(bootstrap: str, kept: str) -> None:
     place = reading(bootstrap, kept)
     write(bootstrap, kept, ("shop", progress("shop", 1).encode()), commit=False)
-    assert place.read("shop") is None
+    assert behind_a_fence(bootstrap, place, "shop") is None
     write(bootstrap, kept, ("shop", progress("shop", 2).encode()))
     for position in range(3, 8):
         write(bootstrap, kept, ("shop", progress("shop", position).encode()), commit=False)
-    assert place.read("shop") == place.peek("shop") == progress("shop", 2)
+    assert behind_a_fence(bootstrap, place, "shop") == place.peek("shop") == progress("shop", 2)
 
 
 def test_a_look_from_outside_does_not_wait_for_an_open_transaction(
@@ -165,8 +173,8 @@ def test_reading_behind_the_fence_never_stops_short_of_an_open_transaction(
     with transaction(bootstrap, kept, ("stranger", b"{}"), commit=None):
         write(bootstrap, kept, ("shop", progress("shop", 2).encode()))
         with pytest.raises(Outage, match="another transaction is open in it"):
-            reading(bootstrap, kept, timeout=1.0).read("shop")
-    assert reading(bootstrap, kept).read("shop") == progress("shop", 2)
+            behind_a_fence(bootstrap, reading(bootstrap, kept, timeout=1.0), "shop")
+    assert behind_a_fence(bootstrap, reading(bootstrap, kept), "shop") == progress("shop", 2)
 
 
 @pytest.mark.parametrize(
@@ -177,12 +185,12 @@ def test_what_cannot_be_understood_is_refused_with_a_way_out(
 ) -> None:
     write(bootstrap, kept, ("shop", value))
     with pytest.raises(Refused, match="upgrade dovecote, or use another `name`"):
-        reading(bootstrap, kept).read("shop")
+        behind_a_fence(bootstrap, reading(bootstrap, kept), "shop")
 
 
 def test_a_missing_topic_says_what_a_restart_would_do(bootstrap: str) -> None:
     with pytest.raises(Outage, match="a relay started anew refuses to begin again"):
-        reading(bootstrap, f"missing-{uuid4().hex}", timeout=5.0).read("shop")
+        reading(bootstrap, f"missing-{uuid4().hex}", timeout=5.0).read("shop", fence="any")
 
 
 def test_a_broker_out_of_reach_is_an_outage() -> None:
@@ -191,7 +199,45 @@ def test_a_broker_out_of_reach_is_an_outage() -> None:
         place.ensure,
         place.exists,
         lambda: place.peek("shop"),
-        lambda: place.read("shop"),
+        lambda: place.read("shop", fence="any"),
     ):
         with pytest.raises(Outage, match="Kafka"):
             ask()
+
+
+def test_without_the_fence_what_a_broker_answers_is_not_the_end(bootstrap: str, kept: str) -> None:
+    # As a broker answers that was cut off from its peers before the fence, and does not know it.
+    write(bootstrap, kept, ("shop", progress("shop", 1).encode()))
+    write(bootstrap, kept, (fence_key("shop", "").decode(), b"of-an-earlier-relay"))
+    with pytest.raises(Outage, match="no broker answers within 1 s"):
+        reading(bootstrap, kept, timeout=1.0).read("shop", fence="of-this-relay")
+
+
+def test_what_comes_behind_the_fence_is_of_a_later_relay_and_not_read(
+    bootstrap: str, kept: str
+) -> None:
+    write(bootstrap, kept, ("shop", progress("shop", 1).encode()))
+    write(bootstrap, kept, (fence_key("shop", "").decode(), b"mine"))
+    write(bootstrap, kept, ("shop", progress("shop", 2).encode()))
+    assert reading(bootstrap, kept).read("shop", fence="mine") == progress("shop", 1)
+
+
+def test_a_record_of_an_earlier_term_that_comes_late_is_passed_over(
+    bootstrap: str, kept: str
+) -> None:
+    newer = replace(progress("shop", 9), term=2)
+    write(bootstrap, kept, ("shop", newer.encode()))
+    write(bootstrap, kept, ("shop", replace(progress("shop", 3), term=1).encode()))
+    place = reading(bootstrap, kept)
+    assert behind_a_fence(bootstrap, place, "shop") == place.peek("shop") == newer
+
+
+def test_of_another_outbox_with_the_same_name_progress_is_told(bootstrap: str, kept: str) -> None:
+    theirs = replace(progress("shop", 9), outbox="theirs")
+    write(bootstrap, kept, (theirs.key.decode(), theirs.encode()))
+    place = reading(bootstrap, kept)
+    assert place.peek("shop", "ours") == theirs
+    ours = replace(progress("shop", 3), outbox="ours")
+    write(bootstrap, kept, (ours.key.decode(), ours.encode()))
+    write(bootstrap, kept, (theirs.key.decode(), theirs.encode()))
+    assert place.peek("shop", "ours") == ours

@@ -148,15 +148,16 @@ def rights(name: str, *topics: str) -> dict[str, AclBinding]:
         "write": (ResourceType.TOPIC, progress, "WRITE"),
         "create": (ResourceType.TOPIC, progress, "CREATE"),
         "describe": (ResourceType.TOPIC, progress, "DESCRIBE_CONFIGS"),
-        "transact": (ResourceType.TRANSACTIONAL_ID, name, "WRITE"),
-        "take-turns": (ResourceType.TRANSACTIONAL_ID, f"{name}.second-turn", "WRITE"),
+        "transact": (ResourceType.TRANSACTIONAL_ID, f"dovecote.relay.{name}.", "WRITE"),
         "group": (ResourceType.GROUP, "dovecote-progress", "DESCRIBE"),
     }
     return {
         word: AclBinding(
             kind,
             resource,
-            ResourcePatternType.LITERAL,
+            ResourcePatternType.PREFIXED
+            if kind is ResourceType.TRANSACTIONAL_ID
+            else ResourcePatternType.LITERAL,
             "User:relay",
             "*",
             AclOperation[operation],
@@ -261,7 +262,6 @@ def test_a_right_that_is_missing_in_kafka_is_named(secured: Secured, fleet: Rela
         "create": "not allowed to create progress topic",
         "write": "not allowed to publish",
         "transact": "not allowed to publish",
-        "take-turns": "not allowed to publish",
     }
     started = {}
     for missing in cases:

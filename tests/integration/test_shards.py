@@ -100,7 +100,7 @@ def test_processes_share_the_shards_and_a_standby_takes_over_any_of_them(
     assert body.count("# TYPE dovecote_relay_active gauge") == 1
     for number in range(SHARDS):
         held = float(number == 2)
-        assert f'dovecote_relay_active{{outbox="{fleet.name}-{number}"}} {held}' in body
+        assert f'dovecote_relay_active{{outbox="{fleet.name}.shard-{number}"}} {held}' in body
 
 
 def test_a_shard_without_events_follows_those_of_others(fleet: Relays, topic: MakeTopic) -> None:
@@ -134,7 +134,7 @@ def test_no_row_goes_that_a_shard_has_not_published(fleet: Relays, topic: MakeTo
         )
         with running([wanted(fleet, 2, shard=0)]):
             published(fleet, name, 1)
-            assert conn.execute(query).fetchall() == [(f"unpublished by {fleet.name}-1",)]
+            assert conn.execute(query).fetchall() == [(f"unpublished by {fleet.name}.shard-1",)]
         with crew_of(fleet, 2):
             assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
 

@@ -10,6 +10,7 @@ from outbox import BadSettings
 from outbox.settings import load
 from relay.properties import FIXED, check_properties, producer_properties
 from relay.settings import PREFIX, RelaySettings
+from relay.sharding import divided
 
 
 def relay_settings(
@@ -150,19 +151,31 @@ def test_a_property_that_librdkafka_refuses_is_named(given: dict[str, str], says
 def test_each_shard_has_names_of_its_own_in_kafka(tmp_path: Path) -> None:
     found = relay_settings(tmp_path, 'name = "shop"\nshards = 2')
     own = [found.of(shard) for shard in found.own_shards()]
-    assert [each.name for each in own] == ["shop-0", "shop-1"]
+    assert [each.name for each in own] == ["shop.shard-0", "shop.shard-1"]
     assert [each.progress_topic for each in own] == [
-        "dovecote.progress.shop-0",
-        "dovecote.progress.shop-1",
+        "dovecote.progress.shop.shard-0",
+        "dovecote.progress.shop.shard-1",
     ]
-    ids = [own[1].producer_properties(turn)["transactional.id"] for turn in (0, 1)]
-    assert ids == ["shop-1", "shop-1.second-turn"]
+    ids = [own[1].producer_properties("7e1d", turn)["transactional.id"] for turn in (0, 1)]
+    first = "dovecote.relay.shop.shard-1.7e1d"
+    assert ids == [first, f"{first}.second-turn"]
 
 
 def test_no_two_outboxes_share_a_transactional_id(tmp_path: Path) -> None:
-    names = ("shop", "shop.2", "shop-1", "shop.second", "shop.second-turn-1")
-    found = [relay_settings(tmp_path, f'name = "{name}"').transactional_ids() for name in names]
-    assert len({each for ids in found for each in ids}) == 2 * len(names)
+    names = ("shop", "shop.2", "shop-1", "shop.7e1d", "shop.second-turn")
+    found = [
+        relay_settings(tmp_path, f'name = "{name}"').transactional_ids(own)
+        for name in names
+        for own in ("7e1d", "93c0")
+    ]
+    assert len({each for ids in found for each in ids}) == 4 * len(names)
+
+
+def test_no_outbox_is_called_as_a_shard_of_another(tmp_path: Path) -> None:
+    settings = relay_settings(tmp_path, 'name = "shop-1"')
+    assert settings.name not in {each.name for each in divided("shop", 3)}
+    with pytest.raises(BadSettings, match="is what a shard of another outbox is called"):
+        relay_settings(tmp_path, 'name = "shop.shard-1"')
 
 
 def test_an_outbox_in_one_piece_is_what_its_settings_say(tmp_path: Path) -> None:

@@ -51,5 +51,7 @@ def test_an_outbox_in_one_piece_keeps_its_name() -> None:
 
 
 def test_shards_have_names_of_their_own() -> None:
-    assert [shard.name for shard in divided("shop", 3)] == ["shop-0", "shop-1", "shop-2"]
+    assert [shard.name for shard in divided("shop", 3)] == [
+        f"shop.shard-{number}" for number in range(3)
+    ]
     assert str(Shard("shop", 2, 3)) == "outbox 'shop', shard 2 of 3"

@@ -1,0 +1,14 @@
+"""Version 14 of the outbox."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from outbox.django.operations import InstallOutbox
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+    """An outbox has an id of its own."""
+
+    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0013_counted")]
+    operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(14)]
