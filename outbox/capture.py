@@ -207,14 +207,14 @@ def _change(conn: Connection, schema: str, state: State, *, since: State) -> Non
 
 def _let_relays_read(conn: Connection, schema: str) -> None:
     """Give to every role that relays what reading the log takes, and name one that cannot."""
-    claims = sql.Literal(sql.Identifier(schema, "claims").as_string())
+    parked = sql.Literal(sql.Identifier(schema, "parked").as_string())
     rows = conn.execute(
         sql.SQL(
             "SELECT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
             " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
             " WHERE c.oid = {}::regclass AND acl.privilege_type = 'INSERT'"
             " AND acl.grantee = r.oid AND acl.grantee <> c.relowner ORDER BY 1"
-        ).format(claims)
+        ).format(parked)
     ).fetchall()
     for role, lacks_replication in rows:
         if lacks_replication:

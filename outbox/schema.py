@@ -29,7 +29,6 @@ GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many, {schema}.draine
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading,
     {schema}.relays, {schema}.identity TO {role};
-GRANT INSERT ON {schema}.claims TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.renew_claim, {schema}.begin_claim TO {role};
 GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
     {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};

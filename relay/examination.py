@@ -46,8 +46,8 @@ _client_log = kafka_logger("dovecote.relay.kafka")
 
 # What a relay refuses to begin without, and what it only makes room and tells producers with.
 _TO_PUBLISH = (
-    *((name, "SELECT") for name in ("events", "migrations", "claims", "reading")),
-    ("claims", "INSERT"),
+    *((name, "SELECT") for name in ("events", "migrations", "claims", "reading", "identity")),
+    *((name, "EXECUTE") for name in ("renew_claim", "begin_claim")),
     *(("parked", kind) for kind in ("SELECT", "INSERT", "UPDATE", "DELETE")),
     *(("parked_commands", kind) for kind in ("SELECT", "INSERT", "DELETE")),
     ("settle_shards", "EXECUTE"),

@@ -84,6 +84,7 @@ BEGIN
            AND acl.grantee NOT IN (0, c.relowner)
     LOOP
         EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %s', added, relay);
+        EXECUTE format('REVOKE INSERT ON %s.claims FROM %s', here::regnamespace, relay);
         EXECUTE format('GRANT SELECT ON %s TO %s', format('%s.identity', here::regnamespace), relay);
     END LOOP;
 END

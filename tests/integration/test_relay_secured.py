@@ -280,7 +280,6 @@ def test_a_relay_that_may_not_read_its_progress_is_told_so(
     wanted = rights(fleet.name)
     del wanted["read"]
     grant(secured, wanted)
-    fleet.active(kafka=client(secured), environ=secret()).terminate()
     relay = fleet.start(kafka=client(secured), environ=secret())
     ends(relay, "not allowed to read progress topic")
 

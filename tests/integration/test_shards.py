@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
@@ -212,18 +212,22 @@ def test_a_change_that_is_interrupted_anywhere_is_done_again(
     with crew_of(fleet, 2):
         commit(fleet.dsn, *[event(name, n, key=f"k{key}") for n in range(20) for key in range(9)])
         published(fleet, name, 180)
-    publish = TransactionalPublisher.publish
     left = 0
 
-    def publish_in_time(self: TransactionalPublisher, *batch: Any) -> None:
-        nonlocal left
-        publish(self, *batch)
-        left -= 1
-        if left == 0:
-            raise ConnectionAbortedError
+    def interrupted(write: Callable[..., None]) -> Callable[..., None]:
+        def in_time(*arguments: Any) -> None:
+            nonlocal left
+            write(*arguments)
+            left -= 1
+            if left == 0:
+                raise ConnectionAbortedError
 
-    monkeypatch.setattr(TransactionalPublisher, "publish", publish_in_time)
-    for writes in range(1, 20):
+        return in_time
+
+    for name_of_write in ("publish", "mark"):
+        write = getattr(TransactionalPublisher, name_of_write)
+        monkeypatch.setattr(TransactionalPublisher, name_of_write, interrupted(write))
+    for writes in range(1, 40):
         commit(fleet.dsn, *[event(name, 20 + writes, key=f"k{key}") for key in range(9)])
         left = writes
         with suppress(ConnectionAbortedError):
@@ -232,6 +236,7 @@ def test_a_change_that_is_interrupted_anywhere_is_done_again(
     assert left > 0, "it was interrupted whenever it was tried"
     assert writes > 4, "not every write has failed"
     assert not resharding.reshard(wanted(fleet, 3))
+    monkeypatch.undo()
     with crew_of(fleet, 3):
         assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
 

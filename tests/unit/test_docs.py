@@ -293,6 +293,10 @@ def plain(text: str) -> str:
     return re.sub(r"[`…\s]+", " ", text).strip()
 
 
+REFUSALS = ("refusal", "misfit", "other_cluster")
+"""How functions are called that return why a relay refuses."""
+
+
 def refusals(module: Path) -> list[str]:
     """Return the messages with which `module` refuses, with … in the place of values."""
     found = []
@@ -300,7 +304,7 @@ def refusals(module: Path) -> list[str]:
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
             if isinstance(body, list):
                 found += [literal(before) for before, after in pairwise(body) if is_refusal(after)]
-        if isinstance(node, ast.FunctionDef) and node.name.endswith("refusal"):
+        if isinstance(node, ast.FunctionDef) and node.name.endswith(REFUSALS):
             returned = [each.value for each in ast.walk(node) if isinstance(each, ast.Return)]
             found += [text(value) for value in returned if isinstance(value, ast.JoinedStr)]
     return found
