@@ -61,7 +61,7 @@ def other_cluster(held: Held | None, name: str, cluster: str) -> str | None:
         return None
     return (
         f"outbox {name!r} is published to the Kafka cluster {held.cluster}, and this is cluster "
-        f"{cluster}: what it has is a copy, or nothing. Correct `bootstrap.servers`, or give this "
+        f"{cluster}: what it has is a copy, or nothing. Correct `bootstrap.servers` or give this "
         f"relay a `name` of its own; if this cluster is to take the other's place, `{RECONCILE}` "
         "tells what it lacks, and goes on with `--accept-cluster`"
     )
