@@ -172,6 +172,8 @@ def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
     """Give a connection that alone may make or drop slots; say who has the right if it has not."""
     with connect(dsn, autocommit=True) as conn:
         conn.execute(OWN_FUNCTIONS_ONLY)
+        # Relays follow what is changed at once: a crash must not take it back.
+        conn.execute("SET synchronous_commit = on")
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
             yield conn

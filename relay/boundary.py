@@ -7,7 +7,8 @@ import psycopg
 
 from outbox import capture as outbox_capture
 from outbox import slots as outbox_slots
-from relay.capture.catalog import drop_left_slots, moment, write_through
+from relay.capture.catalog import drop_left_slots, moment
+from relay.capture.durable import write_through
 from relay.capture.table import TableCapture
 from relay.errors import Outage, Refused
 from relay.progress import Cursor, LogPosition, Place

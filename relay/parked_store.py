@@ -89,11 +89,6 @@ class ParkedStore:
         self._conn, self._name = conn, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
-        # Progress passes an event as soon as it is parked: a crash must not take that back.
-        self._conn.execute(
-            "SELECT set_config('synchronous_commit', 'on', false)"
-            " WHERE current_setting('synchronous_commit') = 'off'"
-        )
         # Whoever may not do what will have to be done some day shall hear of it now.
         self._execute(
             "WITH gone AS (DELETE FROM {parked} WHERE false),"

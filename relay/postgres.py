@@ -47,6 +47,12 @@ _BOUNDS = {
     "transaction_timeout": 170_000,
 }
 
+# What goes on in Kafka rests on it: a crash must not take back what was parked, noted or asked.
+_DURABLY = sql.SQL(
+    "SELECT set_config('synchronous_commit', 'on', false)"
+    " WHERE current_setting('synchronous_commit') = 'off'"
+)
+
 
 def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
     """Return an autocommit connection; what `dsn` says of timeouts holds."""
@@ -66,7 +72,7 @@ def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
     version = conn.info.server_version
     names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
     sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
-    conn.execute(sql.SQL("; ").join([sql.SQL(OWN_FUNCTIONS_ONLY), *sets]))
+    conn.execute(sql.SQL("; ").join([sql.SQL(OWN_FUNCTIONS_ONLY), *sets, _DURABLY]))
 
 
 def parameters(dsn: str, *, purpose: str) -> str:

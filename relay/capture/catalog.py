@@ -114,18 +114,6 @@ def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
     return Snapshot.parse(row[0]), parse_lsn(row[1])
 
 
-def write_through(conn: psycopg.Connection[Any]) -> None:
-    """
-    Have all of the log that there is now written to disk, and sent to whoever follows it.
-
-    A commit of its own does that; with it, no crash gives out a transaction id again that was
-    known before.
-    """
-    with conn.transaction():
-        conn.execute("SET LOCAL synchronous_commit = local")
-        conn.execute("SELECT pg_logical_emit_message(true, 'dovecote', '')")
-
-
 def running(conn: psycopg.Connection[Any]) -> frozenset[str]:
     """Return the transactions of this database, others than our own, that may write."""
     rows = conn.execute(

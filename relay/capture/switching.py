@@ -26,9 +26,9 @@ from relay.capture.catalog import (
     moment,
     prepared,
     running,
-    write_through,
 )
 from relay.capture.departure import Departure
+from relay.capture.durable import write_through
 from relay.capture.slot import (
     Beginning,
     Fault,

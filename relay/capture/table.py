@@ -25,8 +25,10 @@ from outbox import schema as outbox_schema
 from outbox.errors import first_line
 from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
+from relay.capture.durable import keep, keep_all
 from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
+from relay.lsn import parse_lsn
 from relay.postgres import connect, follow_indexes
 from relay.progress import Cursor, Origin, Place
 from relay.sharding import Shard
@@ -155,7 +157,7 @@ class TableCapture:
                 "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
                 " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),"
                 " (SELECT relnamespace::bigint FROM pg_class WHERE oid = {}::regclass),"
-                " pg_walfile_name(pg_current_wal_lsn()), pg_current_wal_lsn()::text,"
+                " pg_walfile_name(pg_current_wal_lsn()), pg_current_wal_flush_lsn()::text,"
                 " pg_current_snapshot()::text, (SELECT id::text FROM {})"
             ).format(sql.Literal(self._events.as_string()), self._identity)
         )
@@ -264,14 +266,22 @@ class TableCapture:
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(FIRST_ROWS, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
-        (few, text, _, lsn, _, _, state, *_, last), *found = self._conn.execute(
+        (few, text, _, lsn, _, _, state, on_disk, *_, last), *found = self._conn.execute(
             query, given, binary=True
         ).fetchall()
-        self.is_left = state != "table"
         self._seen = text
         if not few and last is None:
-            # By a later snapshot: what that sees is on disk as well.
+            # By a later snapshot: the end of the log is asked for after it.
             found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
+        is_left = state != "table"
+        if not few:
+            lsn = keep_all(self._conn)
+        elif not (found or last or is_left):
+            # The cursor moves past nothing that a crash could take back.
+            lsn = on_disk
+        elif parse_lsn(on_disk) < parse_lsn(lsn):
+            keep(self._conn, lsn)
+        self.is_left = is_left
         # As bytes: int8 would have half of them below 0. Their order is the same.
         last = int.from_bytes(last or max(map(_TRANSACTION, found), default=b""))
         end = Snapshot.parse(text).before(max(since.xmax, last + 1))
@@ -294,7 +304,7 @@ class TableCapture:
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
             " AND {own} ORDER BY position LIMIT %(limit)s"
         ).format(columns=COLUMNS, events=self._events, own=self._own)
-        (lsn,) = self._one(sql.SQL("SELECT pg_current_wal_flush_lsn()::text"))
+        lsn = keep_all(self._conn)
         window = {"until": str(until), "since": str(since)}
         limit = min(FIRST_ROWS, self._batch_rows)
         while True:

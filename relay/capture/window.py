@@ -59,10 +59,11 @@ def tick(
     Return the statement that a tick is: one row on the window, and its rows if they are few.
 
     The first row has 1 for the position if they are, for the id what the statement sees, for the
-    topic the end of the log, and for the type where events are read. The others come as they are
-    found, and have their transactions behind their columns; of a shard, whose rows do not tell,
-    the first has the newest one there. Parameters: those of `params`, and `small` and `bytes`,
-    more than which is not few.
+    topic a position of the log that nothing it sees lies behind, for the type where events are
+    read, and for the source up to where the log is on disk. The others come as they are found, and
+    have their transactions behind their columns; of a shard, whose rows do not tell, the first has
+    the newest one there. Parameters: those of `params`, and `small` and `bytes`, more than which
+    is not few.
     """
     is_part = shard is not None and shard.of > 1
     # Materialized: a look at the outbox is one at five tables, and costs more than its rows. To
@@ -79,8 +80,9 @@ def tick(
         " (SELECT CASE WHEN state <> 'leaving' THEN state"
         " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
         " FROM {reading} AS r) AS state FROM found)"
-        " SELECT few::int, pg_current_snapshot()::text, NULL, pg_current_wal_flush_lsn()::text,"
-        " NULL, NULL, state, NULL, NULL, NULL, NULL, NULL, {newest} FROM tick"
+        " SELECT few::int, pg_current_snapshot()::text, NULL, pg_current_wal_insert_lsn()::text,"
+        " NULL, NULL, state, pg_current_wal_flush_lsn()::text, NULL, NULL, NULL, NULL, {newest}"
+        " FROM tick"
         # Asked once, and not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
     ).format(

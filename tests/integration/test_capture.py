@@ -11,6 +11,7 @@ from contextlib import ExitStack, closing, contextmanager
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -24,11 +25,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from psycopg import Connection
+from psycopg.conninfo import make_conninfo
 
 from devstack.places import temporary_directory
 from devstack.postgres import Postgres, server_user
 from devstack.postgres import installation as installation_of
 from outbox import Event, write
+from outbox import capture as outbox_capture
+from outbox.capture import use_table, use_wal
 from relay.capture.batch import Batch
 from relay.capture.lag import waiting
 from relay.capture.switching import SwitchingCapture
@@ -36,7 +40,7 @@ from relay.capture.table import TableCapture
 from relay.capture.wal import Timing
 from relay.errors import Refused
 from relay.lsn import parse_lsn
-from relay.postgres import follow_indexes
+from relay.postgres import connect, follow_indexes
 from relay.progress import Cursor, Place, Progress, at
 from relay.snapshot import Snapshot
 from tests.fix_stack import Servers, new_database
@@ -296,13 +300,15 @@ def test_ids_that_a_crash_gives_out_again_are_not_skipped() -> None:
         with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
             append(conn, 1)
             conn.commit()
+            # What is read has everything before it written to disk.
+            found, cursor = read(capture, Cursor())
+            assert found == [1]
             for number in range(20):
                 append(conn, -number)
                 conn.rollback()
             (before,) = conn.execute("SELECT pg_current_snapshot()::text").fetchone() or ("",)
-            found, cursor = read(capture, Cursor())
-            assert found == [1]
             found, cursor = read(capture, cursor)
+            assert found == []
         postgres.kill()
         postgres.start()
         with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
@@ -317,21 +323,94 @@ def test_ids_that_a_crash_gives_out_again_are_not_skipped() -> None:
             assert found == list(range(2, 12))
 
 
-def test_an_event_that_was_read_survives_a_crash_whatever_the_session_says() -> None:
+ROUND = (
+    "INSERT INTO outbox.events (topic, key, value, type, id, source, time)"
+    " SELECT 't', 'key', n::text::bytea, 'T', gen_random_uuid(), '/t', now() FROM {}"
+)
+WAYS_TO_COMMIT_LAZILY = {
+    "on by the outbox": ["SELECT outbox.append('t', 'key', n::text::bytea, 'T') FROM {}"],
+    "off by the end of a function": ["SELECT lazily(n) FROM {}"],
+    "off by a function that turns it on": ["SELECT eagerly(n) FROM {}"],
+    "off behind the write": [
+        "SELECT outbox.append('t', 'key', n::text::bytea, 'T') FROM {}",
+        "SET LOCAL synchronous_commit = off",
+    ],
+    "off round the outbox": [ROUND],
+}
+
+
+@pytest.fixture(scope="module")
+def lazy() -> Iterator[Postgres]:
+    """A server that writes to disk what it has to, and nothing sooner."""
     folder = temporary_directory(server_user())
-    lazy = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
-    with Postgres(folder, fsync=False, settings=lazy, temporary=True) as postgres:
-        dsn = installed(postgres.dsn)
-        with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
-            append(conn, 1)
-            conn.commit()
-            append(conn, 2, 3)
-            conn.commit()
-            assert read(capture, Cursor())[0] == [1, 2, 3]
-        postgres.kill()
-        postgres.start()
-        with capturing(dsn) as capture:
-            assert read(capture, Cursor())[0] == [1, 2, 3]
+    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
+    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
+        yield postgres
+
+
+def database_of(server: Postgres) -> str:
+    """Make a database that vanishes with its server, and return its dsn."""
+    name = f"lazy_{uuid4().hex[:8]}"
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute("SET synchronous_commit = on")
+        conn.execute(f"CREATE DATABASE {name}".encode())
+    return make_conninfo(server.dsn, dbname=name)
+
+
+@pytest.mark.parametrize("count", [3, LARGE])
+@pytest.mark.parametrize("way", WAYS_TO_COMMIT_LAZILY)
+def test_an_event_that_was_read_survives_a_crash_whatever_the_session_says(
+    lazy: Postgres, way: str, count: int
+) -> None:
+    dsn = installed(database_of(lazy))
+    with psycopg.connect(dsn) as conn:
+        appends = "PERFORM outbox.append('t', 'key', n::text::bytea, 'T');"
+        for function, value in (("lazily", "off"), ("eagerly", "on")):
+            conn.execute(
+                f"CREATE FUNCTION {function}(n int) RETURNS void LANGUAGE plpgsql"
+                f" SET synchronous_commit = {value} AS $$ BEGIN {appends} END $$".encode()
+            )
+        conn.execute("SET LOCAL synchronous_commit = on")
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        for statement in WAYS_TO_COMMIT_LAZILY[way]:
+            conn.execute(statement.format(f"generate_series(1, {count}) AS n").encode())
+        conn.commit()
+        assert read(capture, Cursor())[0] == [*range(1, count + 1)]
+    lazy.kill()
+    lazy.start()
+    with capturing(dsn) as capture:
+        assert read(capture, Cursor())[0] == [*range(1, count + 1)]
+
+
+def test_what_relays_and_operators_write_survives_a_crash_whatever_is_usual_there(
+    lazy: Postgres,
+) -> None:
+    dsn = installed(database_of(lazy))
+    with connect(dsn, purpose="test") as conn:
+        conn.execute("INSERT INTO public.written (id) VALUES ('1')")
+    lazy.kill()
+    lazy.start()
+    use_wal(dsn, "outbox")
+    use_table(dsn, "outbox")
+    lazy.kill()
+    lazy.start()
+    with psycopg.connect(dsn) as conn:
+        assert conn.execute("SELECT id FROM written").fetchall() == [("1",)]
+        assert outbox_capture.installed(conn, "outbox").state == "leaving"
+
+
+def test_an_event_is_read_soon_while_another_transaction_writes_and_does_not_end(
+    lazy: Postgres,
+) -> None:
+    dsn = installed(database_of(lazy))
+    with capturing(dsn) as capture, sessions(dsn, 2) as (open_one, other):
+        # What it has written is not on disk, and lies before all that is committed later.
+        append(open_one, -1)
+        append(other, 1)
+        other.commit()
+        open_one.execute("SELECT pg_current_xact_id()")
+        append(open_one, -2)
+        assert read(capture, Cursor())[0] == [1]
 
 
 def test_a_poll_ends_with_what_it_found_and_the_next_one_has_what_came_since(dsn: str) -> None:

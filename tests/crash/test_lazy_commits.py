@@ -1,0 +1,103 @@
+"""A crash of Postgres takes back commits that were not on disk: none of them was published."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+
+from devstack.places import temporary_directory
+from devstack.postgres import Postgres, server_user
+from tests.fix_stack import MakeTopic, Servers
+from tests.relaying import (
+    AGREE,
+    Relays,
+    committed,
+    difference,
+    drained,
+    ids,
+    installed,
+    relays,
+    seen,
+)
+from tests.waiting import consume, until
+
+CRASHES = 3
+LAZILY = """
+    CREATE FUNCTION place(topic text, id uuid, n int) RETURNS void LANGUAGE plpgsql
+    SET synchronous_commit = off AS $$
+    BEGIN
+        INSERT INTO public.written (id, topic) VALUES (id::text, topic);
+        PERFORM outbox.append(topic, 'key', n::text::bytea, 'Counted', id);
+    END $$
+"""
+
+
+@pytest.fixture
+def lazy() -> Iterator[Postgres]:
+    """A server that writes to disk what it has to, and the rest much later."""
+    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
+    folder = temporary_directory(server_user())
+    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
+        yield postgres
+
+
+class Writer:
+    """Commits through a function that turns `synchronous_commit` off, also after it has ended."""
+
+    def __init__(self, dsn: str, topic: str) -> None:
+        self._dsn, self._topic, self._enough = dsn, topic, threading.Event()
+        self.committed = 0
+
+    def work(self) -> None:
+        while not self._enough.is_set():
+            try:
+                with psycopg.connect(self._dsn, autocommit=True, connect_timeout=5) as conn:
+                    while not self._enough.wait(0.002):
+                        call = "SELECT place(%s, %s, %s)"
+                        conn.execute(call, [self._topic, uuid4(), self.committed])
+                        self.committed += 1
+            except psycopg.OperationalError:
+                self.committed += 1
+                self._enough.wait(0.1)
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        thread = threading.Thread(target=self.work)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._enough.set()
+            thread.join()
+
+
+@pytest.mark.timeout(180)
+def test_no_event_is_on_kafka_whose_row_a_crash_took_back(
+    stack: Servers, lazy: Postgres, topic: MakeTopic, tmp_path: Path
+) -> None:
+    name, dsn = topic(1), installed(lazy.dsn)
+    with psycopg.connect(dsn) as conn:
+        conn.execute(LAZILY)
+        conn.execute("SET LOCAL synchronous_commit = on")
+    with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
+        fleet.active()
+        writer = Writer(dsn, name)
+        with writer.at_work():
+            for _ in range(CRASHES):
+                until_busy(writer, fleet, name)
+                lazy.kill()
+                lazy.start()
+        found = ids(consume(fleet.bootstrap, name))
+        assert set(found) - set(committed(dsn, name)) == set()
+        assert difference(committed(dsn, name), drained(fleet, name)) == AGREE
+
+
+def until_busy(writer: Writer, fleet: Relays, topic: str) -> None:
+    """Wait until more is committed, and more published."""
+    before, published = writer.committed, len(consume(fleet.bootstrap, topic))
+    until(lambda: writer.committed > before + 200, within=60, what="commits")
+    seen(fleet, topic, lambda found: len(found) > published + 50, 60, "events")
