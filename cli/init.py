@@ -13,6 +13,7 @@ from psycopg.conninfo import conninfo_to_dict
 from dedup import inbox_schema
 from outbox import capture as outbox_capture
 from outbox import schema as outbox_schema
+from outbox import session
 from outbox.errors import BadSettings, DovecoteError, first_line
 from outbox.settings import without_secrets
 from push import schema as push_schema
@@ -160,7 +161,7 @@ def _connected(dsn: str) -> Iterator[psycopg.Connection]:
         msg = "--dsn or DOVECOTE_DSN is not a connection string that libpq can read (not shown)"
         raise BadSettings(msg) from None
     try:
-        conn = psycopg.connect(dsn)
+        conn = session.connect(dsn, autocommit=False)
     except psycopg.OperationalError as error:
         advice = "is --dsn or DOVECOTE_DSN right?" if dsn else "give --dsn or set DOVECOTE_DSN"
         msg = f"cannot connect: {first_line(error)}; {advice}"

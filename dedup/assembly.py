@@ -25,6 +25,7 @@ from dedup.postgres_states import PostgresStates
 from dedup.record import Record
 from dedup.retries import Retries
 from outbox.errors import DovecoteError
+from outbox.session import conninfo, settle
 
 Handler = Callable[[Any], Any]
 
@@ -156,7 +157,9 @@ def _keeper(inbox: InboxSettings, metrics: Metrics) -> Keeper:
 
 def _require_inbox(inbox: InboxSettings) -> None:
     try:
-        with psycopg.connect(inbox.dsn, connect_timeout=10) as conn:
+        dsn = conninfo(inbox.dsn, ours={"connect_timeout": 10})
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            settle(conn)
             inbox_schema.require(conn, inbox.schema_name)
     except psycopg.OperationalError as error:
         msg = f"[inbox] cannot connect: {str(error).strip()}"

@@ -13,7 +13,7 @@ class Claims:
     """The partitions of one consumer group, in one schema of a database."""
 
     def __init__(self, dsn: str, consumer: str, schema: str = inbox_schema.DEFAULT_SCHEMA) -> None:
-        self._connections, self._consumer = Connections(dsn), consumer
+        self._connections, self._consumer = Connections(dsn, ours=True), consumer
         self._query = sql.SQL("SELECT {}.claim(%s, %s, %s)").format(sql.Identifier(schema))
 
     def claim(self, partitions: Iterable[Partition]) -> list[int]:

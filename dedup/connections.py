@@ -6,18 +6,21 @@ from contextlib import asynccontextmanager, contextmanager
 
 from psycopg import AsyncConnection, Connection
 
+from outbox.session import conninfo, is_direct, settle
+
 
 class Connections:
     """As many as there are handlers at work at a time; one that breaks is not given out again."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, *, ours: bool = False) -> None:
+        """Connect to `dsn`; `ours`: no handler sees them, and their settings may be ours."""
+        self._dsn, self._ours = dsn, ours
         self._idle: deque[Connection] = deque()
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """Give a connection in a transaction, which commits at the end unless the block raises."""
-        conn = self._take() or Connection.connect(self._dsn, autocommit=True)
+        conn = self._take() or self._connect()
         try:
             with conn.transaction():
                 yield conn
@@ -29,6 +32,15 @@ class Connections:
         """Close those that nobody has."""
         while (conn := self._take()) is not None:
             conn.close()
+
+    def _connect(self) -> Connection:
+        conn = Connection.connect(conninfo(self._dsn), autocommit=True)
+        if not is_direct(conn):
+            # Of a pooler's sessions the next one may not know what was prepared in the last one.
+            conn.prepare_threshold = None
+        elif self._ours:
+            settle(conn)
+        return conn
 
     def _take(self) -> Connection | None:
         while True:
@@ -53,13 +65,16 @@ class AsyncConnections:
         idle = self._idle
         while idle and idle[-1].closed:
             idle.pop()
-        conn = idle.pop() if idle else await AsyncConnection.connect(self._dsn, autocommit=True)
+        conn = idle.pop() if idle else await self._connect()
         try:
             async with conn.transaction():
                 yield conn
         finally:
             if not conn.closed:
                 idle.append(conn)
+
+    async def _connect(self) -> AsyncConnection:
+        return await AsyncConnection.connect(conninfo(self._dsn), autocommit=True)
 
     def close(self) -> None:
         """Close those that nobody has; their loop may be over by then."""

@@ -9,6 +9,8 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
+from outbox.session import conninfo, settle
+
 _log = logging.getLogger("dovecote.consumer.inbox")
 
 _EVERY_SECONDS = 30.0
@@ -37,7 +39,9 @@ class Keeper:
         self.compare()
         query = sql.SQL("SELECT {}.rotate(%s)").format(sql.Identifier(self._schema))
         try:
-            with psycopg.connect(self._dsn, connect_timeout=10) as conn:
+            dsn = conninfo(self._dsn, ours={"connect_timeout": 10})
+            with psycopg.connect(dsn, autocommit=True) as conn:
+                settle(conn)
                 conn.execute(query, [self._retention])
         except psycopg.Error as error:
             _log.warning("the inbox's turn was not passed on: %s", str(error).strip())

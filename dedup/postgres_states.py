@@ -16,6 +16,9 @@ from dedup.held_states import Place, State, event_id
 from dedup.rarely import Rarely
 from dedup.record import Record
 from outbox.envelope import Delivery
+from outbox.errors import NotAllowed, first_line
+from outbox.migrations import showing
+from outbox.session import hides_rows
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer.retries"))
 
@@ -29,7 +32,7 @@ class PostgresStates:
     """
 
     def __init__(self, dsn: str, consumer: str, schema: str = inbox_schema.DEFAULT_SCHEMA) -> None:
-        self._connections, self._consumer = Connections(dsn), consumer
+        self._connections, self._consumer = Connections(dsn, ours=True), consumer
         self._dsn, self._schema = dsn, schema
         self._table = sql.Identifier(schema, "held")
 
@@ -98,6 +101,9 @@ class PostgresStates:
             _rarely.warning("attempts of held records are not kept: %s", str(error).strip())
             return []
         except errors.InsufficientPrivilege as error:
+            if hides_rows(error):
+                msg = f"[inbox] {first_line(error)}; {showing(self._schema)}"
+                raise NotAllowed(msg) from error
             # Taken away since the start: the record waits, and goes on once it is given back.
             role = str(conninfo_to_dict(self._dsn).get("user") or os.environ.get("PGUSER", "ROLE"))
             raise inbox_schema.not_allowed(role, self._schema) from error

@@ -5,11 +5,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from psycopg import Connection, connect, errors, sql
+from psycopg import Connection, errors, sql
 
-from outbox import restored, slots
+from outbox import restored, session, slots
 from outbox.errors import DovecoteError
-from outbox.migrations import OWN_FUNCTIONS_ONLY, own_functions_only
+from outbox.migrations import own_functions_only, showing
 
 # Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
 # the log.
@@ -170,16 +170,14 @@ def let_relays_read(conn: Connection, schema: str) -> None:
 @contextmanager
 def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
     """Give a connection that alone may make or drop slots; say who has the right if it has not."""
-    with connect(dsn, autocommit=True) as conn:
-        conn.execute(OWN_FUNCTIONS_ONLY)
-        # Relays follow what is changed at once: a crash must not take it back.
-        conn.execute("SET synchronous_commit = on")
+    with session.connect(dsn) as conn:
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
             yield conn
         except errors.InsufficientPrivilege as error:
             said = error.diag.message_primary or str(error)
-            msg = f"{said}; {_who_may(conn, schema)}"
+            advice = showing(schema) if session.hides_rows(error) else _who_may(conn, schema)
+            msg = f"{said}; {advice}"
             raise DovecoteError(msg) from error
 
 

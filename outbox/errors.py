@@ -8,6 +8,7 @@ DovecoteError                the base: one `except` catches all that is ours
 ├── NotAccepted              neither Kafka nor the outbox has taken the event; send it again
 ├── ProducerClosed           events cannot be sent any more; make another producer
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
+├── SharedSession            a pooler hands the session to others between two statements
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
 └── BadSettings              a setting is missing, unknown or impossible; the message names it
@@ -44,6 +45,10 @@ class ProducerClosed(DovecoteError):
 
 class NotAllowed(DovecoteError):
     """The role lacks a right in Postgres; the message has the command that grants it."""
+
+
+class SharedSession(DovecoteError):
+    """Between two statements, other clients use the session: it can hold no lock for us."""
 
 
 class SchemaMissing(DovecoteError):

@@ -9,15 +9,16 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import conninfo_to_dict
 
 from outbox.adapters.append import Append
 from outbox.errors import BadSettings
 from outbox.event import Event, Limits
 from outbox.routing import EVERY, Lane
+from outbox.session import conninfo
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
-_NOTICE: dict[str, int] = {
+_NOTICE: dict[str, int | str] = {
     "connect_timeout": 5,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -25,22 +26,23 @@ _NOTICE: dict[str, int] = {
     "tcp_user_timeout": 10_000,
 }
 
+# Until the end of the statement: what row-level security hid would look as if it had drained.
+_SHOWING_ALL = sql.SQL("pg_catalog.set_config('row_security', 'off', true)")
+
 
 class Fallback:
     """One connection, made when it is needed and again when it is lost; for one thread."""
 
     def __init__(self, dsn: str, schema: str, limits: Limits) -> None:
         try:
-            given = conninfo_to_dict(dsn)
+            conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
             # What libpq says of it quotes it, and it may hold a password.
             msg = (
                 "dsn: libpq cannot read this connection string (not shown, it may hold a password)"
             )
             raise BadSettings(msg) from None
-        notice = {name: value for name, value in _NOTICE.items() if name not in given}
-        name = {} if "application_name" in given else {"application_name": "dovecote producer"}
-        self._dsn = make_conninfo(dsn, **name, **notice)
+        self._dsn = dsn
         self._schema, self._limits = schema, limits
         self._conn: psycopg.Connection[Any] | None = None
         self._lock = threading.Lock()
@@ -70,8 +72,8 @@ class Fallback:
 
     def drained(self, asked: Mapping[Lane, int]) -> list[Lane]:
         """Return which of the lanes have nothing left in the outbox."""
-        query = sql.SQL("SELECT {}(%s::text[]::xid8[], %s::bytea[])").format(
-            sql.Identifier(self._schema, "drained")
+        query = sql.SQL("SELECT {}(%s::text[]::xid8[], %b::bytea[]) FROM {}").format(
+            sql.Identifier(self._schema, "drained"), _SHOWING_ALL
         )
         tokens = [str(token) for token in asked.values()]
         lanes = [None if lane == EVERY else lane for lane in asked]
@@ -81,7 +83,9 @@ class Fallback:
 
     def parked(self, most: int) -> list[Lane]:
         """Return lanes of which something is parked, `most` of them."""
-        query = sql.SQL("SELECT {}(%s)").format(sql.Identifier(self._schema, "parked_lanes"))
+        query = sql.SQL("SELECT {}(%s) FROM {}").format(
+            sql.Identifier(self._schema, "parked_lanes"), _SHOWING_ALL
+        )
         with self._connected() as conn:
             return list(conn.execute(query, [most]).fetchall()[0][0])
 
@@ -102,7 +106,9 @@ class Fallback:
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:
         if self._conn is None:
-            conn = psycopg.connect(self._dsn, autocommit=True, prepare_threshold=None)
+            # Through a pooler, too: nothing is set here that would stay with its session.
+            dsn = conninfo(self._dsn, ours={"application_name": "dovecote producer", **_NOTICE})
+            conn = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
             with self._lock:
                 self._conn = conn
         try:

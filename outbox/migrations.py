@@ -10,17 +10,10 @@ from importlib.resources import files
 from psycopg import Connection, errors, sql
 
 from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
+from outbox.session import OWN_FUNCTIONS_ONLY
 
 # One number for all schemas of ours in a database: two `dovecote init` at once take turns.
 LOCK = 0x646F7665636F7465
-
-OWN_FUNCTIONS_ONLY = "SET search_path = pg_catalog, pg_temp"
-"""
-For a session of ours: functions and operators are Postgres' own.
-
-Whoever may create in a schema on the path could otherwise have one of theirs run with our rights,
-by a better match of its arguments (CVE-2018-1058; before Postgres 15 everybody may, in `public`).
-"""
 
 # NAMEDATALEN, less the byte that ends it: what is longer is cut, and two names may be one then.
 _LONGEST_NAME = 63
@@ -49,6 +42,16 @@ BEGIN
     END IF;
 END
 $behind$;
+"""
+
+# Of the owner they hide something if that is forced, and of superusers and their like nothing.
+_HIDDEN = """
+SELECT c.relname::text FROM pg_catalog.pg_class AS c, pg_catalog.pg_namespace AS n,
+       pg_catalog.pg_roles AS o
+ WHERE n.oid = c.relnamespace AND n.nspname = %s AND o.oid = c.relowner AND c.relrowsecurity
+   AND (pg_catalog.row_security_active(c.oid)
+        OR c.relforcerowsecurity AND NOT (o.rolsuper OR o.rolbypassrls))
+ ORDER BY c.relname LIMIT 1
 """
 
 # Behind every step: what it made is not for everybody, whatever default privileges say.
@@ -152,6 +155,7 @@ class Migrations:
         _require_name(schema)
         with conn.transaction(), own_functions_only(conn):
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            _require_seen(conn, schema)
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
             if not installed:
@@ -178,9 +182,11 @@ class Migrations:
         Check that `schema` is installed at the version this Dovecote needs.
 
         Raises:
+            NotAllowed: row-level security hides rows of it.
             SchemaMissing: it is not, or is older; the message has the command that installs it.
             SchemaTooNew: it was upgraded by a newer Dovecote.
         """
+        _require_seen(conn, schema)
         installed = self.version(conn, schema)
         self._refuse_newer(installed, schema)
         if installed < (newest := self.steps()[-1].version):
@@ -224,6 +230,29 @@ def own_functions_only(conn: Connection) -> Iterator[None]:
     yield
     # It may be the caller's transaction, which goes on.
     conn.execute("SELECT set_config('search_path', current_setting('dovecote.path'), true)")
+
+
+def showing(schema: str, table: str | None = None) -> str:
+    """Return what to do about row-level security on a table of ours, or on any of them."""
+    name = f"{sql.Identifier(schema).as_string()}.…" if table is None else ""
+    name = name or sql.Identifier(schema, str(table)).as_string()
+    return (
+        "what it hides would be lost, or count as published: as the owner, run "
+        f"`ALTER TABLE {name} DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
+    )
+
+
+def _require_seen(conn: Connection, schema: str) -> None:
+    """
+    Check that every row is seen by this role, and by the functions, which are their owner's.
+
+    Raises:
+        NotAllowed: row-level security may hide some.
+    """
+    row = conn.execute(_HIDDEN, [schema]).fetchone()
+    if row is not None:
+        msg = f"row-level security is on for table {row[0]} of schema {schema!r}; "
+        raise NotAllowed(msg + showing(schema, row[0]))
 
 
 def fill(text: str, schema: str) -> str:

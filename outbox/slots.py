@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from psycopg import Connection, connect, errors, sql
-from psycopg.conninfo import make_conninfo
 
 from outbox.errors import DovecoteError, first_line
+from outbox.session import conninfo
 
 # How often it is tried to drop a slot, a tenth of a second apart.
 _TRIES = 50
@@ -49,7 +49,7 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
     query = f'CREATE_REPLICATION_SLOT "{first}" LOGICAL pgoutput {options}'
     try:
         # The snapshot lasts as long as this session does nothing else.
-        with connect(make_conninfo(dsn, replication="database"), autocommit=True) as replication:
+        with connect(_replicating(dsn), autocommit=True) as replication:
             row = replication.execute(query.encode()).fetchone()
             if row is None:
                 msg = f"{query}: no answer"
@@ -69,13 +69,16 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
             conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", [source, name])
         if names and conn.info.server_version >= _FAILOVER:
             # A copy is not synchronised to standbys, whatever its source is.
-            conninfo = make_conninfo(dsn, replication="database")
-            with connect(conninfo, autocommit=True) as replication:
+            with connect(_replicating(dsn), autocommit=True) as replication:
                 for name in names:
                     query = f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER true)'
                     replication.execute(query.encode())
     except (errors.InsufficientPrivilege, errors.OperationalError) as error:
         raise _cannot_make(conn, name, error) from error
+
+
+def _replicating(dsn: str) -> str:
+    return conninfo(dsn, ours={"replication": "database"})
 
 
 def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:

@@ -12,6 +12,7 @@ import psycopg
 from pydantic import ValidationError
 
 from outbox.errors import DovecoteError
+from outbox.session import connect
 from push.engine_api import Delivers, Snapshot, Work
 from push.notes import Notes
 from push.secrets import Keys, References
@@ -87,7 +88,7 @@ class Feed:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                with psycopg.connect(self._tables.dsn, autocommit=True) as conn:
+                with connect(self._tables.dsn) as conn:
                     conn.execute(_CHANNEL)
                     self._follow(conn)
             except (DovecoteError, psycopg.Error) as error:

@@ -7,6 +7,7 @@ from contextlib import ExitStack, closing, contextmanager
 
 import psycopg
 
+from outbox.session import connect
 from push.errors import Away, Conflict
 
 _log = logging.getLogger("dovecote.push")
@@ -59,9 +60,8 @@ def at_once(dsn: str, schema: str, what: str, otherwise: str) -> Iterator[None]:
 
 
 def _connected(dsn: str) -> psycopg.Connection:
-    return psycopg.connect(
-        dsn, autocommit=True, connect_timeout=10, keepalives_idle=5, tcp_user_timeout=10_000
-    )
+    patience = {"connect_timeout": 10, "keepalives_idle": 5, "tcp_user_timeout": 10_000}
+    return connect(dsn, ours=patience)
 
 
 def _has(conn: psycopg.Connection, name: str) -> bool:

@@ -9,6 +9,8 @@ from psycopg import Connection, sql
 
 from dedup.connections import Connections
 from outbox.errors import NotAllowed
+from outbox.migrations import showing
+from outbox.session import connect, hides_rows, is_direct
 from push.errors import Away, Refused
 from push.schema import DEFAULT_SCHEMA, place, require
 
@@ -18,12 +20,19 @@ class Tables:
 
     def __init__(self, dsn: str, schema: str = DEFAULT_SCHEMA) -> None:
         self.dsn, self.schema = dsn, schema
-        self._connections = Connections(dsn)
+        self._connections = Connections(dsn, ours=True)
 
     def require(self) -> None:
-        """Check that they are installed; as `push.schema.require`."""
+        """
+        Check that they are installed; as `push.schema.require`.
+
+        Raises:
+            SharedSession: `dsn` is that of a pooler, where what is locked would stay locked.
+        """
         with self.begin() as conn:
             require(conn, self.schema)
+            if not is_direct(conn):
+                connect(self.dsn).close()
 
     def execute(self, conn: Connection, query: str, *values: object) -> psycopg.Cursor[Any]:
         """Run a query in which `{}` stands for the schema."""
@@ -47,10 +56,13 @@ class Tables:
             msg = f"Postgres does not answer: {str(error).strip()}"
             raise Away(msg) from error
         except psycopg.errors.InsufficientPrivilege as error:
-            msg = (
-                f"Postgres: {error.diag.message_primary}; as the schema's owner, run "
+            advice = (
+                "as the schema's owner, run "
                 f"`dovecote init --push{place(self.schema)} --push-role …` with this role"
             )
+            if hides_rows(error):
+                advice = showing(self.schema)
+            msg = f"Postgres: {error.diag.message_primary}; {advice}"
             raise NotAllowed(msg) from error
         except psycopg.DataError as error:
             what = error.diag.message_primary or str(error)

@@ -15,6 +15,7 @@ from psycopg import errors, sql
 
 from outbox import schema as outbox_schema
 from outbox.errors import first_line
+from outbox.session import hides_rows
 from relay.capture.window import behind, params
 from relay.lsn import parse_lsn
 from relay.progress import Cursor, LogPosition, Place
@@ -69,6 +70,8 @@ class Drains:
         try:
             asked = self._confirm(conn, None if seen == self._said else seen)
         except errors.InsufficientPrivilege as error:
+            if hides_rows(error):
+                raise
             advice = outbox_schema.advice("relay", conn.info.user, self._schema)
             _log.warning("producers stay with the outbox: %s; %s", first_line(error), advice)
             self._conn = None

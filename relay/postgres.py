@@ -7,16 +7,17 @@ from contextlib import contextmanager
 
 import psycopg
 from psycopg import errors, sql
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.rows import TupleRow, tuple_row
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
 
 from outbox import schema as outbox_schema
-from outbox.errors import SchemaMissing, first_line
-from outbox.migrations import OWN_FUNCTIONS_ONLY
+from outbox import session
+from outbox.errors import SchemaMissing, SharedSession, first_line
+from outbox.migrations import showing
 from relay.errors import Outage, Refused
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
-_NOTICE: dict[str, int] = {
+_NOTICE: dict[str, int | str] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
     "keepalives_interval": 5,
@@ -47,17 +48,18 @@ _BOUNDS = {
     "transaction_timeout": 170_000,
 }
 
-# What goes on in Kafka rests on it: a crash must not take back what was parked, noted or asked.
-_DURABLY = sql.SQL(
-    "SELECT set_config('synchronous_commit', 'on', false)"
-    " WHERE current_setting('synchronous_commit') = 'off'"
-)
-
 
 def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
-    """Return an autocommit connection; what `dsn` says of timeouts holds."""
-    conninfo = parameters(dsn, purpose=purpose)
-    conn = psycopg.connect(conninfo, autocommit=True, row_factory=tuple_row)
+    """
+    Return an autocommit connection; what `dsn` says of timeouts holds.
+
+    Raises:
+        Refused: the server is too old, or is a pooler that shares sessions.
+    """
+    try:
+        conn = session.connect(dsn, name=_name(purpose), ours=_NOTICE)
+    except SharedSession as error:
+        raise Refused(str(error)) from error
     if conn.info.server_version < OLDEST * 10_000:
         found = conn.info.server_version // 10_000
         conn.close()
@@ -68,19 +70,21 @@ def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
 
 
 def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
-    """Give the session what it needs, whatever its role and database have for others."""
+    """Take away the bounds that its role and database have for others."""
     version = conn.info.server_version
     names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
     sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
-    conn.execute(sql.SQL("; ").join([sql.SQL(OWN_FUNCTIONS_ONLY), *sets, _DURABLY]))
+    if sets:
+        conn.execute(sql.SQL("; ").join(sets))
 
 
 def parameters(dsn: str, *, purpose: str) -> str:
     """Return `dsn` with the name we go by and our encoding, and timeouts where it has none."""
-    given = conninfo_to_dict(dsn)
-    notice = {name: value for name, value in _NOTICE.items() if name not in given}
-    name = f"dovecote relay ({purpose})"
-    return make_conninfo(dsn, application_name=name, client_encoding="UTF8", **notice)
+    return session.conninfo(dsn, name=_name(purpose), ours=_NOTICE)
+
+
+def _name(purpose: str) -> str:
+    return f"dovecote relay ({purpose})"
 
 
 def shut_out(error: BaseException | None) -> Refused | None:
@@ -143,5 +147,7 @@ def not_allowed(
 ) -> Refused:
     """Return what names the command that grants what `error` says is missing, or has `advice`."""
     role = str(conninfo_to_dict(dsn).get("user") or os.environ.get("PGUSER") or "ROLE")
+    if session.hides_rows(error):
+        advice = showing(schema)
     msg = f"{first_line(error)}; {advice or outbox_schema.advice('relay', role, schema)}"
     return Refused(msg)

@@ -21,6 +21,7 @@ from psycopg.rows import class_row
 
 from outbox import schema as outbox_schema
 from outbox.errors import first_line
+from outbox.session import hides_rows
 from relay.leaves import PARENT, Leaf, due, successor
 from relay.lsn import parse_lsn
 from relay.metrics import Metrics
@@ -85,6 +86,8 @@ class Retention:
             conn.execute("SET default_transaction_isolation = 'read committed'")
             self._confirm(conn, _in_table(place))
         except errors.InsufficientPrivilege as error:
+            if hides_rows(error):
+                raise
             self._metrics.rotation_delayed(_FORBIDDEN, 1.0)
             advice = outbox_schema.advice("relay", conn.info.user, self._schema)
             _log.warning("published rows stay: %s; %s", first_line(error), advice)

@@ -1,8 +1,8 @@
 """Ask a server that was promoted how much it has of the log of the one before it."""
 
 import psycopg
-from psycopg.conninfo import make_conninfo
 
+from outbox.session import conninfo
 from relay.lsn import parse_lsn
 from relay.postgres import connect
 
@@ -38,7 +38,7 @@ def left_at(history: str, timeline: int) -> int:
 
 
 def _history(dsn: str, timeline: int) -> str:
-    with connect(make_conninfo(dsn, replication="database"), purpose="history") as conn:
+    with connect(conninfo(dsn, ours={"replication": "database"}), purpose="history") as conn:
         row = conn.execute(f"TIMELINE_HISTORY {timeline:d}".encode()).fetchone()
     content = row[1] if row else ""
     return content.decode() if isinstance(content, bytes) else str(content)

@@ -7,6 +7,8 @@ from outbox import schema as outbox_schema
 from outbox import statements, tracing
 from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
 from outbox.event import Event, Limits
+from outbox.migrations import showing
+from outbox.session import hides_rows
 
 # No such function, no such schema.
 _NOT_INSTALLED = frozenset({"42883", "3F000"})
@@ -48,6 +50,8 @@ class Append(NamedTuple):
         if sqlstate == _INSUFFICIENT_PRIVILEGE:
             said = str(error).partition("\n")[0].rpartition(": ")[2]
             advice = outbox_schema.advice("writer", str(role or "ROLE"), self.schema)
+            if hides_rows(error):
+                advice = showing(self.schema)
             return NotAllowed(f"{said}; {advice}")
         return None
 
