@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, contextmanager
 
 from psycopg import AsyncConnection, Connection
 
-from outbox.session import conninfo, is_direct, settle
+from outbox.session import SESSION, conninfo, is_direct, settle
 
 
 class Connections:
@@ -74,7 +74,11 @@ class AsyncConnections:
                 idle.append(conn)
 
     async def _connect(self) -> AsyncConnection:
-        return await AsyncConnection.connect(conninfo(self._dsn), autocommit=True)
+        conn = await AsyncConnection.connect(conninfo(self._dsn), autocommit=True)
+        row = await (await conn.execute(SESSION)).fetchone()
+        if row is None or row[0] != conn.info.backend_pid:
+            conn.prepare_threshold = None  # as above
+        return conn
 
     def close(self) -> None:
         """Close those that nobody has; their loop may be over by then."""

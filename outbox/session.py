@@ -37,7 +37,9 @@ _RELIED_ON = (
 # Where Postgres raises it, of rows that would be hidden, and of rows that may not be written.
 _HIDING = frozenset({"check_enable_rls", "ExecWithCheckOptions"})
 
-_PID = "SELECT pg_catalog.pg_backend_pid()"
+SESSION = "SELECT pg_catalog.pg_backend_pid()"
+"""Which session of Postgres a statement runs in."""
+
 # How often a session is looked at while another connection is at work. A pool that hands its
 # sessions out in turn may hand out the same one twice by chance, with few of them.
 _LOOKS = 4
@@ -105,7 +107,7 @@ def is_direct(conn: Connection[Any]) -> bool:
 
 
 def _session(conn: Connection[Any]) -> int:
-    row = conn.execute(_PID).fetchone()
+    row = conn.execute(SESSION).fetchone()
     return int(row[0]) if row else 0
 
 
@@ -130,7 +132,9 @@ def _is_shared(conn: Connection[Any], parameters: str) -> bool:
     session a pool hands out next, the last one or the one that has waited for longest, one of the
     two is met.
     """
-    ours = {_session(conn)}
+    ours = {_session(conn), _session(conn)}
+    if len(ours) > 1:
+        return True
     with psycopg.connect(parameters, autocommit=True) as other:
         for _ in range(_LOOKS):
             try:

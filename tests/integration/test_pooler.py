@@ -1,0 +1,166 @@
+"""Through a pooler that shares sessions nothing is locked, and whoever needs a lock says so."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from dedup import inbox_schema
+from dedup.connections import AsyncConnections, Connections
+from devstack import Stack
+from outbox import Event, capture, write
+from outbox.errors import SharedSession
+from outbox.event import Limits
+from outbox.fallback import Fallback
+from outbox.session import connect
+from push import schema as push_schema
+from push.lease import alone
+from push.tables import Tables
+from tests.fix_stack import MakeTopic
+from tests.pooler import pooled
+from tests.relaying import COMMAND, DSN, Relays, event, installed, published, relays, settings
+
+_SAYS = "is a pooler that hands the sessions of Postgres to other clients"
+
+_LOCKS = (
+    "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND database ="
+    " (SELECT oid FROM pg_database WHERE datname = current_database())"
+)
+
+
+@pytest.fixture(params=[(1, False), (2, True), (3, False), (3, True)], ids=str)
+def shared(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str, str]]:
+    """Give a database's connection string, and that of a pool before it."""
+    size, in_turn = request.param
+    with pooled(installed(database), size=size, in_turn=in_turn) as via:
+        yield database, via
+
+
+@pytest.fixture
+def via(database: str) -> Iterator[str]:
+    with pooled(installed(database)) as found:
+        yield found
+
+
+def nothing_is_left(database: str, via: str) -> None:
+    """Check that nothing of ours holds a lock, and that the pool's sessions are as they were."""
+    with psycopg.connect(database) as conn:
+        assert conn.execute(_LOCKS).fetchone() == (0,)
+    for _ in range(3):
+        with psycopg.connect(via, prepare_threshold=None) as conn:
+            assert conn.execute("SHOW search_path").fetchone() == ('"$user", public',)
+            assert conn.execute("SHOW row_security").fetchone() == ("on",)
+
+
+def command(fleet: Relays, via: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    config = fleet.folder / "relay.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
+    return subprocess.run(
+        [COMMAND, *arguments, "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, DSN: via},
+    )
+
+
+def test_a_relay_is_refused_before_it_takes_a_lock(
+    shared: tuple[str, str], stack: Stack, tmp_path: Path
+) -> None:
+    database, via = shared
+    with relays(tmp_path, via, stack.kafka.bootstrap) as fleet:
+        relay = fleet.start()
+        assert relay.wait() == 1
+    assert _SAYS in relay.log
+    assert "pool_mode = session" in relay.log
+    assert "Traceback" not in relay.log
+    nothing_is_left(database, via)
+
+
+def test_commands_are_refused_likewise(
+    database: str, via: str, stack: Stack, tmp_path: Path
+) -> None:
+    with relays(tmp_path, database, stack.kafka.bootstrap) as fleet:
+        for name in (("doctor",), ("status",), ("reshard",), ("parked", "list")):
+            done = command(fleet, via, *name)
+            assert done.returncode == 1, done
+            assert _SAYS in done.stdout + done.stderr
+            assert "Traceback" not in done.stderr
+        for arguments in ((), ("--capture", "wal"), ("--inbox",)):
+            done = subprocess.run(
+                [COMMAND, "init", "--dsn", via, *arguments],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            assert done.returncode == 1
+            assert _SAYS in done.stderr
+    with pytest.raises(SharedSession, match=_SAYS):
+        capture.use_wal(via, "outbox")
+    nothing_is_left(database, via)
+
+
+def test_push_takes_no_lease_through_it(database: str, via: str) -> None:
+    with psycopg.connect(database) as conn:
+        push_schema.install(conn)
+    with closing(Tables(via)) as tables, pytest.raises(SharedSession, match=_SAYS):
+        tables.require()
+    with pytest.raises(SharedSession, match=_SAYS), alone(via, "push", "a", seconds=5):
+        pass
+    nothing_is_left(database, via)
+
+
+def test_a_pool_that_keeps_a_session_for_each_client_will_do(
+    database: str, stack: Stack, tmp_path: Path, topic: MakeTopic
+) -> None:
+    name = topic(1)
+    with (
+        pooled(installed(database), mode="session", size=10) as via,
+        relays(tmp_path, via, stack.kafka.bootstrap) as fleet,
+    ):
+        fleet.active()
+        with psycopg.connect(database) as conn:
+            write(conn, event(name, 0))
+        published(fleet, name, 1)
+    with connect(database) as conn:
+        assert conn.execute("SHOW row_security").fetchone() == ("off",)
+
+
+def test_services_write_and_consumers_remember_through_it(database: str, via: str) -> None:
+    with psycopg.connect(database) as conn:
+        inbox_schema.install(conn)
+    for _ in range(10):
+        with psycopg.connect(via, prepare_threshold=None) as conn:
+            write(conn, Event(topic="orders", type="T"), Event(topic="orders", type="T"))
+    with closing(Fallback(via, "outbox", Limits())) as fallback:
+        for _ in range(10):
+            assert (
+                fallback.drained({b"\0" * 32: fallback.write([Event(topic="o", type="T")])}) == []
+            )
+    take = "SELECT inbox.take('group', %s, 1)"
+    with closing(Connections(via)) as pool:
+        for number in range(20):
+            # Two at a time, so that a session is not always the one of before.
+            with pool.begin() as one, pool.begin() as other:
+                one.execute(take, [f"one-{number}"])
+                other.execute(take, [f"other-{number}"])
+
+    async def awaited() -> None:
+        connections = AsyncConnections(via)
+        for number in range(20):
+            async with connections.begin() as one, connections.begin() as other:
+                await one.execute(take, [f"awaited-one-{number}"])
+                await other.execute(take, [f"awaited-other-{number}"])
+        connections.close()
+
+    asyncio.run(awaited())
+    with psycopg.connect(database) as conn:
+        assert conn.execute("SELECT count(*) FROM outbox.events").fetchone() == (30,)
+    nothing_is_left(database, via)
