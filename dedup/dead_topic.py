@@ -1,5 +1,6 @@
 """Read a dead-letter topic, and requeue or drop what is in it, each letter once."""
 
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -18,12 +19,19 @@ from confluent_kafka import (
 
 from dedup import copies
 from dedup.dead import Action, Letter, Which, resolution, standing
-from outbox.envelope import Record
+from outbox.envelope import RESOLVES, Record
 from outbox.errors import DovecoteError
 
 _SECONDS = 30.0
 _CHUNK = 500
 _POLL_SECONDS = 0.5
+# Whoever leads a partition tells of what is committed there within this.
+_PATIENCE_SECONDS = 2.0
+_NONCE_KEY = b"dovecote.fence"
+
+
+class _Stale(Exception):
+    """The broker that answers does not have what was committed."""
 
 
 class DeadTopic:
@@ -45,7 +53,7 @@ class DeadTopic:
             DovecoteError: the topic cannot be read.
         """
         with _kafka_errors():
-            return standing(self._records(which.since), which)
+            return standing(self._records(which.since, None), which)
 
     def record(self, letter: Letter) -> Record:
         """Return a letter as it is in the topic."""
@@ -64,7 +72,7 @@ class DeadTopic:
         """
         with _kafka_errors(), self._producer() as producer:
             # Fenced by now is whoever was at it before: what it has done is in the topic.
-            letters = self.letters(which)
+            letters = self._behind(self._fence(producer), which)
             targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
             whole = self._whole(letters) if targets else iter(())
             for start in range(0, len(letters), _CHUNK):
@@ -84,6 +92,31 @@ class DeadTopic:
                         )
         return letters
 
+    def _fence(self, producer: Producer) -> bytes:
+        """Commit a record to every partition that resolves nothing, and return what it says."""
+        nonce = f"nothing {secrets.token_hex(8)}".encode()
+        with self._consumer() as consumer, _transaction(producer):
+            for number in self._partitions(consumer):
+                headers = [(RESOLVES, nonce)]
+                _produce(producer, self._topic, _NONCE_KEY, None, headers, partition=number)
+        return nonce
+
+    def _behind(self, nonce: bytes, which: Which) -> list[Letter]:
+        """
+        Return the letters that are meant, as those know who have `nonce`.
+
+        A broker that was cut off from the others may still answer as if it led a partition, from
+        a log that lacks what became of letters: they would be requeued again.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            try:
+                return standing(self._records(which.since, nonce), which)
+            except _Stale as error:
+                if time.monotonic() > deadline:
+                    msg = f"{error}; nothing was requeued or dropped: run the command again"
+                    raise DovecoteError(msg) from error
+
     @contextmanager
     def _producer(self) -> Iterator[Producer]:
         producer = Producer(
@@ -97,19 +130,23 @@ class DeadTopic:
         producer.init_transactions(_SECONDS)
         yield producer
 
-    def _records(self, since: datetime | None) -> Iterator[Record]:
-        """Yield what is in the topic, from `since` to its end as it is at the moment."""
+    def _records(self, since: datetime | None, nonce: bytes | None) -> Iterator[Record]:
+        """Yield what is in the topic, from `since` to `nonce` or its end as a broker tells it."""
         with self._consumer() as consumer:
             starts = self._starts(consumer, since)
             consumer.assign(starts)
-            yield from self._until_end(consumer, {each.partition for each in starts})
+            open_ = {each.partition for each in starts if nonce is None or each.offset >= 0}
+            yield from self._until_end(consumer, open_, nonce)
 
-    def _starts(self, consumer: Consumer, since: datetime | None) -> list[TopicPartition]:
+    def _partitions(self, consumer: Consumer) -> list[int]:
         metadata = consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
         if metadata.error is not None:
             msg = f"topic {self._topic!r} cannot be read: {metadata.error.str()}"
             raise DovecoteError(msg)
-        places = [TopicPartition(self._topic, number, 0) for number in metadata.partitions]
+        return list(metadata.partitions)
+
+    def _starts(self, consumer: Consumer, since: datetime | None) -> list[TopicPartition]:
+        places = [TopicPartition(self._topic, each, 0) for each in self._partitions(consumer)]
         if since is None:
             return places
         for place in places:
@@ -119,23 +156,38 @@ class DeadTopic:
             place.offset = OFFSET_END if place.offset < 0 else place.offset
         return found
 
-    def _until_end(self, consumer: Consumer, open_: set[int]) -> Iterator[Record]:
-        deadline = time.monotonic() + _SECONDS
+    def _until_end(
+        self, consumer: Consumer, open_: set[int], nonce: bytes | None = None
+    ) -> Iterator[Record]:
+        """Yield records until all of the partitions have come to their end, or to `nonce`."""
+        deadline, ended = time.monotonic() + _SECONDS, False
         while open_:
             messages = consumer.consume(_CHUNK, _POLL_SECONDS)
-            if messages:
-                deadline = time.monotonic() + _SECONDS
-            elif time.monotonic() > deadline:
-                msg = f"the end of topic {self._topic!r} was not reached: the broker is silent"
-                raise DovecoteError(msg)
+            if time.monotonic() > deadline and not messages:
+                raise self._silent(ended=ended)
             for message in messages:
-                error = message.error()
+                error, deadline = message.error(), time.monotonic() + _SECONDS
                 if error is None:
-                    yield _record(message)
+                    record = _record(message)
+                    if nonce is not None and (RESOLVES, nonce) in record.headers:
+                        open_.discard(record.partition)
+                    yield record
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
-                    open_.discard(message.partition())
+                    if nonce is None:
+                        open_.discard(message.partition())
+                    else:
+                        deadline, ended = time.monotonic() + _PATIENCE_SECONDS, True
                 elif not error.retriable():
                     raise KafkaException(error)
+
+    def _silent(self, *, ended: bool) -> Exception:
+        if ended:
+            return _Stale(
+                f"a broker that was cut off from the others answers for topic {self._topic!r}"
+            )
+        return DovecoteError(
+            f"the end of topic {self._topic!r} was not reached: the broker is silent"
+        )
 
     def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:
         """Yield letters as they are in the topic; they are in its order."""

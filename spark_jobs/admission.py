@@ -22,7 +22,7 @@ def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> list[Marker]:
         KafkaUnavailable: Kafka does not answer.
     """
     topic = MarkerTopic(config.marker_topic, config.kafka, timeout=config.timeout)
-    found = topic.read(range(topic.partitions()), fenced=False)
+    found = topic.read(range(topic.partitions()))
     stopping = []
     for partition, marker in sorted(found.items()):
         here = replace(turn, partition=partition)

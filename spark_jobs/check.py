@@ -182,7 +182,7 @@ def _markers(settings: Job) -> None:
         return
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
     try:
-        found = topic.read(range(topic.partitions()), fenced=False)
+        found = topic.read(range(topic.partitions()))
     except KafkaException as error:
         msg = f"{topic.name}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error

@@ -1,9 +1,10 @@
 """Where markers are kept: a compacted topic with one partition per shuffle partition."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -20,7 +21,14 @@ CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304"}
 
 _TAIL = 100
 _POLL_SECONDS = 0.1
+# Whoever leads has a nonce that is committed; its end is told a moment later.
+_PATIENCE_SECONDS = 1.0
+_NONCE = b"fence"
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001  # librdkafka's name
+
+
+class _Stale(Exception):
+    """The broker that answers does not have what was committed."""
 
 
 class MarkerTopic:
@@ -91,106 +99,147 @@ class MarkerTopic:
             )
             raise BadSettings(msg)
 
-    def read(self, partitions: Iterable[int], *, fenced: bool) -> dict[int, Marker]:
+    def read(self, partitions: Iterable[int]) -> dict[int, Marker]:
         """
-        Return the newest committed marker of each of `partitions` that has one.
+        Return the newest marker of each of `partitions` that has one, as far as a broker tells.
 
-        `fenced`: no transaction can be open in them any more, so read to the true end. Otherwise
-        up to the first transaction that is open.
+        Up to the first transaction that is open; and a broker that no longer leads, and has not
+        noticed, tells what it knew. Only `read_behind` has the truth.
 
         Raises:
             KafkaUnavailable: the broker does not answer in time.
             MarkerRefused: a marker cannot be understood.
         """
         try:
-            ends = self._ends(partitions, "read_uncommitted" if fenced else "read_committed")
-            found = self._read(ends)
+            with self._consumer() as consumer:
+                found = {p: self._tail(consumer, p, None) for p in partitions}
         except KafkaException as error:
-            msg = f"marker topic {self.name}: {error.args[0].str()}"
-            raise KafkaUnavailable(msg) from error
-        try:
-            return {partition: Marker.decode(value) for partition, value in found.items()}
-        except ValueError as error:
-            msg = f"marker topic {self.name}: {error}; a newer dovecote wrote it: upgrade this one"
-            raise MarkerRefused(msg) from error
+            raise self._unavailable(error) from error
+        return {p: self._decoded(value) for p, value in found.items() if value is not None}
 
-    def _ends(self, partitions: Iterable[int], isolation: str) -> dict[int, tuple[int, int]]:
-        """Return the first offset and the end of each partition that is there."""
-        consumer = self._consumer(isolation)
-        try:
-            return {p: ends for p in partitions if (ends := self._end(consumer, p)) is not None}
-        finally:
-            consumer.close()
+    def read_behind(self, partition: int, nonce: bytes) -> Marker | None:
+        """
+        Return the newest marker of a partition before `nonce`, which was committed there.
 
-    def _end(self, consumer: Consumer, partition: int) -> tuple[int, int] | None:
+        Behind a fence that is the truth. A broker that was cut off from the others may go on
+        answering as if it led the partition, from a log that lacks the newest markers; but also
+        `nonce`, which was taken by the one that leads. So whoever has not got `nonce` is not
+        believed, and asked again with connections that are new.
+
+        Raises:
+            KafkaUnavailable: the broker does not answer in time, or none that has `nonce`.
+            MarkerRefused: the marker cannot be understood.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                with self._consumer() as consumer:
+                    value = self._tail(consumer, partition, nonce)
+            except (_Stale, KafkaException) as error:
+                if time.monotonic() > deadline:
+                    raise self._unavailable(error) from error
+            else:
+                return None if value is None else self._decoded(value)
+
+    def _tail(self, consumer: Consumer, partition: int, nonce: bytes | None) -> bytes | None:
+        """Return the last marker, looking further back only if there is none near the end."""
         place = TopicPartition(self.name, partition)
         try:
             first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
         except KafkaException as error:
-            if error.args[0].code() in _MISSING:
+            if nonce is None and error.args[0].code() in _MISSING:
                 return None
             raise
-        return first, end
-
-    def _read(self, ends: Mapping[int, tuple[int, int]]) -> dict[int, bytes]:
-        consumer = self._consumer("read_committed")
-        try:
-            found = {p: self._newest(consumer, p, *ends[p]) for p in ends}
-        finally:
-            consumer.close()
-        return {partition: value for partition, value in found.items() if value is not None}
-
-    def _newest(self, consumer: Consumer, partition: int, first: int, end: int) -> bytes | None:
-        """Return the last marker before `end`, looking further back only if there is none."""
         tail = _TAIL
         while True:
             start = max(first, end - tail)
-            value = self._scan(consumer, TopicPartition(self.name, partition, start), end)
+            value = self._scan(consumer, TopicPartition(self.name, partition, start), end, nonce)
             if value is not None or start == first:
                 return value
             tail *= 10
 
-    def _scan(self, consumer: Consumer, place: TopicPartition, end: int) -> bytes | None:
+    def _scan(
+        self, consumer: Consumer, place: TopicPartition, end: int, nonce: bytes | None
+    ) -> bytes | None:
+        """Return the last marker from `place` up to `nonce`, or to `end` where there is none."""
         found: bytes | None = None
-        position = place.offset
-        deadline = time.monotonic() + self._timeout
-        if position >= end:
-            return None
+        for message in self._records(consumer, place, end, beyond=nonce is not None):
+            if message.key() != _NONCE:
+                found = message.value()
+            elif message.value() == nonce:
+                return found
+        return found
+
+    def _records(
+        self, consumer: Consumer, place: TopicPartition, end: int, *, beyond: bool
+    ) -> Iterator[Message]:
+        """Yield what is committed from `place` up to `end`, or `beyond` it until none comes."""
+        position, came = place.offset, time.monotonic()
         consumer.assign([place])
-        while position < end:
+        while beyond or position < end:
             message = consumer.poll(_POLL_SECONDS)
             if message is not None and message.partition() == place.partition:
                 error, offset = message.error(), message.offset() or 0
                 if error is None:
-                    found, position = message.value(), offset + 1
+                    position, came = offset + 1, time.monotonic()
+                    yield message
                 elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
                     position = max(position, offset)
                 elif not error.retriable():
                     raise KafkaException(error)
-            if position < end and time.monotonic() > deadline:
-                msg = (
-                    f"marker topic {self.name}: at offset {position} of {end} in partition "
-                    f"{place.partition} after {self._timeout:g} s"
-                )
-                raise KafkaUnavailable(msg)
-        return found
+            self._require_more(place.partition, position, end, time.monotonic() - came)
+
+    def _require_more(self, partition: int, position: int, end: int, silent: float) -> None:
+        if position < end and silent > self._timeout:
+            msg = (
+                f"marker topic {self.name}: at offset {position} of {end} in partition "
+                f"{partition} after {self._timeout:g} s"
+            )
+            raise KafkaUnavailable(msg)
+        if position >= end and silent > _PATIENCE_SECONDS:
+            msg = (
+                f"the broker that answers for partition {partition} ends at {position}, before "
+                "what was just committed there: it was cut off from the others"
+            )
+            raise _Stale(msg)
+
+    def _decoded(self, value: bytes) -> Marker:
+        try:
+            return Marker.decode(value)
+        except ValueError as error:
+            msg = f"marker topic {self.name}: {error}; a newer dovecote wrote it: upgrade this one"
+            raise MarkerRefused(msg) from error
+
+    def _unavailable(self, error: Exception) -> KafkaUnavailable:
+        said = error.args[0].str() if isinstance(error, KafkaException) else error
+        return KafkaUnavailable(f"marker topic {self.name}: {said}")
 
     def _admin(self) -> AdminClient:
         return AdminClient({**self._client, "log_level": 0})
 
-    def _consumer(self, isolation: str) -> Consumer:
-        return Consumer(
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(
             {
                 **self._client,
                 "group.id": "dovecote-markers",  # asked for by the client, used for nothing
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                "isolation.level": isolation,
+                "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "fetch.wait.max.ms": 10,
                 "log_level": 0,
             }
         )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def fence(nonce: bytes) -> tuple[bytes, bytes]:
+    """Return value and key of the record by which `read_behind` knows the broker that leads."""
+    return nonce, _NONCE
 
 
 def _config_text() -> str:

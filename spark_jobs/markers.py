@@ -124,28 +124,23 @@ def decide(found: Marker | None, turn: Turn, *, digest: str, adopt: bool = False
     """
     Return what to do with `turn`, whose rows have `digest`, after a marker was found.
 
-    With `adopt` what an unfit marker stands for does not count, and the turn is written.
+    With `adopt` what an unfit marker stands for does not count, and the turn is written; unless a
+    later batch of the same query is committed. Whoever runs this one has been replaced then, or
+    goes on from an older checkpoint, whose batches need not have the rows that they had.
     """
     if found is None:
         return Write()
     reason = _foreign(found, turn) or _other_input(found, turn, digest)
     if reason is not None:
         return Write() if adopt else Refused(reason)
-    # A later batch is committed: whoever runs this one is late, and has been replaced.
-    return Committed(found) if found.batch >= turn.batch else Write()
+    if (reason := _later(found, turn)) is not None:
+        return Refused(reason)
+    return Committed(found) if found.batch == turn.batch else Write()
 
 
 def refusal(found: Marker, turn: Turn) -> str | None:
     """Return why the query must not start with `turn` after `found`, or None if it may."""
-    if (reason := _foreign(found, turn)) is not None:
-        return reason
-    if found.batch > turn.batch:
-        return (
-            f"{_place(found)} is already at batch {found.batch}, the checkpoint only at "
-            f"{turn.batch}: an older checkpoint was put back. Put the newer one in its place, "
-            f"or {_way_out('start again from where this checkpoint is')}"
-        )
-    return None
+    return _foreign(found, turn) or _later(found, turn)
 
 
 def half_done(found: Marker, turn: Turn) -> str | None:
@@ -194,6 +189,17 @@ def _foreign(found: Marker, turn: Turn) -> str | None:
             f"or {_way_out('go on with the new count')}"
         )
     return None
+
+
+def _later(found: Marker, turn: Turn) -> str | None:
+    if found.batch <= turn.batch:
+        return None
+    return (
+        f"{_place(found)} is already at batch {found.batch}, the checkpoint only at "
+        f"{turn.batch}: an older checkpoint was put back, or another run of this job has gone on. "
+        "Put the newer one in its place, "
+        f"or {_way_out('start again from where this checkpoint is')}"
+    )
 
 
 def _other_input(found: Marker, turn: Turn, digest: str) -> str | None:

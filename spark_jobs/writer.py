@@ -13,7 +13,7 @@ from dedup.heap import keep_freed
 from outbox.reaching import reach
 from spark_jobs import kafka_options
 from spark_jobs.errors import JobError, KafkaUnavailable
-from spark_jobs.marker_topic import MarkerTopic
+from spark_jobs.marker_topic import MarkerTopic, fence
 from spark_jobs.markers import Marker
 from spark_jobs.outgoing import Outgoing
 
@@ -105,18 +105,21 @@ class Writer:
 
     def open(self) -> None:
         """
-        Fence every older writer of this partition, then read its marker.
+        Fence every older writer of this partition, then read its marker behind a nonce.
+
+        Until then nobody knows that the broker which is read is the one that leads; see
+        `MarkerTopic.read_behind`.
 
         Raises:
             NotCommitted: the broker does not answer in time.
         """
         self._call(partial(reach, self._producer, self._topic.name), "reach the brokers")
         self._call(self._producer.init_transactions, "fence older writers")
+        self._transact([], *fence(self.name.encode()))
         try:
-            found = self._topic.read([self._partition], fenced=True)
+            self.marker = self._topic.read_behind(self._partition, self.name.encode())
         except KafkaUnavailable as error:
             raise NotCommitted(str(error)) from error
-        self.marker = found.get(self._partition)
 
     def commit(self, outgoing: Iterable[Outgoing], marker: Marker) -> None:
         """
@@ -126,6 +129,15 @@ class Writer:
             Poisoned: the broker does not take some of the records.
             NotCommitted: the transaction failed, or what became of it is unknown.
         """
+        self._transact(outgoing, marker.encode(), str(self._partition).encode())
+        self.marker = marker
+
+    def close(self) -> None:
+        """Drop what was not sent yet; the next writer's fence aborts what was."""
+        self._producer.purge()
+
+    def _transact(self, outgoing: Iterable[Outgoing], value: bytes, key: bytes) -> None:
+        """Commit the records, and one more to our partition of the marker topic."""
         try:
             self._producer.begin_transaction()
             for position, record in enumerate(outgoing):
@@ -134,8 +146,8 @@ class Writer:
                 raise Poisoned(self._rejected, "too large for this client")
             self._producer.produce(
                 self._topic.name,
-                marker.encode(),
-                str(self._partition).encode(),
+                value,
+                key,
                 partition=self._partition,
                 on_delivery=self._reported,
             )
@@ -143,11 +155,6 @@ class Writer:
         except KafkaException as error:
             raise self._explained(error.args[0], "write") from error
         self._call(self._producer.commit_transaction, "commit")
-        self.marker = marker
-
-    def close(self) -> None:
-        """Drop what was not sent yet; the next writer's fence aborts what was."""
-        self._producer.purge()
 
     def _produce(self, position: int, record: Outgoing) -> None:
         topic, key, value, headers, timestamp, _ = record

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
 from cli.main import app
-from dedup import copies
+from dedup import copies, dead_topic
 from dedup.dead import Which, target
 from dedup.dead_topic import DeadTopic
 from dedup.letters import Letters
@@ -21,6 +21,7 @@ from outbox import envelope
 from outbox.envelope import ID, RESOLVES, Delivery
 from outbox.errors import BadSettings, DovecoteError
 from tests.fix_stack import MakeTopic, Servers
+from tests.stale import Cut
 from tests.waiting import consume
 
 NOW = 1_800_000_000_000
@@ -214,3 +215,21 @@ def test_operators_at_the_same_time_requeue_each_letter_once(buried: Desk) -> No
         assert sum(each.result(60) for each in results) == 6
     assert all("somebody else" in each for each in refused)
     assert len(buried.events()) == 6
+
+
+def test_a_letter_is_requeued_once_whatever_a_broker_says_that_was_cut_off(
+    buried: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cut = Cut()
+    cut.off({"bootstrap.servers": buried.bootstrap}, buried.dead)
+    assert buried.run("requeue", "--all").exit_code == 0
+    assert len(buried.events()) == 6
+    monkeypatch.setattr(dead_topic, "Consumer", cut.consumer)
+    cut.answers(times=3)
+
+    DeadTopic({"bootstrap.servers": buried.bootstrap}, buried.dead).resolve(
+        Which(), "requeued", lambda _: buried.orders
+    )
+
+    assert len(buried.events()) == 6
+    assert cut.asked == 3

@@ -107,7 +107,7 @@ class Job:
 
     def markers(self) -> dict[int, Marker]:
         topic = MarkerTopic(self.settings.marker_topic(), self.settings.kafka, timeout=30)
-        return topic.read(range(topic.partitions()), fenced=False)
+        return topic.read(range(topic.partitions()))
 
     def file(self) -> Path:
         """Write the settings as a file, and return it."""

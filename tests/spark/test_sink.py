@@ -11,7 +11,7 @@ from confluent_kafka.cimpl import NewTopic
 from dedup.backoff import Backoff
 from devstack import Stack
 from outbox.envelope import Record
-from spark_jobs import sink
+from spark_jobs import marker_topic, sink
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.evaluation import Evaluation
 from spark_jobs.marker_topic import MarkerTopic
@@ -20,6 +20,7 @@ from spark_jobs.outgoing import Outgoing, Router, Topics
 from spark_jobs.sink import Input, Settled, SinkConfig
 from spark_jobs.writer import Fenced, Writer
 from tests.fix_stack import MakeTopic
+from tests.stale import Cut
 from tests.waiting import consume
 
 RECORD = Record("in", 0, 5, 1_700_000_000_000, b"k", b"v", [])
@@ -103,7 +104,7 @@ def test_turns_are_written_one_after_the_other(kafka: Sink) -> None:
         assert settled == Settled(Counts(rows=1), replayed=False)
 
     assert kafka.written() == [b"0", b"1", b"2"]
-    assert kafka.topic.read([0, 1], fenced=False) == {
+    assert kafka.topic.read([0, 1]) == {
         1: Marker(
             query="q",
             batch=2,
@@ -194,6 +195,32 @@ def test_who_comes_late_finds_the_turn_written(kafka: Sink) -> None:
     assert kafka.written() == [b"0", b"1"]
 
 
+@pytest.fixture
+def cut(monkeypatch: pytest.MonkeyPatch) -> Cut:
+    cut = Cut()
+    monkeypatch.setattr(marker_topic, "Consumer", cut.consumer)
+    return cut
+
+
+def test_a_broker_that_was_cut_off_and_lacks_the_newest_marker_is_not_believed(
+    kafka: Sink, cut: Cut
+) -> None:
+    kafka.settle(6, b"before")
+    cut.off(kafka.kafka, kafka.topic.name)
+    elsewhere = kafka.writer()
+    elsewhere.open()
+    elsewhere.commit(kafka.outgoing(b"once"), _marker(7))
+    elsewhere.close()
+    cut.answers(times=2)
+    sink.forget()
+
+    settled = kafka.settle(7, b"twice")
+
+    assert settled.replayed
+    assert kafka.written() == [b"before", b"once"]
+    assert cut.asked == 2
+
+
 @pytest.mark.parametrize(
     "other", [{"query": "another"}, {"partitions": 3}, {"digest": "of other rows"}]
 )
@@ -217,9 +244,11 @@ def test_the_newest_marker_is_found_behind_many_others(kafka: Sink) -> None:
         writer.commit([], _marker(batch))
     writer.close()
 
-    found = kafka.topic.read([0, 1], fenced=True)
-
-    assert found == {1: _marker(119)}
+    assert kafka.topic.read([0, 1]) == {1: _marker(119)}
+    behind = kafka.writer()
+    behind.open()
+    assert behind.marker == _marker(119)
+    behind.close()
 
 
 def test_the_marker_topic_is_compacted_and_grows(kafka: Sink) -> None:

@@ -28,7 +28,10 @@ class Producing:
 class Losing(DeadTopic):
     """The second of its letters is gone when it is looked for."""
 
-    def letters(self, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
+    def _fence(self, producer: object) -> bytes:  # noqa: ARG002  # it fences nobody
+        return b""
+
+    def _behind(self, nonce: bytes, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
         return [letter(record) for record in RECORDS]
 
     def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:  # noqa: ARG002  # all of them

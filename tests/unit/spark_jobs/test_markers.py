@@ -41,10 +41,14 @@ def test_a_committed_turn_is_left_alone() -> None:
     assert decide(MARKER, TURN, digest="d") == Committed(MARKER)
 
 
-def test_a_turn_that_comes_after_a_later_batch_is_late_and_left_alone() -> None:
-    later = replace(MARKER, batch=9)
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_turn_that_comes_after_a_later_batch_is_refused_for_its_rows_may_be_others(
+    *, adopt: bool
+) -> None:
+    decision = decide(replace(MARKER, batch=9), TURN, digest="other", adopt=adopt)
 
-    assert decide(later, TURN, digest="other") == Committed(later)
+    assert isinstance(decision, Refused)
+    assert "another run of this job has gone on" in decision.reason
 
 
 @pytest.mark.parametrize(
