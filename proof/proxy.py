@@ -13,7 +13,8 @@ class Proxy:
     """Forwards connections from a free loopback port to `target` until it is closed."""
 
     def __init__(self, target: tuple[str, int]) -> None:
-        self._target = target
+        self.target = target
+        """Where new connections lead; those that are open stay where they are."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._flows = threading.Event()
@@ -66,7 +67,7 @@ class Proxy:
             except OSError:  # closed: the end
                 return
             try:
-                server = socket.create_connection(self._target, timeout=10)
+                server = socket.create_connection(self.target, timeout=10)
             except OSError:  # as if nobody listened here either
                 client.close()
                 continue

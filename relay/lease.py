@@ -20,7 +20,8 @@ import psycopg
 
 from outbox.errors import first_line
 from relay.errors import LeaseLost, Refused
-from relay.postgres import connect, follow_indexes
+from relay.instance import Instance
+from relay.postgres import connect, follow_indexes, instance_of, require_one
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -82,11 +83,22 @@ class Lease:
             LeaseLost: the session that held the role is no more.
         """
         self.require()
-        try:
+        with _asked():
             self.conn.execute("SELECT 1")
-        except psycopg.Error as error:
-            msg = f"the session that held the active role has ended ({first_line(error)})"
-            raise LeaseLost(msg) from error
+
+    def require_at(self, here: Instance) -> None:
+        """
+        Ask the session that holds the role whether it is there, and at the server `here`.
+
+        After a fence that is a proof: nobody else can have had the role before this moment, and
+        whoever has it after it fences us.
+
+        Raises:
+            LeaseLost: the session has ended, or is at another server than what we read.
+        """
+        with _asked():
+            found = instance_of(self.conn)
+        require_one(found, here, "the one that reads")
 
     @contextmanager
     def undisputed(self) -> Iterator[None]:
@@ -104,6 +116,15 @@ class Lease:
         except Refused:
             self.ask()
             raise
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        msg = f"the session that held the active role has ended ({first_line(error)})"
+        raise LeaseLost(msg) from error
 
 
 @contextmanager

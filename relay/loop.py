@@ -139,10 +139,12 @@ class Relay:
             closing(self._open_capture()) as capture,
             closing(self._make_publisher(lease, capture, stop)) as publisher,
         ):
+            # One that was cut off may read elsewhere by now, and write where nobody looks.
+            lease.require_at(capture.origin().instance)
             with lease.undisputed():
                 settle(lease.conn, settings.schema_name, self._shard)
                 progress, origin = self._take_over(lease, publisher, capture)
-            may_confirm = self._retention.begin(lease.conn, origin, progress.cursor)
+            may_confirm = self._retention.begin(lease.conn, progress.cursor)
             self._drains.begin(lease.conn if may_confirm else None, progress.cursor)
             store = ParkedStore(lease.conn, settings.schema_name, settings.name)
             self._parking.begin(store, progress)
@@ -209,6 +211,9 @@ class Relay:
         publisher.open()
         fence = uuid4().hex
         publisher.mark(fence_key(name, outbox), fence)
+        origin = capture.origin()
+        # Whoever was stopped before the fence may have fenced the one that has the role now.
+        lease.require_at(origin.instance)
         progress = self._topic.read(name, outbox, fence=fence)
         origin = capture.origin()
         self._believe(progress, origin)
@@ -327,7 +332,7 @@ class Relay:
             return
         known, old, new = None, progress.timeline, origin.timeline
         if old < new:
-            known = shared(self._settings.dsn, old=old, new=new)
+            known = shared(self._settings.dsn, old=old, new=new, at=origin.instance)
         if reason := refusal(progress, origin, known):
             raise Refused(about(self._settings.schema_name, reason))
 

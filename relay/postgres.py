@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import psycopg
 from psycopg import errors, sql
@@ -14,7 +15,8 @@ from outbox import schema as outbox_schema
 from outbox import session
 from outbox.errors import SchemaMissing, SharedSession, first_line
 from outbox.migrations import showing
-from relay.errors import Outage, Refused
+from relay.errors import LeaseLost, Outage, Refused
+from relay.instance import ASK, Instance
 
 # Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
 _NOTICE: dict[str, int | str] = {
@@ -76,6 +78,30 @@ def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
     sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
     if sets:
         conn.execute(sql.SQL("; ").join(sets))
+
+
+def instance_of(conn: psycopg.Connection[Any]) -> Instance:
+    """Return which running server a session is at."""
+    row = conn.execute(ASK.encode()).fetchone()
+    if row is None:
+        msg = "a query for one row returned none"
+        raise AssertionError(msg)
+    return Instance(str(row[0]), int(row[1]))
+
+
+def require_one(role: Instance, other: Instance, what: str) -> None:
+    """
+    Check that the session that has the role and `what` are at one server.
+
+    Raises:
+        LeaseLost: they are not; with new sessions they may be.
+    """
+    if role != other:
+        msg = (
+            f"Postgres: the session that holds the active role and {what} are at different "
+            "servers: one was promoted in place of the other, or `dsn` leads to several"
+        )
+        raise LeaseLost(msg)
 
 
 def parameters(dsn: str, *, purpose: str) -> str:

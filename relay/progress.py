@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
+from relay.instance import Instance
 from relay.lsn import format_lsn, parse_lsn
 from relay.snapshot import BEGINNING, Snapshot
 
@@ -78,6 +79,13 @@ class Origin:
     """What the server sees now: progress can't lie ahead of it."""
     outbox: str = ""
     """The outbox's own id, which a dump takes along."""
+    started: int = 0
+    """When the server was started that said all this, see `instance`."""
+
+    @property
+    def instance(self) -> Instance:
+        """Which running server this is."""
+        return Instance(self.system_identifier, self.started)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from outbox.session import hides_rows
 from relay.leaves import PARENT, Leaf, due, successor
 from relay.lsn import parse_lsn
 from relay.metrics import Metrics
-from relay.progress import Cursor, LogPosition, Origin, Place
+from relay.progress import Cursor, LogPosition, Place
 from relay.snapshot import BEGINNING, Snapshot
 
 _log = logging.getLogger("dovecote.relay")
@@ -58,9 +58,9 @@ class Retention:
         self._due_since: dict[int, float] = {}
         self._told: set[int] = set()
 
-    def begin(self, conn: psycopg.Connection[Any], origin: Origin, place: Place) -> bool:
+    def begin(self, conn: psycopg.Connection[Any], place: Place) -> bool:
         """
-        Rotate from now on in the session `conn`, if it is one with the server events come from.
+        Rotate from now on in the session `conn`, which is at the server that events come from.
 
         From here on no other relay of this outbox empties what this one has not published. Tells
         whether that is so.
@@ -70,17 +70,6 @@ class Retention:
             return True
         self._conn, self._mark, self._moved = None, None, time.monotonic()
         self._due_since.clear()
-        # One connection string may lead to two servers. Snapshots of one say nothing of the other.
-        row = conn.execute(
-            "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
-            " CASE WHEN pg_is_in_recovery() THEN '' ELSE pg_walfile_name(pg_current_wal_lsn()) END"
-        ).fetchone()
-        if row is None or (row[0], row[1][:8]) != (
-            origin.system_identifier,
-            f"{origin.timeline:08X}",
-        ):
-            _log.warning("published rows stay: the role is kept at another server than is read")
-            return False
         try:
             # Of a transaction with one snapshot the server would refuse to verify anything.
             conn.execute("SET default_transaction_isolation = 'read committed'")

@@ -13,10 +13,12 @@ import time
 import psycopg
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.generators import execute
 
 from relay.errors import Refused
+from relay.instance import Instance
 from relay.lsn import format_lsn
-from relay.postgres import lacks_replication, parameters
+from relay.postgres import connect, instance_of, lacks_replication
 
 _STATUS = struct.Struct(">cQQQqB")
 # Postgres counts microseconds from 2000.
@@ -69,23 +71,24 @@ class Stream:
         """
         given = conninfo_to_dict(dsn)
         options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
-        conninfo = make_conninfo(
-            parameters(dsn, purpose="wal"),
-            replication="database",
-            client_encoding="UTF8",
-            options=options.strip(),
-        )
-        self._pgconn = pq.PGconn.connect(conninfo.encode())
-        if self._pgconn.status != pq.ConnStatus.OK:
-            message, role = self._pgconn.get_error_message(), self._pgconn.user.decode()
-            self._pgconn.finish()
-            if _LACKS_REPLICATION.search(message):
-                raise Refused(lacks_replication(role))
-            raise psycopg.OperationalError(message)
+        conninfo = make_conninfo(dsn, replication="database", options=options.strip())
+        try:
+            # By libpq itself, nothing else of this process would go on until the server answers.
+            self._conn = connect(conninfo, purpose="wal")
+        except psycopg.OperationalError as error:
+            if _LACKS_REPLICATION.search(str(error)):
+                role = error.pgconn.user.decode() if error.pgconn else str(given.get("user"))
+                raise Refused(lacks_replication(role)) from error
+            raise
+        self._pgconn = self._conn.pgconn
         self._timeout = timeout
         self._heard = self._told = time.monotonic()
         self._received = self._confirmed = self._told_confirmed = 0
         self._asked = False
+
+    def instance(self) -> Instance:
+        """Return which server this is, before it streams."""
+        return instance_of(self._conn)
 
     def start(self, slot: str, publication: str, lsn: int) -> None:
         """
@@ -99,7 +102,8 @@ class Stream:
             " messages 'true', binary 'true'"
         )
         query = f'START_REPLICATION SLOT "{slot}" LOGICAL {format_lsn(lsn)} ({options})'
-        result = self._pgconn.exec_(query.encode())
+        self._pgconn.send_query(query.encode())
+        (result, *_) = self._conn.wait(execute(self._pgconn))
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise errors.error_from_result(result)
         self._pgconn.nonblocking = 1
@@ -158,7 +162,7 @@ class Stream:
             wake.clear()
 
     def close(self) -> None:
-        self._pgconn.finish()
+        self._conn.close()
 
     def _tell(self, *, ask: bool) -> None:
         now = time.time_ns() // 1000 - _EPOCH_MICROSECONDS

@@ -93,6 +93,7 @@ class SwitchingCapture:
             batch_bytes=batch_bytes,
             timing=timing,
             end=end,
+            at=self._table.instance,
         )
         self._seen: Look | None = None
         self._seen_at = self._asked_at = 0.0

@@ -29,7 +29,7 @@ from relay.capture.durable import keep, keep_all
 from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
 from relay.lsn import parse_lsn
-from relay.postgres import connect, follow_indexes
+from relay.postgres import connect, follow_indexes, instance_of
 from relay.progress import Cursor, Origin, Place
 from relay.sharding import Shard
 from relay.snapshot import BEGINNING, Snapshot
@@ -105,6 +105,7 @@ class TableCapture:
         self._identity = sql.Identifier(schema, "identity")
         self._ticks: dict[bool, bytes] = {}
         self._seen = ""
+        self.instance = instance_of(conn)
         (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
         if standby:
             msg = (
@@ -163,7 +164,8 @@ class TableCapture:
         )
         # A WAL file's name begins with its timeline; pg_control lags behind after a promotion.
         timeline = int(wal[:8], 16)
-        return Origin(system, database, schema, timeline, lsn, Snapshot.parse(snapshot), outbox)
+        seen, started = Snapshot.parse(snapshot), self.instance.started
+        return Origin(system, database, schema, timeline, lsn, seen, outbox, started)
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
         if not isinstance(cursor, Cursor):

@@ -19,8 +19,9 @@ from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.pgoutput import NOWHERE, Decoder, read_keepalive
 from relay.capture.replication import Stream, Wake
 from relay.errors import Refused
+from relay.instance import Instance
 from relay.leaves import TABLES
-from relay.postgres import connect
+from relay.postgres import connect, instance_of, require_one
 from relay.progress import ACCEPT, LogPosition
 from relay.sharding import Shard
 
@@ -61,8 +62,10 @@ class WalCapture:
         batch_bytes: int,
         timing: Timing,
         end: int | None = None,
+        at: Instance | None = None,
     ) -> None:
-        """Connect to nothing yet."""
+        """Connect to nothing yet; then only to the server `at` which the table is read."""
+        self._at = at
         self._dsn, self._schema, self._shard, self._timing = dsn, schema, shard, timing
         self._end = NOWHERE if end is None else end
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
@@ -168,12 +171,16 @@ class WalCapture:
                 return self._stream, self._decoder
             self.hang_up()
         with connect(self._dsn, purpose="slot") as conn:
+            if self._at is not None:
+                require_one(self._at, instance_of(conn), "the one that looks for the slot")
             installed = outbox_capture.installed(conn, self._schema)
             prefix = outbox_capture.prefix(conn, self._schema)
         slot = installed.slot
         if self._shard is not None:
             slot = slot_name(slot, self._shard.number, self._shard.of)
         self._stream = Stream(self._dsn, timeout=self._timing.lease)
+        if self._at is not None:
+            require_one(self._at, self._stream.instance(), "the replication stream")
         self._stream.start(slot, installed.publication, position.lsn)
         tables = {(self._schema, table) for table in TABLES}
         self._decoder = Decoder(prefix, tables, position, shard=self._shard, end=self._end)

@@ -41,7 +41,7 @@ class Shop:
 
     def begin(self) -> None:
         self.place = self.capture.resume(None)
-        assert self.retention.begin(self.conn, self.capture.origin(), self.place)
+        assert self.retention.begin(self.conn, self.place)
         self.drains.begin(self.conn, self.place)
 
     def publish(self) -> None:

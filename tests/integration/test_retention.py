@@ -47,7 +47,7 @@ class Shop:
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.name)
         self.retention = Retention(self.schema, self.name, self.metrics, keep=self.keep, every=0.0)
-        self.retention.begin(self.conn, self.capture.origin(), self.cursor)
+        self.retention.begin(self.conn, self.cursor)
 
     def publish(self, batches: int | None = None) -> None:
         """Read what there is, as if each batch were committed by the broker."""
