@@ -1,0 +1,115 @@
+"""At least once, nothing fences a paused relay: its progress comes late, and is passed over."""
+
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from relay.errors import LeaseLost
+from relay.progress import Cursor, Origin, Progress, at
+from relay.progress_topic import ProgressTopic
+from relay.properties import producer_properties
+from relay.publisher import IdempotentPublisher
+from relay.settings import RelaySettings
+from relay.snapshot import Snapshot
+from tests.fix_stack import MakeTopic, Servers
+from tests.relayed import running
+from tests.relaying import Relays, commit, committed, event, ids, installed
+from tests.waiting import consume, until
+
+BATCH, LATER = 50, 1_000
+
+
+@pytest.fixture
+def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
+    return Relays(tmp_path, installed(database), stack.kafka.bootstrap)
+
+
+class Held:
+    """The first progress behind a batch is held back until it is let go; the others pass."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.has_come, self.let_go = threading.Event(), threading.Event()
+        produce = IdempotentPublisher._produce_progress
+
+        def produced(publisher: IdempotentPublisher, progress: Progress) -> None:
+            if publisher._rows and not self.has_come.is_set():
+                self.has_come.set()
+                assert self.let_go.wait(120)
+            produce(publisher, progress)
+
+        monkeypatch.setattr(IdempotentPublisher, "_produce_progress", produced)
+
+
+def wanted(fleet: Relays) -> RelaySettings:
+    return RelaySettings.model_validate(
+        {
+            "name": fleet.name,
+            "mode": "at_least_once",
+            "batch_rows": BATCH,
+            "dsn": {"env": "DSN"},
+            "kafka": {"bootstrap.servers": fleet.bootstrap},
+        },
+        context={"environ": {"DSN": fleet.dsn}},
+    )
+
+
+def test_progress_that_a_paused_relay_writes_late_repeats_no_more_than_its_batch(
+    fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, held = topic(1), Held(monkeypatch)
+    with running([wanted(fleet)]):
+        commit(fleet.dsn, *[event(name, number) for number in range(BATCH)])
+        assert held.has_come.wait(30)
+        with psycopg.connect(fleet.dsn) as conn:
+            conn.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND application_name LIKE '%(lease)'"
+            )
+        commit(fleet.dsn, *[event(name, BATCH + number) for number in range(LATER)])
+        with running([wanted(fleet)]):
+            until(
+                lambda: len(set(ids(consume(fleet.bootstrap, name)))) == BATCH + LATER,
+                within=60,
+                what="all events",
+            )
+        held.let_go.set()
+        commit(fleet.dsn, event(name, BATCH + LATER))
+        until(
+            lambda: len(set(ids(consume(fleet.bootstrap, name)))) == BATCH + LATER + 1,
+            within=60,
+            what="an event behind the late progress",
+        )
+    found = ids(consume(fleet.bootstrap, name))
+    assert set(found) == set(committed(fleet.dsn, name))
+    assert len(found) - len(set(found)) <= BATCH
+
+
+def test_without_the_role_a_batch_is_not_followed_by_its_progress(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    kafka = {"bootstrap.servers": stack.kafka.bootstrap}
+    progress_topic = topic(1, cleanup_policy="compact")
+
+    def not_ours() -> None:
+        raise LeaseLost
+
+    publisher = IdempotentPublisher(
+        producer_properties(
+            kafka, mode="at_least_once", transactional_id="", transaction_timeout=20
+        ),
+        progress_topic,
+        timeout=20,
+        grace=1,
+        stopped=lambda: False,
+        slow=lambda _: None,
+        require_role=not_ours,
+    )
+    with closing(publisher):
+        publisher.open()
+        origin = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
+        with pytest.raises(LeaseLost):
+            publisher.publish([], at("shop", origin, Cursor(Snapshot(5, 5))))
+    assert ProgressTopic(progress_topic, kafka, timeout=10).peek("shop") is None
