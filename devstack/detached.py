@@ -11,15 +11,17 @@ import os
 import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Self
 
+from devstack.cluster import Cluster
 from devstack.errors import ServerFailed, StackError
 from devstack.places import is_reachable, temporary_directory
-from devstack.postgres import server_user
+from devstack.postgres import Postgres, server_user
 from devstack.processes import Process
 from devstack.progress import Progress
 from devstack.server import Server
@@ -29,6 +31,10 @@ DEFAULT_HOME = Path(".dovecote/stack")
 
 _DOWN_SECONDS = 60.0
 _POLL_SECONDS = 0.02
+
+_REPLICAS = 3
+GATES = "gates"
+"""What the gates are called among the members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,28 +104,47 @@ class State:
 
     @property
     def bootstrap(self) -> str:
-        return self.members["kafka"].address
+        return ",".join(
+            member.address for name, member in self.members.items() if name.startswith("kafka")
+        )
+
+    @property
+    def brokers(self) -> int:
+        """How many brokers there are."""
+        return sum(name.startswith("kafka") for name in self.members)
 
     @property
     def running(self) -> bool:
-        """Whether both servers run."""
+        """Whether all servers run."""
         return len(self.members) > 1 and all(one.running for one in self.members.values())
 
 
-def up(home: Path | None, progress: Progress | None = None) -> tuple[State, bool]:
+def up(
+    home: Path | None, progress: Progress | None = None, *, brokers: int | None = None
+) -> tuple[State, bool]:
     """
     Start what does not run of the stack of `home`; return its state, and whether it was all there.
 
     Without `home`, the current directory's: its data then lies elsewhere if the user that runs
-    Postgres cannot come here.
+    Postgres cannot come here. Without `brokers`, as many as the last time, or one.
 
     Raises:
-        StackError: a server did not start.
+        StackError: a server did not start, or the stack has another number of brokers.
     """
+    if brokers not in (None, 1, _REPLICAS):
+        msg = f"a stack has one broker, or {_REPLICAS} that replicate; {brokers} is neither"
+        raise StackError(msg)
     place = (home or DEFAULT_HOME).absolute()
     place.mkdir(parents=True, exist_ok=True)
     with _lock(place):
         state = State.read(place)
+        number = brokers or (state.brokers if state else 0) or 1
+        if state is not None and state.brokers not in (0, number):
+            msg = (
+                f"the stack in {state.directory} has {state.brokers} broker(s), not {number}; "
+                "give the other one a --directory of its own"
+            )
+            raise StackError(msg)
         if state is not None and state.running:
             return state, True
         if home is not None:
@@ -128,7 +153,8 @@ def up(home: Path | None, progress: Progress | None = None) -> tuple[State, bool
             directory = state.directory
         else:
             directory = default_directory(place)
-        return _start_missing(place, directory, state, progress), False
+        started = _start_missing(place, directory, state, progress=progress, brokers=number)
+        return started, False
 
 
 def down(home: Path | None) -> bool:
@@ -144,15 +170,7 @@ def down(home: Path | None) -> bool:
     with _lock(place):
         state = State.read(place)
         running = [m for m in state.members.values() if m.running] if state else []
-        for member in running:
-            member.keeper.terminate()
-        deadline = time.monotonic() + _DOWN_SECONDS
-        while left := [m for m in running if m.running or m.keeper.running]:
-            if time.monotonic() > deadline:
-                pids = ", ".join(str(member.server.pid) for member in left)
-                msg = f"servers that were asked to end still run after {_DOWN_SECONDS} s: {pids}"
-                raise ServerFailed(msg)
-            threading.Event().wait(_POLL_SECONDS)
+        _end(running)
     return bool(running)
 
 
@@ -168,26 +186,72 @@ def default_directory(place: Path) -> Path:
 
 
 def _start_missing(
-    place: Path, directory: Path, state: State | None, progress: Progress | None
+    place: Path,
+    directory: Path,
+    state: State | None,
+    *,
+    progress: Progress | None,
+    brokers: int,
 ) -> State:
-    stack = Stack(directory, progress=progress)
     members = {name: m for name, m in state.members.items() if m.running} if state else {}
-    servers: dict[str, Server] = {"postgres": stack.postgres, "kafka": stack.kafka}
-    missing = {name: server for name, server in servers.items() if name not in members}
-    start_together(list(missing.values()))
-    addresses = {"postgres": lambda: stack.postgres.dsn, "kafka": lambda: stack.kafka.bootstrap}
-    for name, server in missing.items():
+    if brokers > 1 and GATES in members:
+        # They hold the port of a broker that is to come back; with it they can have it again.
+        _end([members.pop(GATES)])
+    servers = _servers(directory, brokers, set(members), progress)
+    missing = {name: each for name, each in servers.items() if name not in members}
+    # The gates first: brokers find each other through them.
+    for group in (
+        [each for name, each in missing.items() if name == GATES],
+        [each for name, each in missing.items() if name != GATES],
+    ):
+        start_together([server for server, _ in group])
+    for name, (server, address) in missing.items():
         members[name] = Member(
-            address=addresses[name](),
+            address=address(),
             server=_process(server.pid),
             keeper=_process(server.keeper_pid),
         )
-    after = State(directory=directory, members=members)
+    after = State(directory=directory, members={name: members[name] for name in servers})
     after.write(place)
     # Only now: had we been killed before, they would have ended with us, and not run unknown.
-    for server in missing.values():
+    for server, _ in missing.values():
         server.detach()
     return after
+
+
+def _servers(
+    directory: Path, brokers: int, running: Collection[str], progress: Progress | None
+) -> dict[str, tuple[Server, Callable[[], str]]]:
+    """Return the servers of a stack by their names, and what tells their addresses."""
+    if brokers == 1:
+        stack = Stack(directory, progress=progress)
+        return {
+            "postgres": (stack.postgres, lambda: stack.postgres.dsn),
+            "kafka": (stack.kafka, lambda: stack.kafka.bootstrap),
+        }
+    postgres = Postgres(directory / "postgres")
+    there = [number for number in range(1, brokers + 1) if f"kafka-{number}" in running]
+    cluster = Cluster(directory, brokers=brokers, progress=progress, running=there)
+    return {
+        "postgres": (postgres, lambda: postgres.dsn),
+        GATES: (cluster.gates, lambda: cluster.gates.door),
+        **{
+            f"kafka-{each.number}": (each, partial(getattr, each, "bootstrap"))
+            for each in cluster.brokers
+        },
+    }
+
+
+def _end(members: Sequence[Member]) -> None:
+    for member in members:
+        member.keeper.terminate()
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while left := [each for each in members if each.running or each.keeper.running]:
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(member.server.pid) for member in left)
+            msg = f"servers that were asked to end still run after {_DOWN_SECONDS} s: {pids}"
+            raise ServerFailed(msg)
+        threading.Event().wait(_POLL_SECONDS)
 
 
 def _process(pid: int) -> Process:

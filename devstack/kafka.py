@@ -1,4 +1,4 @@
-"""A real Apache Kafka broker, alone in its cluster, in a folder of its own."""
+"""A real Apache Kafka broker, alone in its cluster by default, in a folder of its own."""
 
 import base64
 import logging
@@ -115,6 +115,16 @@ class Kafka(Server):
         return f"{LOOPBACK}:{self.ports[0]}"
 
     @property
+    def _asked(self) -> str:
+        """The address at which the broker itself is asked whether it is ready."""
+        return self.bootstrap
+
+    @property
+    def _cluster(self) -> str:
+        """The cluster's id, which new data is given."""
+        return new_cluster_id()
+
+    @property
     def leaves_archive(self) -> bool:
         """Whether an orderly end leaves what later brokers start faster with."""
         return self.running and self._archive is not None and self._archive.is_wanted
@@ -154,27 +164,33 @@ class Kafka(Server):
         )
 
     def _properties(self) -> str:
-        port, controller_port = self.ports
-        own = {
-            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller_port}",
-            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
-        }
         # Listeners that are asked for come beside the stack's own, by which it asks for readiness.
         listeners = {
             name: ",".join(filter(None, [listener, self._settings.get(name)]))
-            for name, listener in own.items()
+            for name, listener in self._listeners().items()
         }
         settings = {
             **self._settings,
             **listeners,
-            "controller.quorum.voters": f"1@{LOOPBACK}:{controller_port}",
+            "controller.quorum.voters": self._voters(),
             "log.dirs": str(self.directory / "data"),
         }
         return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
+    def _listeners(self) -> Mapping[str, str]:
+        """Return the settings that say where it listens, and what it tells others of that."""
+        port, controller_port = self.ports
+        return {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        }
+
+    def _voters(self) -> str:
+        """Return the controllers of the cluster, and where they are reached."""
+        return f"1@{LOOPBACK}:{self.ports[1]}"
+
     def _format(self, run: list[str], properties: Path) -> None:
-        """Give the empty data folder a cluster id, which Kafka asks for."""
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        """Give the empty data folder the cluster's id, which Kafka asks for."""
         made = subprocess.run(
             [
                 *run[:1],
@@ -182,7 +198,7 @@ class Kafka(Server):
                 *run[1:],
                 "kafka.tools.StorageTool",
                 *("format", "--ignore-formatted"),
-                f"--cluster-id={cluster}",  # it may begin with a dash
+                f"--cluster-id={self._cluster}",
                 *("--config", str(properties)),
             ],
             cwd=self.directory,
@@ -198,12 +214,18 @@ class Kafka(Server):
             raise ServerFailed(msg)
 
     def _probe(self) -> str | None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap}, logger=_silent)
+        admin = AdminClient({"bootstrap.servers": self._asked}, logger=_silent)
         try:
             metadata = admin.list_topics(timeout=_LIST_TOPICS_SECONDS)
         except KafkaException as error:
             return str(error)
-        return None if metadata.brokers else "the broker is not part of its cluster yet"
+        is_known = int(self._settings["node.id"]) in metadata.brokers
+        return None if is_known else "the broker is not part of its cluster yet"
+
+
+def new_cluster_id() -> str:
+    """Return the id of a cluster that is about to be made; it may begin with a dash."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _escaped(value: str) -> str:

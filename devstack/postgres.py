@@ -78,7 +78,7 @@ class Postgres(Server):
         super().__init__(directory, temporary=temporary)
         self._settings = {**SETTINGS, **({} if fsync else UNSAFE_SETTINGS), **(settings or {})}
         self._user = server_user()
-        self._data = directory / "data"
+        self.data = directory / "data"
         self._password_file = directory / "password"
         self._port: int | None = None
 
@@ -116,18 +116,18 @@ class Postgres(Server):
             )
             raise StackError(msg)
         home = installation(self._user)
-        if not (self._data / "PG_VERSION").exists():
+        if not (self.data / "PG_VERSION").exists():
             self._make_data(home)
         self._wait_for_the_last_one()
         settings = {**self._settings, "port": str(self.port)}
         return Launch(
             argv=[
                 str(home / "bin/postgres"),
-                *("-D", str(self._data)),
+                *("-D", str(self.data)),
                 *(f"--{name}={value}" for name, value in settings.items()),
             ],
             env=_environment(),
-            directory=str(self._data),
+            directory=str(self.data),
             log=str(self.log),
             user=self._user.uid if self._user else None,
             group=self._user.gid if self._user else None,
@@ -140,7 +140,7 @@ class Postgres(Server):
 
         Until somebody has reaped it, its process exists, and its lock file holds.
         """
-        lock = self._data / "postmaster.pid"
+        lock = self.data / "postmaster.pid"
         if not lock.exists():
             return
         pid = int(lock.read_text().split(maxsplit=1)[0])
@@ -185,7 +185,7 @@ class Postgres(Server):
         if made.returncode != 0:
             msg = f"initdb could not make {new} (exit status {made.returncode}):\n{made.stdout}"
             raise ServerFailed(msg)
-        new.rename(self._data)
+        new.rename(self.data)
 
     def _probe(self) -> str | None:
         try:

@@ -5,15 +5,26 @@ import os
 import pytest
 
 from tests.fix_containers import NEEDED, lacking
-from tests.fix_stack import database, embedded, module_stack, own_stack, stack, topic
+from tests.fix_stack import (
+    cluster,
+    database,
+    embedded,
+    module_stack,
+    own_stack,
+    pair,
+    stack,
+    topic,
+)
 from tests.fix_tracing import spans
 from tests.spark_classes import java_options
 
 __all__ = [
+    "cluster",
     "database",
     "embedded",
     "module_stack",
     "own_stack",
+    "pair",
     "spans",
     "stack",
     "topic",

@@ -14,6 +14,8 @@ from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
 from devstack import Stack
+from devstack.cluster import Cluster
+from devstack.pair import Pair
 from tests.fix_containers import containers
 from tests.waiting import until
 
@@ -84,6 +86,20 @@ def module_stack() -> Iterator[Stack]:
         yield running
 
 
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Three brokers of this module's tests alone; each must leave them running, and healed."""
+    with Cluster() as running:
+        yield running
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    """Give a primary and its synchronous standby, of this test alone."""
+    with Pair() as running:
+        yield running
+
+
 @pytest.fixture
 def database(stack: Servers) -> Iterator[str]:
     """Connection string of a new database, which is dropped at the end."""
@@ -129,13 +145,20 @@ def _drop_slots(admin: psycopg.Connection, database: str) -> None:
 @contextmanager
 def new_topics(stack: Servers) -> Iterator[MakeTopic]:
     """Give what makes topics in `stack`, and delete those it made."""
-    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
+    with topics_of(stack.kafka) as make:
+        yield make
+
+
+@contextmanager
+def topics_of(kafka: HasBootstrap) -> Iterator[MakeTopic]:
+    """Give what makes topics in `kafka`, as often replicated as it likes, and delete them."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     made: list[str] = []
 
     def make(partitions: int = 1, **config: str) -> str:
         name = f"test-{uuid4().hex}"
         settings = {key.replace("_", "."): value for key, value in config.items()}
-        wanted = NewTopic(name, partitions, 1, config=settings)
+        wanted = NewTopic(name, partitions, config=settings)
         admin.create_topics([wanted])[name].result(_ADMIN_SECONDS)
         # The controller has it; the broker may be a moment behind.
         until(

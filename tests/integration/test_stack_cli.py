@@ -11,6 +11,7 @@ from typing import Any
 import psutil
 import psycopg
 import pytest
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from devstack.detached import State
@@ -138,3 +139,35 @@ def children(pid: int) -> list[Process]:
 @pytest.mark.parametrize("command", ["up", "down", "status"])
 def test_help_shows_an_example(run: Run, command: str) -> None:
     assert f"Example: dovecote stack {command}" in run(command, "--help").stdout
+
+
+def test_three_brokers_are_cut_off_healed_and_started_again_where_they_were(run: Run) -> None:
+    up = run("up", "--brokers", "3", "--json")
+    assert up.returncode == 0, up.stderr
+    told = json.loads(up.stdout)
+    assert sorted(told["pids"]) == ["gates", "kafka-1", "kafka-2", "kafka-3", "postgres"]
+    first, *others = told["bootstrap"].split(",")
+
+    assert run("isolate", "1", "--from", "both").returncode == 0
+    with pytest.raises(KafkaException):
+        AdminClient({"bootstrap.servers": first}).list_topics(timeout=1)
+    assert AdminClient({"bootstrap.servers": others[0]}).list_topics(timeout=10).brokers
+    assert run("heal").returncode == 0
+    assert AdminClient({"bootstrap.servers": first}).list_topics(timeout=20).brokers
+
+    refused = run("isolate", "4")
+    assert "there is no broker 4; there are 3, from 1" in refused.stderr
+    assert "has 3 broker(s), not 1" in run("up", "--brokers", "1").stderr
+
+    # One that ended is started again, on its own, and found where it was.
+    os.kill(told["pids"]["kafka-2"], signal.SIGKILL)
+    until(lambda: run("status").returncode == 1, within=20, what="status tells that it is gone")
+    again = run.json("up")
+    assert again["bootstrap"] == told["bootstrap"]
+    assert again["pids"]["kafka-1"] == told["pids"]["kafka-1"]
+    assert again["pids"]["kafka-2"] != told["pids"]["kafka-2"]
+
+
+def test_one_broker_has_no_gates_and_says_so(run: Run) -> None:
+    assert "start one with: dovecote stack up --brokers 3" in run("isolate", "1").stderr
+    assert "one broker, or 3 that replicate; 2 is neither" in run("up", "--brokers", "2").stderr
