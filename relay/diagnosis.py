@@ -16,6 +16,7 @@ from relay.capture.slot import (
     place_fault,
     table_fault,
 )
+from relay.capture.standbys import fault as standby_fault
 from relay.progress import Lag, Origin, Place, Progress, refusal
 
 Level = Literal["ok", "warn", "fail"]
@@ -77,6 +78,9 @@ class Server:
     """A relay of this name has published from this database."""
     gone: tuple[str, ...]
     """Names besides this outbox's that published from here, and under which no relay is active."""
+    has_fsync: bool
+    standbys: str
+    """What commits wait for."""
     parked: int
     """Events that cannot be published, and those that wait behind them."""
     lag: Lag
@@ -118,6 +122,12 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
     yield from _of_log(server, wanted, place)
+    if not server.has_fsync:
+        yield Finding(
+            "warn",
+            "the server has fsync = off: a crash of it can take back what is published",
+            "set it to on, and reload the server",
+        )
     if server.parked:
         yield Finding(
             "warn",
@@ -176,6 +186,8 @@ def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Fin
             f"the server has wal_level = {server.wal_level}",
             "set it to logical and restart the server",
         )
+    if taken_for_standby := standby_fault(server.standbys):
+        yield _of(taken_for_standby)
     wrong = fault(
         slot,
         server.slot_name,

@@ -187,6 +187,8 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             active=active(conn, lock_key(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
             gone=_gone(conn, settings, shard),
+            has_fsync=found.has_fsync,
+            standbys=found.standbys,
             parked=Desk(conn, schema, settings.name).count(),
             lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
         )

@@ -140,6 +140,9 @@ def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease
             " FROM unnest(ARRAY['idle_session_timeout', 'tcp_user_timeout']) AS name",
             [str(int(timeout * 1000))],
         )
+        # Who waits for a standby sends no heartbeats meanwhile, and what a failover takes back of
+        # this session's writing is written again.
+        conn.execute("SET synchronous_commit = local")
         # For the heartbeats, which look at the outbox.
         follow_indexes(conn)
         number = next((index for index, key in enumerate(keys) if try_lock(conn, key)), None)

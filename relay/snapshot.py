@@ -4,6 +4,9 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
+# Postgres compares ids of 32 bits: half of them are older than any, and half younger.
+_HALF = 1 << 31
+
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
@@ -48,6 +51,11 @@ class Snapshot:
     def sees(self, xid: int) -> bool:
         """Tell whether the transaction `xid`, if it committed, is visible here."""
         return xid < self.xmax and xid not in self.xip
+
+    def whole(self, xid: int) -> int:
+        """Return the id of a transaction of our time whose low half is `xid`."""
+        low = (xid - self.xmax + _HALF) % (2 * _HALF)
+        return self.xmax + low - _HALF
 
     def covers(self, other: "Snapshot") -> bool:
         """Tell whether all that is visible in `other` is visible here."""

@@ -24,6 +24,9 @@ class Look:
     slot: Slot | None
     end: int
     """Where the log ends now."""
+    standbys: str = ""
+    """What commits wait for, as `synchronous_standby_names` has it."""
+    has_fsync: bool = True
     others: frozenset[str] = frozenset()
     """Slots of this outbox that are not those of its shards: left of another number of them."""
 
@@ -74,19 +77,22 @@ def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None)
     name = outbox_slots.slot_name(installed.slot, number, of)
     row = conn.execute(
         "SELECT (SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s),"
-        " pg_current_wal_lsn()::text",
+        " pg_current_wal_lsn()::text, current_setting('synchronous_standby_names'),"
+        " current_setting('fsync')::bool",
         [name],
     ).fetchone()
     if row is None:
         msg = "a query for one row returned none"
         raise AssertionError(msg)
-    described, end = row
+    described, end, standbys, has_fsync = row
     return Look(
         installed,
         number,
         name,
         Slot.from_catalog(described) if described else None,
         parse_lsn(end),
+        standbys,
+        has_fsync,
         frozenset(outbox_slots.existing(conn, installed.slot))
         - frozenset(outbox_slots.slot_names(installed.slot, of)),
     )

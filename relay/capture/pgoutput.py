@@ -91,7 +91,9 @@ class Decoder:
         self._kinds: Kinds = {}
         self._columns: dict[int, list[str]] = {}
         self._commit_lsn = 0
-        self._index = self._skip = self._xid = 0
+        self._index = self._skip = 0
+        self.xid = 0
+        """The low half of the id of the transaction that came last."""
         self.in_transaction = False
         self.rows_of: set[int] | None = None
         """Gathers the transactions of which rows have come; None: nobody asks."""
@@ -137,7 +139,7 @@ class Decoder:
             self._move(end)
 
     def _begin(self, data: bytes) -> None:
-        self._commit_lsn, _, self._xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
+        self._commit_lsn, _, self.xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
         self.in_transaction, self._index = True, 0
         since = self._since
         # Sent again after a restart: all of it was published, or its first events.
@@ -215,7 +217,7 @@ class Decoder:
 
     def _note(self, rows_of: set[int], xid: int) -> None:
         # A restored row has the id of another server's transaction.
-        if xid & 0xFFFFFFFF == self._xid:
+        if xid & 0xFFFFFFFF == self.xid:
             rows_of.add(xid)
 
     def _was_seen(self, xid: bytes | None) -> bool:

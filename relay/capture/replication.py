@@ -50,6 +50,11 @@ class Wake:
             # It is full: whoever waits will wake up.
             return
 
+    def wait(self, seconds: float) -> None:
+        """Wait for so long, or until `set` is called."""
+        if _readable(seconds, self._read):
+            self.clear()
+
     def clear(self) -> None:
         os.read(self._read, 4096)
 

@@ -40,13 +40,14 @@ from relay.capture.slot import (
     resume,
     table_fault,
 )
+from relay.capture.standbys import fault as standby_fault
 from relay.capture.table import TableCapture
 from relay.capture.wal import Timing, WalCapture
 from relay.errors import Outage, Refused
 from relay.lsn import format_lsn
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress
 from relay.sharding import Shard
-from relay.snapshot import BEGINNING
+from relay.snapshot import BEGINNING, Snapshot
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -110,6 +111,9 @@ class SwitchingCapture:
         wrong = mismatch(self._expected, found.state) or self._fault(found, place)
         if wrong is not None:
             raise Refused(about(self._schema, str(wrong)))
+        self._require_no_standby(found)
+        if not found.has_fsync:
+            _log.warning("fsync is off: a crash of Postgres can take back what is published")
         if not isinstance(place, LogPosition):
             self._table.require_own_events()
         if found.beginning is None:
@@ -139,7 +143,22 @@ class SwitchingCapture:
         elif found.beginning is None or (found := self._look()).beginning is None:
             yield from self._in_table(cursor, found)
         else:
+            self._require_no_standby(found)
             yield from self._enter(cursor, found)
+
+    def _require_no_standby(self, found: Look) -> None:
+        """
+        Check that no commit of the server waits for us.
+
+        Raises:
+            Refused: we would be a synchronous standby.
+        """
+        wrong = None if found.beginning is None else standby_fault(found.standbys)
+        if wrong is not None:
+            raise Refused(about(self._schema, str(wrong)))
+
+    def _now(self) -> Snapshot:
+        return moment(self._table.conn)[0]
 
     def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
         if found.installed.state == "table" and _has_slots(found):
@@ -183,9 +202,11 @@ class SwitchingCapture:
         if found.state == "table":
             msg = f"the log was left for the table, and not by this relay, which is at {position}"
             raise Outage(msg)
+        self._require_no_standby(found)
         if found.others:
             self._tidy()
         departure = self._depart(found)
+        self._log.hold(self._now if found.standbys else None)
         for batch in self._log.batches(position):
             yield batch
             if isinstance(batch.cursor, LogPosition):

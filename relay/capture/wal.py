@@ -3,11 +3,15 @@ Read committed events from the write-ahead log, in the order of their commits.
 
 A replication slot holds the log back until we confirm it, and we confirm only what is in
 committed progress: whatever happens, the server still has what is not published.
+
+A commit that waits for a synchronous standby is in the log before anybody sees it. Where there are
+such standbys, what comes is held until a snapshot sees it, and nothing more is taken meanwhile.
 """
 
+import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import psycopg
@@ -24,6 +28,9 @@ from relay.leaves import TABLES
 from relay.postgres import connect, instance_of, require_one
 from relay.progress import ACCEPT, LogPosition
 from relay.sharding import Shard
+from relay.snapshot import Snapshot
+
+_log = logging.getLogger("dovecote.relay")
 
 _KEEPALIVE = ord("k")
 # A server that says nothing for so long, although asked, is not called idle.
@@ -33,6 +40,8 @@ _LONGEST_SILENCE = 30.0
 _SLICE = 0.2
 # Writers that never pause are left alone for a moment after so long.
 _LONGEST_ROUND = 1.0
+# What is held is looked for after so long, and then more and more rarely.
+_FIRST_REST, _LONGEST_REST = 0.0005, 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,14 @@ class WalCapture:
         self._stream: Stream | None = None
         self._decoder: Decoder | None = None
         self._tracked: set[int] | None = None
+        self._see: Callable[[], Snapshot] | None = None
+        self._unseen: set[int] = set()
+        """Transactions of rows that came, by the low halves of their ids, not known to be seen."""
+        self._held: list[Batch] = []
+        self._given = LogPosition(0)
+        """The place before what is held."""
+        self._held_at = self._rest = 0.0
+        self._has_warned = False
         self._interrupted, self._wake = threading.Event(), Wake()
 
     def batches(self, cursor: LogPosition) -> Iterator[Batch]:
@@ -81,8 +98,12 @@ class WalCapture:
         stream, decoder = self._open(cursor)
         whole = False
         try:
-            yield from self._arrived(stream, decoder)
-            position = decoder.position
+            self._given = cursor
+            for batch in self._visible(stream, decoder):
+                yield batch
+                if isinstance(batch.cursor, LogPosition):
+                    self._given = batch.cursor
+            position = self._given if self._held else decoder.position
             late = time.monotonic() - self._durable_at > self._timing.heartbeat
             stream.report(self._confirmed)
             if late and position.lsn > self._confirmed:
@@ -97,14 +118,44 @@ class WalCapture:
 
     @property
     def is_between_transactions(self) -> bool:
-        """Tell whether all that has come of a transaction is all of it."""
-        return self._decoder is not None and not self._decoder.in_transaction
+        """Tell whether all that has come of a transaction is all of it, and was given."""
+        return self._decoder is not None and not (self._decoder.in_transaction or self._held)
 
     def track(self, xids: set[int] | None) -> None:
         """From now on add to `xids` the transactions whose rows have come."""
         self._tracked = xids
         if self._decoder is not None:
             self._decoder.rows_of = xids
+
+    def hold(self, see: Callable[[], Snapshot] | None) -> None:
+        """From now on give only what `see`, asked after it came, sees; None: whatever comes."""
+        # What is held came while commits waited, and is seen soon.
+        self._see = see or (self._see if self._held else None)
+
+    def _visible(self, stream: Stream, decoder: Decoder) -> Iterator[Batch]:
+        """Yield what has come as far as it is visible, and hold the rest."""
+        if self._held and self._is_visible():
+            held, self._held = self._held, []
+            yield from held
+        if self._held:
+            return
+        for batch in self._arrived(stream, decoder):
+            if self._held or not self._is_visible():
+                self._hold(batch)
+            else:
+                yield batch
+
+    def _is_visible(self) -> bool:
+        if self._see is None or not self._unseen:
+            return True
+        now = self._see()
+        self._unseen = {xid for xid in self._unseen if not now.sees(now.whole(xid))}
+        return not self._unseen
+
+    def _hold(self, batch: Batch) -> None:
+        if not self._held:
+            self._held_at, self._rest, self._has_warned = time.monotonic(), _FIRST_REST, False
+        self._held.append(batch)
 
     def _arrived(self, stream: Stream, decoder: Decoder) -> Iterator[Batch]:
         """Yield what has come, in batches that may end within a transaction."""
@@ -113,7 +164,7 @@ class WalCapture:
         take, most_bytes = decoder.take, self._batch_bytes
         most = min(FIRST_ROWS, self._batch_rows)
         enough = time.monotonic() + _LONGEST_ROUND
-        while time.monotonic() < enough and (messages := stream.receive()):
+        while not self._held and time.monotonic() < enough and (messages := stream.receive()):
             for data in messages:
                 if data[0] == _KEEPALIVE:
                     self._kept_alive(stream, decoder, data)
@@ -129,6 +180,8 @@ class WalCapture:
                     )
                     raise Refused(about(self._schema, msg)) from error
                 if found:
+                    if self._see is not None:
+                        self._unseen.add(decoder.xid)
                     rows += found
                     size += len(data)
                     while len(rows) > most:
@@ -167,7 +220,7 @@ class WalCapture:
     def _open(self, position: LogPosition) -> tuple[Stream, Decoder]:
         """Return the stream that stands at `position`; begin one if there is none."""
         if self._stream is not None and self._decoder is not None:
-            if self._decoder.position == position:
+            if position == (self._given if self._held else self._decoder.position):
                 return self._stream, self._decoder
             self.hang_up()
         with connect(self._dsn, purpose="slot") as conn:
@@ -192,13 +245,28 @@ class WalCapture:
         if self._stream is not None:
             self._stream.close()
         self._stream = self._decoder = None
+        self._held, self._unseen = [], set()
 
     def wait(self, seconds: float) -> bool:
         """Wait for `seconds` that something comes; False: at once, for there is no stream."""
         if self._stream is None:
             return False
-        self._stream.wait(seconds, self._wake)
+        if self._held:
+            self._wait_until_visible(seconds)
+        else:
+            self._stream.wait(seconds, self._wake)
         return True
+
+    def _wait_until_visible(self, seconds: float) -> None:
+        # Whatever else has come is left there.
+        rest, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
+        if time.monotonic() - self._held_at > _PATIENCE and not self._has_warned:
+            _log.warning(
+                "a commit waits for a synchronous standby: it is published, with what follows it "
+                "in the log, when the standby has it"
+            )
+            self._has_warned = True
+        self._wake.wait(min(seconds, rest))
 
     def confirm(self, cursor: LogPosition) -> None:
         """Learn, from another thread, up to where the server may forget."""

@@ -50,6 +50,8 @@ TABLE = Server(
     active="10.0.0.7 (session 42)",
     claimed=True,
     gone=(),
+    has_fsync=True,
+    standbys="",
     parked=0,
     lag=Lag(),
 )
@@ -209,6 +211,20 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "2 transactions that are open may still write to the log",
             "pg_prepared_xacts",
         ),
+        (
+            replace(TABLE, has_fsync=False),
+            Cursor(),
+            "warn",
+            "a crash of it can take back what is published",
+            "set it to on",
+        ),
+        (
+            replace(LOG, standbys="ANY 1 (*)"),
+            LogPosition(150),
+            "fail",
+            "synchronous_standby_names is 'ANY 1 (*)', by which the relay itself",
+            "name the real standbys there",
+        ),
     ],
 )
 def test_what_is_wrong_is_told_with_what_resolves_it(
@@ -232,6 +248,10 @@ def test_what_is_wrong_is_told_with_what_resolves_it(
 def test_what_a_relay_confirms_in_between_is_no_fault(before: Place | None, later: Place) -> None:
     busy = replace(LOG, slot=replace(SLOT, confirmed=200))
     assert bad(list(of_both(busy, broker(before, later), WANTED))) == []
+
+
+def test_a_relay_of_the_table_is_no_standby_whatever_it_is_called() -> None:
+    assert bad(diagnose(replace(TABLE, standbys="*"), Cursor())) == []
 
 
 def test_a_slot_without_failover_is_no_fault_where_there_is_none() -> None:

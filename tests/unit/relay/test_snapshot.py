@@ -80,3 +80,9 @@ def test_transactions_can_be_added_one_by_one(one: Snapshot, more: set[int], xid
     found = one.adding(more)
     assert found.sees(xid) == (one.sees(xid) or xid in more)
     assert Snapshot.parse(str(found)) == found
+
+
+@given(st.integers(1, 1 << 40), st.integers(-(1 << 31), (1 << 31) - 1))
+def test_the_low_half_of_an_id_tells_the_whole_one(xmax: int, away: int) -> None:
+    whole = max(xmax + away, 1)
+    assert Snapshot(xmax, xmax).whole(whole & 0xFFFFFFFF) == whole
