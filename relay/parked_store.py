@@ -171,10 +171,10 @@ class ParkedStore:
             given += (number, each.replaces, row[0], row[1], format_time(row[2]), *row[3:])
             given += (*each.reason, each.holds)
         query = self._filled(
-            # Progress passes it as soon as it is parked: it must outlive crashes and failovers.
-            # In one message, and hence one transaction.
-            "SET LOCAL synchronous_commit = on;"
-            " WITH given (number, replaces, {columns}, code, reason, holds) AS (VALUES {given}),"
+            # Progress passes it as soon as it is parked: that must outlive crashes and failovers.
+            "WITH given (number, replaces, {columns}, code, reason, holds) AS (SELECT each.* FROM"
+            " (SELECT set_config('synchronous_commit', 'on', true)) AS safe,"
+            " (VALUES {given}) AS each),"
             " moved AS (UPDATE {parked} AS p SET number = g.number, code = g.code,"
             " reason = g.reason, holds = g.holds FROM given AS g"
             " WHERE p.name = %s AND p.number = g.replaces RETURNING g.number)"
