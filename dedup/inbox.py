@@ -23,7 +23,7 @@ from dedup.results import Again, Dead, Done, Result, Retry, Skip, TakenOver, Una
 from dedup.transactions import Question, ask, ask_async
 from outbox import envelope
 from outbox.errors import BadSettings
-from outbox.migrations import fill
+from outbox.templates import fill
 
 # An index takes no more than 2704 bytes.
 _LONGEST_ID = 500

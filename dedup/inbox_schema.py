@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from psycopg import Connection, errors, sql
 
 from outbox.errors import NotAllowed
-from outbox.migrations import Migration, Migrations, fill
+from outbox.migrations import Migration, Migrations
+from outbox.templates import fill
 
 DEFAULT_SCHEMA = "inbox"
 
@@ -36,8 +37,7 @@ SELECT coalesce(bool_and(may), false) FROM (
 def grants(consumers: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
     """Return the SQL that gives each role what a consumer needs; it can be repeated."""
     return "".join(
-        fill(_GRANTS, schema).replace("{role}", sql.Identifier(role).as_string())
-        for role in consumers
+        fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in consumers
     )
 
 

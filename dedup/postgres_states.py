@@ -15,9 +15,9 @@ from dedup.connections import Connections
 from dedup.held_states import Place, State, event_id
 from dedup.rarely import Rarely
 from dedup.record import Record
+from outbox.belongings import showing
 from outbox.envelope import Delivery
 from outbox.errors import NotAllowed, first_line
-from outbox.migrations import showing
 from outbox.session import hides_rows
 
 _rarely = Rarely(logging.getLogger("dovecote.consumer.retries"))

@@ -8,8 +8,9 @@ from typing import Any, Literal
 from psycopg import Connection, errors, sql
 
 from outbox import restored, session, slots
+from outbox.belongings import showing
 from outbox.errors import DovecoteError
-from outbox.migrations import own_functions_only, showing
+from outbox.migrations import own_functions_only
 
 # Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
 # the log.

@@ -9,58 +9,13 @@ from importlib.resources import files
 
 from psycopg import Connection, errors, sql
 
+from outbox.belongings import BEHIND, FOUND, LEDGER, NOTHING_FOR_PUBLIC, require_seen
 from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
 from outbox.session import OWN_FUNCTIONS_ONLY
+from outbox.templates import fill, require_name
 
 # One number for all schemas of ours in a database: two `dovecote init` at once take turns.
 LOCK = 0x646F7665636F7465
-
-# NAMEDATALEN, less the byte that ends it: what is longer is cut, and two names may be one then.
-_LONGEST_NAME = 63
-
-_LEDGER = """
-CREATE SCHEMA IF NOT EXISTS {schema};
-
-CREATE TABLE IF NOT EXISTS {schema}.migrations (
-    version    int PRIMARY KEY,
-    name       text NOT NULL,
-    applied_at timestamptz NOT NULL DEFAULT now()
-);
-"""
-
-# Ahead of what came after a version. Applied to an older one, it would leave steps out for good,
-# for what is there is told by the newest alone; and nobody would be told.
-_BEHIND = """
-DO $behind$
-DECLARE
-    found CONSTANT int := (SELECT coalesce(max(version), 0) FROM {schema}.migrations);
-BEGIN
-    IF found <> {since} THEN
-        RAISE object_not_in_prerequisite_state USING MESSAGE = format(
-            'this is what came after version {since}, and the schema is at version %s: print '
-            'what came after that one (--since %s); nothing was changed', found, found);
-    END IF;
-END
-$behind$;
-"""
-
-# Of the owner they hide something if that is forced, and of superusers and their like nothing.
-_HIDDEN = """
-SELECT c.relname::text FROM pg_catalog.pg_class AS c, pg_catalog.pg_namespace AS n,
-       pg_catalog.pg_roles AS o
- WHERE n.oid = c.relnamespace AND n.nspname = %s AND o.oid = c.relowner AND c.relrowsecurity
-   AND (pg_catalog.row_security_active(c.oid)
-        OR c.relforcerowsecurity AND NOT (o.rolsuper OR o.rolbypassrls))
- ORDER BY c.relname LIMIT 1
-"""
-
-# Behind every step: what it made is not for everybody, whatever default privileges say.
-_NOTHING_FOR_PUBLIC = """
-REVOKE ALL ON SCHEMA {schema} FROM PUBLIC;
-REVOKE ALL ON ALL TABLES IN SCHEMA {schema} FROM PUBLIC;
-REVOKE ALL ON ALL SEQUENCES IN SCHEMA {schema} FROM PUBLIC;
-REVOKE ALL ON ALL FUNCTIONS IN SCHEMA {schema} FROM PUBLIC;
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +33,10 @@ class Migration:
             fill(self.script, schema)
             + "\n"
             + fill(
-                remember.replace("{version}", str(self.version)).replace(
-                    "{name}", sql.Literal(self.name).as_string()
-                ),
+                remember,
                 schema,
+                version=str(self.version),
+                name=sql.Literal(self.name).as_string(),
             )
         )
 
@@ -135,9 +90,26 @@ class Migrations:
             for step in self.steps()
             if since < step.version and (until is None or step.version <= until)
         ]
-        before = _BEHIND.replace("{since}", str(since)) if since else _LEDGER
-        ledger = fill(before, schema).strip() + "\n"
-        return "\n".join([ledger, *steps, fill(_NOTHING_FOR_PUBLIC, schema), grants])
+        name = sql.Literal(schema).as_string()
+        ledger = (
+            fill(BEHIND, schema, since=str(since))
+            if since
+            else fill(
+                LEDGER,
+                schema,
+                found=FOUND.strip().replace("{name}", name),
+                before=self._others(schema)[0],
+                after=self._others(schema)[1],
+                empty=self._without_data(schema),
+            )
+        )
+        nobody = fill(NOTHING_FOR_PUBLIC, schema, name=name, ours=self._ours())
+        return "\n".join([ledger.strip() + "\n", *steps, nobody, grants])
+
+    def _ours(self) -> str:
+        """Return the names of all that the steps speak of in the schema, as an array of SQL."""
+        names = set(re.findall(r"\{schema\}\.(\w+)", "".join(s.script for s in self.steps())))
+        return f"ARRAY[{', '.join(map(repr, sorted(names | {'migrations'})))}]"
 
     def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:
         """
@@ -152,14 +124,15 @@ class Migrations:
             SchemaMissing: its tables are there, and what belongs in them is not.
             SchemaTooNew: the database was upgraded by a newer Dovecote.
         """
-        _require_name(schema)
+        require_name(schema)
         with conn.transaction(), own_functions_only(conn):
             conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-            _require_seen(conn, schema)
+            require_seen(conn, schema)
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
             if not installed:
                 self._refuse_without_data(conn, schema)
+                self._refuse_beside_others(conn, schema)
             missing = [step for step in self.steps() if step.version > installed]
             if missing:
                 conn.execute(self.script(schema, since=installed).encode())
@@ -186,7 +159,7 @@ class Migrations:
             SchemaMissing: it is not, or is older; the message has the command that installs it.
             SchemaTooNew: it was upgraded by a newer Dovecote.
         """
-        _require_seen(conn, schema)
+        require_seen(conn, schema)
         installed = self.version(conn, schema)
         self._refuse_newer(installed, schema)
         if installed < (newest := self.steps()[-1].version):
@@ -201,13 +174,30 @@ class Migrations:
         name = sql.Identifier(schema, "migrations").as_string(conn)
         row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
         if row is not None and row[0]:
-            msg = (
-                f"{name} is empty: the {self.thing} in schema {schema!r} of database "
-                f"{conn.info.dbname!r} was restored without its data. Restore that of all its "
-                "tables but `events`; or, if there is nothing in it to keep, `DROP SCHEMA "
-                f"{sql.Identifier(schema).as_string(conn)} CASCADE` and {self.advice(schema)}"
-            )
-            raise SchemaMissing(msg)
+            raise SchemaMissing(self._without_data(schema))
+
+    def _without_data(self, schema: str) -> str:
+        return (
+            f"{sql.Identifier(schema, 'migrations').as_string()} is empty: the {self.thing} in "
+            f"schema {schema!r} was restored without its data. Restore that of all its "
+            "tables but `events`; or, if there is nothing in it to keep, `DROP SCHEMA "
+            f"{sql.Identifier(schema).as_string()} CASCADE` and {self.advice(schema)}"
+        )
+
+    def _refuse_beside_others(self, conn: Connection, schema: str) -> None:
+        query = sql.SQL(FOUND).format(name=sql.Literal(schema))
+        row = conn.execute(query).fetchone()
+        if row is not None and row[0] is not None:
+            raise BadSettings(row[0].join(self._others(schema)))
+
+    def _others(self, schema: str) -> tuple[str, str]:
+        """Return what to say before and behind the names of what others have in the schema."""
+        option = self.option and f" {self.option}"
+        behind = (
+            f"), from which PUBLIC's rights would be taken; give the {self.thing} a schema of "
+            f"their own, such as `dovecote init{option} --schema {self.default}`"
+        )
+        return f"schema {schema!r} holds what others use (", behind
 
     def _refuse_newer(self, installed: int, schema: str) -> None:
         newest = self.steps()[-1].version
@@ -221,44 +211,25 @@ class Migrations:
 
 @contextmanager
 def own_functions_only(conn: Connection) -> Iterator[None]:
-    """Look up functions and operators where nobody else can make any, within a transaction."""
+    """
+    Look up functions and operators where nobody else can make any, within a transaction.
+
+    Names are sent as UTF-8, whatever the caller's session speaks.
+    """
     conn.execute(
         "SELECT pg_catalog.set_config('dovecote.path',"
-        " pg_catalog.current_setting('search_path'), true)"
+        " pg_catalog.current_setting('search_path'), true),"
+        " pg_catalog.set_config('dovecote.encoding',"
+        " pg_catalog.current_setting('client_encoding'), true)"
     )
     conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
+    conn.execute("SET LOCAL client_encoding = 'UTF8'")
     yield
     # It may be the caller's transaction, which goes on.
-    conn.execute("SELECT set_config('search_path', current_setting('dovecote.path'), true)")
-
-
-def showing(schema: str, table: str | None = None) -> str:
-    """Return what to do about row-level security on a table of ours, or on any of them."""
-    name = f"{sql.Identifier(schema).as_string()}.…" if table is None else ""
-    name = name or sql.Identifier(schema, str(table)).as_string()
-    return (
-        "what it hides would be lost, or count as published: as the owner, run "
-        f"`ALTER TABLE {name} DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
+    conn.execute(
+        "SELECT set_config('search_path', current_setting('dovecote.path'), true),"
+        " set_config('client_encoding', current_setting('dovecote.encoding'), true)"
     )
-
-
-def _require_seen(conn: Connection, schema: str) -> None:
-    """
-    Check that every row is seen by this role, and by the functions, which are their owner's.
-
-    Raises:
-        NotAllowed: row-level security may hide some.
-    """
-    row = conn.execute(_HIDDEN, [schema]).fetchone()
-    if row is not None:
-        msg = f"row-level security is on for table {row[0]} of schema {schema!r}; "
-        raise NotAllowed(msg + showing(schema, row[0]))
-
-
-def fill(text: str, schema: str) -> str:
-    """Return `text` with the quoted name of the schema in the place of `{schema}`."""
-    _require_name(schema)
-    return text.replace("{schema}", sql.Identifier(schema).as_string())
 
 
 def _grant(conn: Connection, schema: str, grants: str) -> None:
@@ -278,13 +249,3 @@ def _grant(conn: Connection, schema: str, grants: str) -> None:
     except errors.UndefinedObject as error:
         msg = f"{error.diag.message_primary}; create it first (CREATE ROLE … LOGIN)"
         raise BadSettings(msg) from error
-
-
-def _require_name(schema: str) -> None:
-    # A `%` would be a placeholder in every statement with parameters.
-    if not schema or "\0" in schema or "%" in schema:
-        msg = f"{schema!r} is not a schema name that can be used"
-        raise BadSettings(msg)
-    if len(schema.encode()) > _LONGEST_NAME:
-        msg = f"schema name {schema!r} is longer than Postgres keeps: {_LONGEST_NAME} bytes"
-        raise BadSettings(msg)

@@ -8,7 +8,8 @@ from typing import Literal
 
 from psycopg import Connection, sql
 
-from outbox.migrations import LOCK, Migration, Migrations, fill
+from outbox.migrations import LOCK, Migration, Migrations
+from outbox.templates import fill
 
 __all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "require", "script"]
 
@@ -62,7 +63,7 @@ class Roles:
             ("relay", self.relays),
         ]
         return "".join(
-            fill(_GRANTS[duty], schema).replace("{role}", sql.Identifier(role).as_string())
+            fill(_GRANTS[duty], schema, role=sql.Identifier(role).as_string())
             for duty, roles in duties
             for role in roles
         )

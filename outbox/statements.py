@@ -152,8 +152,9 @@ def _one(schema: str) -> bytes:
 def _many(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
     query = sql.SQL(
+        # What may be NULL goes in binary: as text it is a word where `array_nulls` is off.
         "SELECT {}.append_many(%t::text[], %b::bytea[], %b::bytea[], %t::text[], %t::uuid[],"
-        " %t::text[], %t::text[], %b::timestamptz[], %t::text[], %b::int4[], %t::text[],"
+        " %t::text[], %b::text[], %b::timestamptz[], %b::text[], %b::int4[], %t::text[],"
         " %b::bytea[])"
     )
     return query.format(sql.Identifier(schema)).as_bytes()

@@ -8,72 +8,70 @@ that it may run after `dovecote init`, before it, or again.
 from outbox import capture
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
+from outbox.templates import quoted
 
-_INSTALL = """DO $dovecote$
+_INSTALL = """
 DECLARE
     installed int := 0;
 BEGIN
     -- Two at once take turns.
     PERFORM pg_advisory_xact_lock({lock});
-    IF to_regclass('{schema}.migrations') IS NOT NULL THEN
-        EXECUTE 'SELECT coalesce(max(version), 0) FROM {schema}.migrations' INTO installed;
+    IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
+        EXECUTE $ask$SELECT coalesce(max(version), 0) FROM {schema}.migrations$ask$ INTO installed;
     END IF;
 {steps}
 {grants}
 END
-$dovecote$"""
+"""
 
 _STEP = """    IF installed < {version} THEN
-        EXECUTE $dovecote_{version}$
-{script}
-$dovecote_{version}$;
+        EXECUTE {script};
     END IF;"""
 
-_GRANTS = """    EXECUTE $dovecote_roles${grants}$dovecote_roles$;"""
-
-_UNINSTALL = """DO $dovecote$
+_UNINSTALL = """
 DECLARE
     waiting boolean := false;
     place text := 'table';
     slots text;
-    publication CONSTANT text := 'dovecote_' || to_regnamespace('{schema}')::oid;
+    here CONSTANT oid := to_regnamespace($name${schema}$name$)::oid;
+    publication CONSTANT text := 'dovecote_' || here;
 BEGIN
     -- Who goes over to the write-ahead log, or back, takes turns.
     PERFORM pg_advisory_xact_lock({lock});
-    IF to_regclass('{schema}.events') IS NOT NULL THEN
+    IF to_regclass($name${schema}.events$name$) IS NOT NULL THEN
         -- Writers that are under way finish first, and their events count.
         LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE;
-        EXECUTE 'SELECT EXISTS (SELECT FROM {schema}.events)' INTO waiting;
+        EXECUTE $ask$SELECT EXISTS (SELECT FROM {schema}.events)$ask$ INTO waiting;
     END IF;
     IF waiting THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = 'outbox: there are events in {schema}, and they may not be published yet',
+            MESSAGE = $say$outbox: there are events in {schema}, and they may not be $say$
+                || 'published yet',
             HINT = 'Stop the writers, see with `dovecote status` that nothing waits, then '
-                'TRUNCATE {schema}.events and try again.';
+                || $say$TRUNCATE {schema}.events and try again.$say$;
     END IF;
-    IF to_regclass('{schema}.reading') IS NOT NULL THEN
-        EXECUTE 'SELECT state FROM {schema}.reading' INTO place;
+    IF to_regclass($name${schema}.reading$name$) IS NOT NULL THEN
+        EXECUTE $ask$SELECT state FROM {schema}.reading$ask$ INTO place;
     END IF;
     SELECT string_agg(s.slot_name, ', ' ORDER BY s.slot_name) INTO slots
       FROM pg_replication_slots AS s, pg_database AS d
      WHERE d.datname = current_database() AND s.database = d.datname
-       AND s.slot_name ~ ('^dovecote_' || d.oid || '_' || to_regnamespace('{schema}')::oid
-                          || '(_[0-9]+_of_[0-9]+)?$');
+       AND s.slot_name ~ ('^dovecote_' || d.oid || '_' || here || '(_[0-9]+_of_[0-9]+)?$');
     -- What is unpublished in the log is not to be seen from here, and a slot that stays keeps it
     -- for ever.
     IF place IS DISTINCT FROM 'table' OR slots IS NOT NULL THEN
         RAISE object_not_in_prerequisite_state USING
-            MESSAGE = 'outbox: events of {schema} may be in the write-ahead log, and not be '
-                || 'published yet' || coalesce('; it is held by ' || slots, ''),
-            HINT = 'Run `dovecote init --capture table{place}`, and the relays until they have '
-                'left the log and dropped their slots, then try again.';
+            MESSAGE = $say$outbox: events of {schema} may be in the write-ahead log, and not $say$
+                || 'be published yet' || coalesce('; it is held by ' || slots, ''),
+            HINT = $say$Run `dovecote init --capture table{place}`, and the relays until they $say$
+                || 'have left the log and dropped their slots, then try again.';
     END IF;
     IF EXISTS (SELECT FROM pg_publication WHERE pubname = publication) THEN
         EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);
     END IF;
     DROP SCHEMA IF EXISTS {schema} CASCADE;
 END
-$dovecote$"""
+"""
 
 
 def install(
@@ -96,17 +94,20 @@ def install(
         raise BadSettings(msg)
     steps = [_step(step, schema) for step in known if step <= version]
     grants = roles.grants(schema) if version == known[-1] else ""
-    template = _INSTALL.replace("{lock}", str(outbox_schema.LOCK))
-    return (
-        _named(template, schema)
-        .replace("{steps}", "\n".join(steps))
-        .replace("{grants}", _GRANTS.replace("{grants}", grants) if grants else "")
+    filled = outbox_schema.fill(
+        _INSTALL,
+        schema,
+        lock=str(outbox_schema.LOCK),
+        steps="\n".join(steps),
+        grants=f"    EXECUTE {quoted(grants, 'dovecote_roles')};" if grants else "",
     )
+    return f"DO {quoted(filled, 'dovecote')}"
 
 
 def _step(version: int, schema: str) -> str:
     script = outbox_schema.script(schema, since=version - 1, until=version)
-    return _STEP.replace("{script}", script).replace("{version}", str(version))
+    tagged = quoted(f"\n{script}\n", f"dovecote_{version}")
+    return _STEP.replace("{script}", tagged).replace("{version}", str(version), 1)
 
 
 def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
@@ -115,14 +116,6 @@ def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
 
     It refuses to while events are in the table, or may be in the write-ahead log.
     """
-    text = _named(_UNINSTALL.replace("{lock}", str(capture.LOCK)), schema)
-    # It stands in a quoted hint.
-    return text.replace("{place}", outbox_schema.place(schema).replace("'", "''"))
-
-
-def _named(template: str, schema: str) -> str:
-    # In the statements it stands in quotes too, in `to_regclass('"outbox".migrations')`.
-    if "'" in schema:
-        msg = f"schema {schema!r}: a name with a quote in it takes `dovecote init`"
-        raise BadSettings(msg)
-    return outbox_schema.fill(template, schema)
+    place = outbox_schema.place(schema)
+    filled = outbox_schema.fill(_UNINSTALL, schema, lock=str(capture.LOCK), place=place)
+    return f"DO {quoted(filled, 'dovecote')}"

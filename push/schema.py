@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from psycopg import Connection, sql
 
-from outbox.migrations import Migration, Migrations, fill
+from outbox.migrations import Migration, Migrations
+from outbox.templates import fill
 
 DEFAULT_SCHEMA = "push"
 
@@ -20,9 +21,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.subscriptions, {schema}.counts,
 
 def grants(roles: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
     """Return the SQL that gives each role what `dovecote push` needs; it can be repeated."""
-    return "".join(
-        fill(_GRANTS, schema).replace("{role}", sql.Identifier(role).as_string()) for role in roles
-    )
+    return "".join(fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in roles)
 
 
 def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, roles: Sequence[str] = ()) -> str:

@@ -8,8 +8,8 @@ import psycopg
 from psycopg import Connection, sql
 
 from dedup.connections import Connections
+from outbox.belongings import showing
 from outbox.errors import NotAllowed
-from outbox.migrations import showing
 from outbox.session import connect, hides_rows, is_direct
 from push.errors import Away, Refused
 from push.schema import DEFAULT_SCHEMA, place, require

@@ -13,8 +13,8 @@ from psycopg.rows import TupleRow
 
 from outbox import schema as outbox_schema
 from outbox import session
+from outbox.belongings import showing
 from outbox.errors import SchemaMissing, SharedSession, first_line
-from outbox.migrations import showing
 from relay.errors import LeaseLost, Outage, Refused
 from relay.instance import ASK, Instance
 

@@ -32,7 +32,8 @@ BEGIN
         EXECUTE format(
             $ddl$CREATE TABLE {schema}.handled_%1$s PARTITION OF {schema}.handled
                    (PRIMARY KEY (consumer, id, round)) FOR VALUES IN (%1$s)$ddl$, slot);
-        EXECUTE format('ALTER TABLE {schema}.handled_%1$s ALTER slot SET DEFAULT %1$s', slot);
+        EXECUTE format($ddl$ALTER TABLE {schema}.handled_%1$s ALTER slot SET DEFAULT %1$s $ddl$,
+                       slot);
         INSERT INTO {schema}.slots VALUES (slot, CASE slot WHEN 0 THEN now() END);
     END LOOP;
 END
@@ -180,7 +181,7 @@ BEGIN
            FROM {schema}.live;
         BEGIN
             PERFORM set_config('lock_timeout', '5ms', true);
-            EXECUTE format('TRUNCATE {schema}.handled_%s', old.slot);
+            EXECUTE format($ddl$TRUNCATE {schema}.handled_%s$ddl$, old.slot);
             UPDATE {schema}.slots SET began = NULL, ended = NULL WHERE slot = old.slot;
         EXCEPTION WHEN lock_not_available THEN
             NULL; -- an old transaction still reads it; it holds up nobody

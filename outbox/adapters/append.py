@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from outbox import schema as outbox_schema
 from outbox import statements, tracing
+from outbox.belongings import showing
 from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
 from outbox.event import Event, Limits
-from outbox.migrations import showing
 from outbox.session import hides_rows
 
 # No such function, no such schema.

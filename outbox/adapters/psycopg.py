@@ -28,7 +28,7 @@ def _write(conn: Connection[Any], append: Append) -> None:
     statement = append.statement()
     try:
         # Not conn.execute: the connection may be one of other cursors, with other placeholders.
-        Cursor(conn).execute(*statement)
+        Cursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
             raise explained from error
@@ -41,11 +41,19 @@ async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
         return
     statement = append.statement()
     try:
-        await AsyncCursor(conn).execute(*statement)
+        await AsyncCursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
             raise explained from error
         raise
+
+
+def _encoded(conn: Connection[Any] | AsyncConnection[Any], query: bytes) -> bytes:
+    """Return the query in the encoding of the session, where the schema's name needs one."""
+    if query.isascii():
+        return query
+    encoding = conn.info.encoding
+    return query if encoding == "ascii" else query.decode().encode(encoding)
 
 
 def _require_transaction(conn: Connection[Any] | AsyncConnection[Any]) -> None:

@@ -51,7 +51,7 @@ AS 'SELECT false';
 
 -- Format 1: version, time as timestamptz_send() writes it, id as text; the lengths of what follows
 -- (int4, -1 for NULL): kind, subject, key, value; these four; and headers, if there are any.
--- kind is [topic, type, source, content_type], headers are [name, value, name, value, …], both
+-- kind is [topic, type, source, content_type], headers are [name, value, name, value, ...], both
 -- lists of bytea as array_send() writes them. Texts are UTF-8.
 CREATE FUNCTION {schema}.encoded(
     topic text, key bytea, "value" bytea, type text, id uuid, source text, subject text,
@@ -63,7 +63,7 @@ DECLARE
     kind bytea := array_send(ARRAY[convert_to(topic, 'UTF8'), convert_to(type, 'UTF8'),
         convert_to(source, 'UTF8'), convert_to(content_type, 'UTF8')]);
     about bytea := convert_to(subject, 'UTF8');
-    event bytea := '\x01'::bytea || timestamptz_send("time") || convert_to(id::text, 'UTF8')
+    event bytea := E'\\x01'::bytea || timestamptz_send("time") || convert_to(id::text, 'UTF8')
         || int4send(octet_length(kind)) || int4send(coalesce(octet_length(about), -1))
         || int4send(coalesce(octet_length(key), -1))
         || int4send(coalesce(octet_length("value"), -1))

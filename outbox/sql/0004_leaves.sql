@@ -307,7 +307,7 @@ END
 $unpublished$;
 
 -- Empty one leaf, if that loses nothing and makes nobody wait: returns `rotated`, or why not
--- (`locked`, `kept`, `unpublished by …`). `keep` is how old its newest row must be.
+-- (`locked`, `kept`, `unpublished by ...`). `keep` is how old its newest row must be.
 CREATE FUNCTION {schema}.truncate_leaf(number int, keep interval) RETURNS text
 LANGUAGE plpgsql
 SECURITY DEFINER

@@ -43,10 +43,10 @@ CREATE TABLE {schema}.parked_commands (
     number       bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     name         text NOT NULL,
     action       text NOT NULL CHECK (action IN ('requeue', 'drop')),
-    -- The events that hold this key of this topic; without a key, those that hold none …
+    -- The events that hold this key of this topic; without a key, those that hold none ...
     topic        text,
     key          bytea,
-    -- … or the one of this number.
+    -- ... or the one of this number.
     parked       bigint,
     -- Nothing that was parked later is dropped: nobody has seen it.
     up_to        bigint NOT NULL,

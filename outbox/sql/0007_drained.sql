@@ -1,9 +1,9 @@
 -- How a writer learns that what it wrote has left the outbox: asked rarely, answered by the relays.
 
 ALTER TABLE {schema}.relays
-    -- Whatever a transaction wrote that this sees, the relay has published or parked …
+    -- Whatever a transaction wrote that this sees, the relay has published or parked ...
     ADD COLUMN drained pg_snapshot,
-    -- … if it was said in this database: in a copy of it, numbers mean other transactions.
+    -- ... if it was said in this database: in a copy of it, numbers mean other transactions.
     ADD COLUMN drained_in text;
 
 CREATE FUNCTION {schema}.this_database() RETURNS text
@@ -43,14 +43,14 @@ BEGIN
                                AND pg_visible_in_snapshot(w.xid, r.drained)) IS NOT TRUE)
                    AND NOT EXISTS (
                        SELECT FROM {schema}.parked AS p
-                        WHERE sha256(p.topic::bytea || '\x00'::bytea || p.key) = w.lane)
+                        WHERE sha256(p.topic::bytea || E'\\x00'::bytea || p.key) = w.lane)
                    ORDER BY w.nr)
           FROM unnest(transactions, lanes) WITH ORDINALITY AS w (xid, lane, nr)), '{}');
 END
 $drained$;
 
 CREATE INDEX parked_lane ON {schema}.parked
-    USING hash (sha256(topic::bytea || '\x00'::bytea || key)) WHERE key IS NOT NULL;
+    USING hash (sha256(topic::bytea || E'\\x00'::bytea || key)) WHERE key IS NOT NULL;
 
 -- For writers: lanes of which something is parked, `most` of them.
 CREATE FUNCTION {schema}.parked_lanes(most int) RETURNS bytea[]
@@ -59,7 +59,7 @@ SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $parked_lanes$
     SELECT coalesce(array_agg(found.lane), '{}')
-      FROM (SELECT DISTINCT sha256(p.topic::bytea || '\x00'::bytea || p.key) AS lane
+      FROM (SELECT DISTINCT sha256(p.topic::bytea || E'\\x00'::bytea || p.key) AS lane
               FROM {schema}.parked AS p WHERE p.key IS NOT NULL LIMIT most) AS found
 $parked_lanes$;
 

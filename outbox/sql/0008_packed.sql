@@ -57,14 +57,14 @@ BEGIN
     -- One message for all, as most calls are: nothing is to be sorted or summed up.
     IF header_counts IS NULL AND size <= 65536 THEN
         PERFORM pg_logical_emit_message(true, own_prefix,
-                    '\x02'::bytea || int4send(count(*)::int)
+                    E'\\x02'::bytea || int4send(count(*)::int)
                     || string_agg(head, '') || string_agg(body, ''))
            FROM (SELECT timestamptz_send(e."time") || convert_to(e.id::text, 'UTF8')
                         || int4send(octet_length(e.kind))
                         || int4send(coalesce(octet_length(e.about), -1))
                         || int4send(coalesce(octet_length(e.key), -1))
                         || int4send(coalesce(octet_length(e."value"), -1))
-                        || '\x00000000'::bytea AS head,
+                        || E'\\x00000000'::bytea AS head,
                         e.kind || coalesce(e.about, '') || coalesce(e.key, '')
                         || coalesce(e."value", '') AS body
                    FROM (SELECT u."time", u.id, u.key, u."value",
@@ -83,7 +83,7 @@ BEGIN
     END IF;
     -- OFFSET 0: what is made below it is made once.
     PERFORM pg_logical_emit_message(true, own_prefix, message)
-       FROM (SELECT '\x02'::bytea || int4send(count(*)::int)
+       FROM (SELECT E'\\x02'::bytea || int4send(count(*)::int)
                     || string_agg(head, '' ORDER BY nr) || string_agg(body, '' ORDER BY nr)
                     AS message
                FROM (SELECT nr, head, body,
