@@ -3,14 +3,14 @@ What can stop a relay.
 
 RelayError
 ├── Outage          a server is away or slow; the relay waits and goes on by itself
-├── Unpublishable   the broker refuses an event; it is waited for a while, then parked
+├── Unpublishable   the broker refuses an event, which is parked
 ├── Full            too many events are parked; nothing more is until there is room
 ├── Fenced          another relay took over; this one gives up the active role
 ├── LeaseLost       Postgres gave the active role away; this relay stands by again
 └── Refused         going on could lose or repeat events; an operator must decide
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from outbox.errors import DovecoteError
 from relay.capture.batch import Row
@@ -57,7 +57,7 @@ class Unpublishable(RelayError):
     The broker refuses an event for what it is, or for its topic; nothing is lost.
 
     `before` is how many events of the batch come before it, `request_bytes` how large the keys and
-    values are of all that were refused with it.
+    values are of all that were refused with it. For what they are, those `alike` would be, too.
     """
 
     def __init__(
@@ -68,13 +68,14 @@ class Unpublishable(RelayError):
         scope: Scope = Scope.EVENT,
         before: int = 0,
         request_bytes: int = 0,
+        alike: Sequence[Row] = (),
     ) -> None:
         super().__init__(
             f"event {row[1]} for topic {row[3]!r} cannot be published ({reason.text}); "
             f"{ADVICE[reason.code]}"
         )
         self.row, self.reason, self.scope, self.before = row, reason, scope, before
-        self.request_bytes = request_bytes
+        self.request_bytes, self.alike = request_bytes, alike
 
 
 class Full(RelayError):

@@ -23,17 +23,11 @@ class Isolation:
     one_by_one: bool = False
     request_bytes: int | None = None
     """Larger requests than this were refused for their size."""
-    _then_alone: bool = False
     _then_one_by_one: bool = False
     _suspected: int | None = None
 
     def __post_init__(self) -> None:
         self.most = self.most or self.full
-
-    def waits(self, before: int) -> None:
-        """Let what comes before an event go first; then it alone, for waiting repeats no other."""
-        self.most, self._then_alone = max(1, before), before > 0
-        self.one_by_one = self._then_one_by_one = False
 
     def searches(self, before: int, request_bytes: int) -> None:
         """Find out who is to blame for the refusal of a request, behind `before` events."""
@@ -49,9 +43,7 @@ class Isolation:
     def has_changed(self) -> bool:
         """Note that a batch was taken; tell whether the next one is to be sent otherwise."""
         before = (self.most, self.one_by_one)
-        if self._then_alone:
-            self.most = 1
-        elif self._then_one_by_one:
+        if self._then_one_by_one:
             self.most, self.one_by_one = min(_CAREFUL, self.full), True
         elif self.one_by_one:
             if self._suspected is not None:
@@ -60,7 +52,7 @@ class Isolation:
             self.most, self.one_by_one, self._suspected = self.full, False, None
         else:
             self.most = self.full
-        self._then_alone = self._then_one_by_one = False
+        self._then_one_by_one = False
         return (self.most, self.one_by_one) != before
 
     def properties(self, given: str) -> dict[str, str]:

@@ -43,6 +43,11 @@ FORBIDDEN = {
 _TOO_OLD = {KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION}  # noqa: SLF001  # the name librdkafka gives it
 
 
+def code_of(error: KafkaError) -> str:
+    """Return the name of an error, as events are parked under it."""
+    return error.name().lstrip("_")
+
+
 def shuts_out(error: KafkaError) -> bool:
     """Tell whether a broker said that it does not know us, or is not the one that we trust."""
     # Without a word of certificates, a handshake may have broken off because a broker is going.

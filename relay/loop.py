@@ -19,6 +19,7 @@ import psycopg
 from outbox.errors import first_line
 from outbox.schema import about
 from relay.ahead import Ahead
+from relay.asking import Asking
 from relay.capture.batch import Batch, Capture, Row
 from relay.capture.catalog import leave_log
 from relay.capture.shard import ShardCapture
@@ -44,7 +45,7 @@ from relay.shard_count import settle
 from relay.sharding import Shard
 from relay.timeline import shared
 from relay.tracing import publishing
-from relay.trouble import Trouble
+from relay.trouble import KINDS, Trouble
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -94,7 +95,8 @@ class Relay:
         self._drains = Drains(settings.schema_name, settings.name)
         self._beat_at = 0.0
         self._isolation = Isolation(settings.batch_rows)
-        self._parking = Parking(settings, metrics, self._isolation)
+        self._asking = Asking(settings.kafka)
+        self._parking = Parking(settings, metrics, self._isolation, self._asking.ask)
 
     def be_active(self, lease: Lease, stop: threading.Event) -> None:
         """
@@ -118,15 +120,15 @@ class Relay:
                 except (Outage, Full) as error:
                     self._trouble.failed(error, self._metrics, stop)
                 except Unpublishable as error:
-                    if self._parking.must_wait(error):
-                        self._isolation.waits(error.before)
-                        self._trouble.failed(error, self._metrics, stop)
+                    self._metrics.failed(KINDS[type(error)])
+                    self._parking.learn(error)
                 except BudgetSpent:
                     if (dropped := self._guardian.drop_slot(lease.conn)) is not None:
                         raise dropped from None
         finally:
             done.set()
             keeper.join()
+            self._asking.close()
             self._metrics.active.set(0)
             self._metrics.unknown()
             _log.info("no longer active")
@@ -179,6 +181,7 @@ class Relay:
             stop,
             slow=self._trouble.slow,
             require_role=lease.ask,
+            ask=self._asking.ask,
         )
 
     def _take_over(
@@ -271,14 +274,14 @@ class Relay:
         *,
         more: Callable[[float], Batch | None],
     ) -> None:
-        admitted, progress = self._admit(publisher, batch, origin, self._progress)
+        admitted, progress = self._admit(batch, origin, self._progress)
         rows, cursor = list(admitted.rows), batch.cursor
 
         def later(seconds: float) -> tuple[Sequence[Row], Progress] | None:
             nonlocal progress, cursor
             if (part := more(seconds)) is None:
                 return None
-            admitted, progress = self._admit(publisher, part, origin, progress)
+            admitted, progress = self._admit(part, origin, progress)
             rows.extend(admitted.rows)
             cursor = part.cursor
             return admitted.rows, progress
@@ -299,11 +302,11 @@ class Relay:
         self._trouble.recovered("active")
 
     def _admit(
-        self, publisher: Publisher, batch: Batch, origin: Origin, last: Progress | None
+        self, batch: Batch, origin: Origin, last: Progress | None
     ) -> tuple[Admitted, Progress]:
         """Park what cannot be published; return the rest, and the progress behind it all."""
         # Parked before progress passes them.
-        admitted = self._parking.admit(batch.rows, publisher.has_topic)
+        admitted = self._parking.admit(batch.rows)
         origin = replace(origin, lsn=admitted.lsn or batch.lsn or origin.lsn)
         return admitted, self._at(origin, batch.cursor, last=last, parked=admitted.number)
 

@@ -19,15 +19,12 @@ from relay.isolation import Isolation
 from relay.metrics import Metrics
 from relay.parked_store import Command, Due, Known
 from relay.parking import (
-    BEHIND,
     Identity,
     Key,
     Mark,
     Parked,
     Reason,
-    Rules,
     Scope,
-    Topics,
     identity,
     key_of,
     sort,
@@ -35,6 +32,8 @@ from relay.parking import (
 from relay.progress import Progress
 from relay.publisher import Publisher
 from relay.settings import RelaySettings
+from relay.telling import Telling
+from relay.topics import Ask, Rules, Topics
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -44,8 +43,8 @@ _LOOK = 0.5
 _SELDOM = 10.0
 # How long events of other keys may wait for them, in seconds.
 _TURN = 0.5
-# Of the keys that are newly held by one batch, so many get a line each.
-_MOST_LINES = 10
+# So many topics are named in one line.
+_MOST_NAMES = 5
 
 
 class Store(Protocol):
@@ -54,6 +53,7 @@ class Store(Protocol):
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
     def park(self, events: Sequence[Parked], first: int) -> str: ...
+    def requeue(self, topics: Sequence[str]) -> int | None: ...
     def commands(self, *, of_aside: bool) -> list[Command]: ...
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
     def published(self, events: Sequence[Due]) -> None: ...
@@ -87,10 +87,12 @@ class Parking:
         settings: RelaySettings,
         metrics: Metrics,
         isolation: Isolation,
+        ask: Ask,
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._metrics, self._clock = settings, metrics, clock
+        self._ask, self._telling = ask, Telling(clock)
         rules = Rules(settings.progress_topic, settings.topics)
         self._topics = Topics(rules, settings.park_after.total_seconds())
         self._isolation = isolation
@@ -111,16 +113,17 @@ class Parking:
         fresh = {id_: mark for id_, mark in self._marks.items() if mark.number is None}
         self._marks = {**fresh, **known.marks}
         self._metrics.parked.set(self._count)
+        self._topics.begin(known.waited, self._clock())
         self._look_at = 0.0
 
-    def admit(self, rows: Sequence[Row], is_there: Callable[[str], bool]) -> Admitted:
+    def admit(self, rows: Sequence[Row]) -> Admitted:
         """
         Return what of a batch is to be published, once the rest is parked.
 
         Raises:
             Full: too many events would be parked.
         """
-        closed = self._topics.closed(rows, self._clock(), is_there)
+        closed = self._topics.closed(rows, self._clock(), self._ask)
         policy = self._settings.on_poison
         publish, park = sort(
             rows, closed=closed, held=self._held, marks=self._marks, policy=policy
@@ -145,7 +148,7 @@ class Parking:
         self._highest += len(events)
         self._count += fresh
         self._look_at = min(self._look_at, self._clock() + _LOOK)
-        self._tell(events)
+        self._telling.parked(events)
         for each in events:
             self._marks.pop(identity(each.row), None)
             if each.holds:
@@ -155,36 +158,25 @@ class Parking:
         self._metrics.parked.set(self._count)
         return lsn
 
-    def _tell(self, events: Sequence[Parked]) -> None:
-        new = [e for e in events if e.reason.code != BEHIND.code and e.replaces is None]
-        for row, (_, why), holds, _ in new[:_MOST_LINES]:
-            _log.warning(
-                "parked event %s for topic %r, key %s: %s%s; see `dovecote parked list`",
-                *(row[1], row[3], shown(row[4]), why),
-                "; later events of the key wait behind it" if holds else "",
-            )
-        if len(new) > _MOST_LINES:
-            _log.warning("parked %d events more, for the like", len(new) - _MOST_LINES)
-
     def taken(self, rows: Sequence[Row]) -> None:
         """Learn that the broker took `rows`."""
         self._topics.taken(rows)
 
-    def must_wait(self, error: Unpublishable) -> bool:
+    def learn(self, error: Unpublishable) -> None:
         """
-        Learn that the broker refused an event; tell whether to wait before the next try.
+        Learn that the broker refused an event.
 
         When it is tried again (everything begins anew, from progress) it is parked, unless it is
-        not known yet whether it is to blame, or its topic may still be made.
+        not known yet whether it is to blame.
         """
         if error.scope is Scope.TOPIC:
-            return not self._topics.refused(error.row[3], error.reason, self._clock())
-        if error.scope is Scope.EVENT:
-            self._marks[identity(error.row)] = Mark(error.reason)
+            self._topics.refused(error.row[3], error.reason, self._clock())
+        elif error.scope is Scope.EVENT:
+            for row in (error.row, *error.alike):
+                self._marks[identity(row)] = Mark(error.reason)
             self._isolation.found()
         else:
             self._isolation.searches(error.before, error.request_bytes)
-        return False
 
     def obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
         """
@@ -192,6 +184,8 @@ class Parking:
 
         None: a requeued event was refused, and the publisher has had its day.
         """
+        self._telling.catch_up()
+        self._welcome()
         if self._clock() < self._look_at:
             return progress
         began = self._clock()
@@ -212,6 +206,20 @@ class Parking:
                 return progress
         self._look_at = self._clock() + (_LOOK if self._count or commands else _SELDOM)
         return progress
+
+    def _welcome(self) -> None:
+        """Have events requeued whose topics were waited for, and are there."""
+        appeared = self._topics.appeared(self._clock(), self._ask)
+        if not appeared or (asked := self._store.requeue(list(appeared))) is None:
+            return
+        if asked:
+            _log.info(
+                "can publish to %s now: what is parked for that is requeued",
+                ", ".join(sorted(appeared)[:_MOST_NAMES])
+                + (" and others" if len(appeared) > _MOST_NAMES else ""),
+            )
+            self._look_at = 0.0
+        self._topics.welcomed()
 
     def _unsettled(self) -> int:
         """Return how many events are parked that will be read again, and parked anew."""
@@ -242,6 +250,15 @@ class Parking:
         while due := self._store.due(
             command, after=after, most=self._chunk or self._isolation.most, most_bytes=most_bytes
         ):
+            if reason := self._refusal(due[0].row[3]):
+                # What holds no key has nothing to do with the others, and each of them is told.
+                is_whole = command.topic is not None and command.key is None
+                self._refused_again(
+                    command, due if is_whole else due[:1], Unpublishable(due[0].row, reason)
+                )
+                if not is_whole or self._clock() > until:
+                    break
+                continue
             after = due[-1].number
             progress = replace(progress, last_command=command.number, requeued=after)
             rows = self._publish(command, due, publisher, progress)
@@ -254,7 +271,8 @@ class Parking:
                 break
         else:
             self._store.finish(command)
-        _log.info("requeued %d events, as command %d says", count, command.number)
+        if count:
+            _log.info("requeued %d events, as command %d says", count, command.number)
         self._gone(0, key)
         return progress
 
@@ -262,8 +280,6 @@ class Parking:
         self, command: Command, due: Sequence[Due], publisher: Publisher, progress: Progress
     ) -> Sequence[Row]:
         rows = [each.row for each in due]
-        if reason := self._topics.rules.refusal(rows[0][3]):
-            raise self._refused_again(command, due[0], Unpublishable(rows[0], reason))
         try:
             publisher.publish(rows, progress)
         except Unpublishable as error:
@@ -273,16 +289,26 @@ class Parking:
             if error.before:
                 self._chunk = error.before
                 raise _RefusedAgain from error
-            raise self._refused_again(command, due[0], error) from error
+            if error.scope is Scope.TOPIC:
+                self._topics.given_up(error.row[3], error.reason, self._clock())
+            self._refused_again(command, due[:1], error)
+            raise _RefusedAgain from error
         return rows
 
+    def _refusal(self, topic: str) -> Reason | None:
+        """Return why nothing can be published to `topic`, so that nobody waits to hear it."""
+        return self._topics.rules.refusal(topic) or self._topics.look(
+            topic, self._clock(), self._ask
+        )
+
     def _refused_again(
-        self, command: Command, event: Due, error: Unpublishable
-    ) -> "_RefusedAgain":
-        self._store.refused_again(command, event.number, error.reason)
+        self, command: Command, events: Sequence[Due], error: Unpublishable
+    ) -> None:
+        for event in events:
+            self._store.refused_again(command, event.number, error.reason)
         self._isolation.found()
-        _log.warning("%s; it stays parked", error)
-        return _RefusedAgain()
+        more = f", and {len(events) - 1} more" if len(events) > 1 else ""
+        _log.warning("%s; it stays parked%s", error, more)
 
     def _key(self, command: Command) -> Key | None:
         """Return the key that `command` may set free."""
@@ -299,8 +325,3 @@ class Parking:
 
 class _RefusedAgain(Exception):
     """The broker refuses an event that was requeued; its producer is of no use any more."""
-
-
-def shown(key: bytes | None) -> str:
-    """Return a key as people read it."""
-    return "none" if key is None else repr(key.decode(errors="backslashreplace"))

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from hashlib import blake2b
 from typing import Any, Literal, LiteralString
 
 import psycopg
@@ -14,7 +13,7 @@ from psycopg.rows import class_row
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError
 from relay.lease import active, lock_key
-from relay.parked_store import MATCHES
+from relay.parked_store import MATCHES, asking_lock
 from relay.parking import BEHIND
 from relay.postgres import connect, explained
 from relay.settings import RelaySettings
@@ -144,7 +143,7 @@ class Desk:
         """
         with self._conn.transaction():
             # In the order of their numbers commands have to become visible.
-            self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [_lock(self._name)])
+            self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [asking_lock(self._name)])
             commands = self._conn.execute(
                 self._filled(
                     "INSERT INTO {commands} (name, action, topic, key, ticket, up_to)"
@@ -220,11 +219,6 @@ def _whole(action: Action, which: Which) -> LiteralString:
     if not which.ids:
         return "true" if which.key is None else "p.holds"
     return "p.holds" if action == "requeue" else "false"
-
-
-def _lock(name: str) -> int:
-    digest = blake2b(f"dovecote parked {name}".encode(), digest_size=8).digest()
-    return int.from_bytes(digest, signed=True)
 
 
 @contextmanager

@@ -6,13 +6,14 @@ parks nothing any more.
 """
 
 from collections.abc import Iterator, Sequence
+from hashlib import blake2b
 from typing import Any, NamedTuple
 
 import psycopg
 from psycopg import sql
 
 from relay.capture.batch import Row
-from relay.parking import Identity, Key, Mark, Parked, Reason
+from relay.parking import OF_TOPIC, Identity, Key, Mark, Parked, Reason
 from relay.postgres_time import format_time
 
 _MOST_COMMANDS = 100
@@ -80,6 +81,8 @@ class Known(NamedTuple):
     held: set[Key]
     marks: dict[Identity, Mark]
     """Of events that will be read again."""
+    waited: dict[str, tuple[Reason, float]]
+    """Topics that were refused and not tried again; since how many seconds."""
 
 
 class ParkedStore:
@@ -147,10 +150,18 @@ class ParkedStore:
             " WHERE name = %(name)s AND number > %(passed)s",
             passed=passed,
         )
+        waited = self._execute(
+            "SELECT topic, min(code), min(reason),"
+            " extract(epoch FROM clock_timestamp() - min(parked_at))::float8 FROM {parked}"
+            " WHERE name = %(name)s AND code = ANY (%(codes)s) AND refused_by IS NULL"
+            " GROUP BY topic",
+            codes=list(OF_TOPIC),
+        )
         return Known(
             count,
             {(topic, key) for topic, key in held},
             {(at, id_): Mark(Reason(code, why), number) for at, id_, code, why, number in marks},
+            {topic: (Reason(code, why), age) for topic, code, why, age in waited},
         )
 
     def park(self, events: Sequence[Parked], first: int) -> str:
@@ -184,6 +195,31 @@ class ParkedStore:
             given=sql.SQL(", ").join([_GIVEN] * len(events)),
         )
         self._conn.execute(query, [*given, self._name, self._name])
+
+    def requeue(self, topics: Sequence[str]) -> int | None:
+        """
+        Ask as an operator does that what is parked because of its topic is requeued.
+
+        Return how many commands that took; None: somebody else is asking just now.
+        """
+        with self._conn.transaction():
+            ((may,),) = self._execute(
+                "SELECT pg_try_advisory_xact_lock(%(lock)s)", lock=asking_lock(self._name)
+            )
+            if not may:
+                return None
+            asked = self._execute(
+                "INSERT INTO {commands} (name, action, topic, key, up_to)"
+                " SELECT %(name)s, 'requeue', topic, key, up_to FROM (SELECT topic,"
+                " CASE WHEN holds THEN key END AS key, max(ticket) AS up_to,"
+                " min(number) AS first FROM {parked}"
+                " WHERE name = %(name)s AND topic = ANY (%(topics)s)"
+                " GROUP BY 1, 2 HAVING bool_or(code = ANY (%(codes)s))) AS wanted"
+                " ORDER BY first RETURNING number",
+                topics=list(topics),
+                codes=list(OF_TOPIC),
+            )
+            return len(list(asked))
 
     def commands(self, *, of_aside: bool = True) -> list[Command]:
         """Return the oldest commands that wait; those about events set aside if `of_aside`."""
@@ -290,6 +326,12 @@ class ParkedStore:
             columns=_COLUMNS,
             **more,
         )
+
+
+def asking_lock(name: str) -> int:
+    """Return the advisory lock of who gives commands: they become visible in their order."""
+    digest = blake2b(f"dovecote parked {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
 
 
 def _parts(events: Sequence[Parked]) -> Iterator[Sequence[Parked]]:

@@ -6,11 +6,9 @@ key of its topic are parked behind it, so that the key's order survives. A key i
 first parked event until none is left.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from enum import Enum, auto
-from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,12 +24,6 @@ Key: TypeAlias = tuple[str, bytes | None]
 
 _POSITION, _ID, _TOPIC, _KEY = 0, 1, 3, 4
 
-# Kafka's own topics and ours: whoever writes there forges what others believe.
-_OURS = ("__", "dovecote.progress.", "dovecote.markers.")
-
-# How often a broker that refused a whole topic is asked after it again, in seconds.
-_ASK_AGAIN = 30.0
-
 
 class Reason(NamedTuple):
     """Why an event is parked."""
@@ -39,6 +31,12 @@ class Reason(NamedTuple):
     code: str
     text: str
 
+
+OF_TOPIC = frozenset(
+    {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC", "UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+    | {"TOPIC_AUTHORIZATION_FAILED"}
+)
+"""What is parked under these codes may be published once its topic is there, or may be used."""
 
 OWN_TOPIC = Reason("TOPIC_RESERVED", "the topic is Kafka's or Dovecote's own")
 BEHIND = Reason("BEHIND", "an earlier event of its key is parked")
@@ -125,68 +123,3 @@ def sort(
             fresh.add(key)
         park.append(Parked(row, reason or BEHIND, holds, mark.number if mark else None))
     return Sorted(publish, park)
-
-
-@dataclass(frozen=True, slots=True)
-class Rules:
-    """Which topics a relay publishes to, whoever asks."""
-
-    progress_topic: str
-    allowed: Sequence[str] = ()
-    """Names and patterns (`orders.*`); none: all."""
-
-    def refusal(self, topic: str) -> Reason | None:
-        """Return why events for `topic` are not published, or None if they are."""
-        if topic == self.progress_topic or topic.startswith(_OURS):
-            return OWN_TOPIC
-        if self.allowed and not any(fnmatchcase(topic, one) for one in self.allowed):
-            return Reason("TOPIC_NOT_ALLOWED", "the topic is not among the relay's `topics`")
-        return None
-
-
-@dataclass(slots=True)
-class Topics:
-    """What is known of topics: those the rules close, and those the broker refused."""
-
-    rules: Rules
-    patience: float
-    """A refused topic may be about to be made: for so many seconds everything waits for it."""
-    _since: dict[str, float] = field(default_factory=dict)
-    _refused: dict[str, tuple[Reason, float]] = field(default_factory=dict)
-
-    def refused(self, topic: str, reason: Reason, now: float) -> bool:
-        """Note that the broker refuses `topic`; tell whether it was waited for long enough."""
-        if now - self._since.setdefault(topic, now) < self.patience:
-            return False
-        self._refused[topic] = (reason, now + _ASK_AGAIN)
-        return True
-
-    def taken(self, rows: Sequence[Row]) -> None:
-        """Note that the broker took `rows`: of their topics nothing is held against any more."""
-        if self._since:
-            for topic in self._since.keys() & set(map(topics_of, rows)):
-                del self._since[topic]
-                self._refused.pop(topic, None)
-
-    def closed(
-        self, rows: Sequence[Row], now: float, is_there: Callable[[str], bool]
-    ) -> Mapping[str, Reason]:
-        """Return the topics of `rows` that are closed; `is_there` asks the broker once more."""
-        found: dict[str, Reason] = {}
-        for topic in set(map(topics_of, rows)):
-            reason = self.rules.refusal(topic) or self._still_refused(topic, now, is_there)
-            if reason is not None:
-                found[topic] = reason
-        return found
-
-    def _still_refused(
-        self, topic: str, now: float, is_there: Callable[[str], bool]
-    ) -> Reason | None:
-        reason, ask_at = self._refused.get(topic, (None, 0.0))
-        if reason is None or now < ask_at:
-            return reason
-        del self._refused[topic]
-        if is_there(topic):
-            return None
-        self._refused[topic] = (reason, now + _ASK_AGAIN)
-        return reason

@@ -23,8 +23,9 @@ from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.headers import headers
 from relay.kafka_errors import BROKEN, FENCED, FORBIDDEN, POISON, refusal
-from relay.parking import OWN_TOPIC, Key, keys_of, topics_of
+from relay.parking import OWN_TOPIC, Key, Scope, keys_of, topics_of
 from relay.progress import Progress
+from relay.topics import Ask, no_answer
 from relay.undelivered import Undelivered
 
 _log = kafka_logger("dovecote.relay.kafka")
@@ -33,6 +34,8 @@ _log = kafka_logger("dovecote.relay.kafka")
 _SLICE = 1.0
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
+# After so long, and from time to time, who waits asks whether the topics are still there.
+_DOUBT, _NEXT_DOUBT = 0.5, 5.0
 # So long is waited at a time, where nothing may wake who waits.
 _MOMENT = 0.005
 
@@ -82,9 +85,6 @@ class Publisher(Protocol):
             Fenced: another relay has taken over.
         """
 
-    def has_topic(self, topic: str) -> bool:
-        """Tell whether the broker knows a topic, and lets us know it."""
-
     def close(self) -> None:
         """Drop what is in flight; waits a second for the broker at most."""
 
@@ -93,7 +93,8 @@ class _KafkaPublisher:
     """
     What both publishers share: the producer, and events on their way into it.
 
-    `slow` is told what the broker is being waited for, when it takes its time.
+    `slow` is told what the broker is being waited for, when it takes its time; `ask` is asked
+    whether the topics of the batch are still there.
     """
 
     def __init__(
@@ -105,11 +106,13 @@ class _KafkaPublisher:
         grace: float,
         stopped: Callable[[], bool],
         slow: Callable[[str], None],
+        ask: Ask = no_answer,
     ) -> None:
-        self._progress_topic, self._timeout = progress_topic, timeout
+        self._progress_topic, self._timeout, self._ask = progress_topic, timeout, ask
         self._grace, self._stopped, self._slow = grace, stopped, slow
         self._rows: list[Row] = []
         self._undelivered = Undelivered()
+        self._most_bytes = int(str(properties["message.max.bytes"]))
         self._one_by_one = properties.get("batch.num.messages") == "1"
         # The last that librdkafka said of its brokers, for the operator.
         self._said: deque[KafkaError] = deque(maxlen=1)
@@ -127,14 +130,6 @@ class _KafkaPublisher:
         self._serve()
         # It ends with its last reference, and an exception may hold this publisher for long.
         del self._producer
-
-    def has_topic(self, topic: str) -> bool:
-        try:
-            return self._producer.list_topics(topic, _SLICE).topics[topic].error is None
-        except KafkaException as error:
-            # Away or slow, which the next batch will say better.
-            _log.debug("topic %s: %s", topic, error)
-            return False
 
     def _serve(self, wait: float = 0.0) -> None:
         """Let librdkafka report what it has to report."""
@@ -171,7 +166,7 @@ class _KafkaPublisher:
                 )
             except KafkaException as error:
                 if error.args[0].code() in POISON:
-                    raise self._unpublishable(row, error.args[0], is_known=True) from error
+                    raise self._too_large(row, error.args[0]) from error
                 raise
 
     def _produce_progress(self, progress: Progress) -> None:
@@ -197,15 +192,27 @@ class _KafkaPublisher:
     def _until(self, done: Callable[[float], object]) -> None:
         """Call `done` with a time to wait until it returns something true, or time is up."""
         began = time.monotonic()
+        doubts = _DOUBT
         while not done(_SLICE):
             bound = self._grace if self._stopped() else self._timeout
             waited = time.monotonic() - began
+            if waited > doubts and not self._stopped():
+                doubts = waited + _NEXT_DOUBT
+                self._require_topics()
             said = f" ({self._said[0].str()})" if self._said else ""
             reason = f"Kafka: a batch is not confirmed after {waited:.0f} s{said}"
             if waited > bound:
                 raise Outage(reason)
             if waited > _PATIENCE:
                 self._slow(reason)
+
+    def _require_topics(self) -> None:
+        """Check that no topic of the batch has gone: librdkafka waits for it until time is up."""
+        for topic, reason in self._ask(set(map(topics_of, self._rows))).items():
+            if reason is not None:
+                places = (n for n, each in enumerate(self._rows) if topics_of(each) == topic)
+                place = next(places)
+                raise Unpublishable(self._rows[place], reason, scope=Scope.TOPIC, before=place)
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
@@ -249,6 +256,13 @@ class _KafkaPublisher:
         return refusal(error, self._timeout) or Outage(
             f"Kafka: {what}: {error.name()}: {error.str()}"
         )
+
+    def _too_large(self, row: Row, cause: KafkaError) -> Unpublishable:
+        """Return what says that `row` was refused by librdkafka, and all others that would be."""
+        refused = self._unpublishable(row, cause, is_known=True)
+        most = self._most_bytes
+        refused.alike = [r for r in self._rows if len(r[4] or b"") + len(r[5] or b"") > most]
+        return refused
 
     def _unpublishable(self, row: Row, cause: KafkaError, *, is_known: bool) -> Unpublishable:
         return self._undelivered.unpublishable(self._rows, row, cause, is_known=is_known)
@@ -332,9 +346,6 @@ class PublisherInTurn:
 
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         next(self._turns).publish(rows, progress, more)
-
-    def has_topic(self, topic: str) -> bool:
-        return self._publishers[0].has_topic(topic)
 
     def close(self) -> None:
         for publisher in self._publishers:

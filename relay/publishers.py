@@ -12,6 +12,7 @@ from relay.publisher import (
     TransactionalPublisher,
 )
 from relay.settings import RelaySettings
+from relay.topics import Ask, no_answer
 
 T = TypeVar("T", TransactionalPublisher, IdempotentPublisher)
 
@@ -27,6 +28,7 @@ def make_publisher(
     *,
     slow: Callable[[str], None],
     require_role: Callable[[], object],
+    ask: Ask = no_answer,
 ) -> Publisher:
     """
     Return a publisher that bundles events as `isolation` says, not opened yet.
@@ -44,6 +46,7 @@ def make_publisher(
             grace=_GRACE,
             stopped=stop.is_set,
             slow=slow,
+            ask=ask,
             **more,
         )
 

@@ -130,8 +130,8 @@ class RelaySettings(Settings):
     them."""
 
     park_after: Duration = timedelta(seconds=10)
-    """How long everything waits for a topic that is missing or forbidden; then its events are
-    parked."""
+    """How long the relay itself requeues the events of a missing or forbidden topic, which are
+    parked at once, as soon as they can be published; later, a person does."""
 
     park_most: int = Field(default=100_000, ge=1)
     """When this many events are parked and one more would be, publishing stops until there is

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, Message
 
 from relay.capture.batch import Row
 from relay.errors import Unpublishable
-from relay.kafka_errors import OF_TOPIC, POISON
+from relay.kafka_errors import OF_TOPIC, POISON, code_of
 from relay.parking import Reason, Scope
 
 Failure: TypeAlias = tuple[KafkaError, Message, Row | None]
@@ -57,9 +57,16 @@ class Undelivered:
         scope = Scope.EVENT if alone else Scope.REQUEST
         if cause.code() in OF_TOPIC:
             scope = Scope.TOPIC
-        reason = Reason(cause.name().lstrip("_"), cause.str())
-        before = rows.index(row)
-        return Unpublishable(row, reason, scope=scope, before=before, request_bytes=sum(refused))
+        reason = Reason(code_of(cause), cause.str())
+        return Unpublishable(
+            row,
+            reason,
+            scope=scope,
+            before=rows.index(row),
+            request_bytes=sum(refused),
+            # Who was sent alone, and was refused as well: one way past all of them.
+            alike=[each for e, _, each in self._poison() if each and e.code() == cause.code()],
+        )
 
     def _poison(self) -> Iterator[Failure]:
         """Yield the records that the broker refused for what they are, the last one first."""

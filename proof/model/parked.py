@@ -101,7 +101,11 @@ class World:
         )
         # A clock that is always late: commands are looked for every time, and take many turns.
         return Parking(
-            settings, self._metrics, self._isolation, clock=map(float, count(1, 10)).__next__
+            settings,
+            self._metrics,
+            self._isolation,
+            dict.fromkeys,
+            clock=map(float, count(1, 10)).__next__,
         )
 
     def _work(self, parking: Parking) -> None:
@@ -116,23 +120,23 @@ class World:
             most = min(done + self._isolation.most, _EVENTS)
             # What there is to read at a time is never the same.
             end = self._chance.randint(min(done + 1, most), most)
-            publish, progress = self._admit(parking, kafka, range(done, end), last)
+            publish, progress = self._admit(parking, range(done, end), last)
 
             def more(_: float) -> tuple[Sequence[Row], Progress]:
                 behind = range(end, self._chance.randint(end, most))
-                return self._admit(parking, kafka, behind, progress)
+                return self._admit(parking, behind, progress)
 
             if end > done:
                 kafka.publish(publish, progress, more if publish else no_more)
             stores.catch_up()
             self._isolation.has_changed()
         except Unpublishable as error:
-            parking.must_wait(error)
+            parking.learn(error)
 
     def _admit(
-        self, parking: Parking, kafka: Kafka, positions: range, last: Progress
+        self, parking: Parking, positions: range, last: Progress
     ) -> tuple[Sequence[Row], Progress]:
-        publish, parked, _ = parking.admit([event(n) for n in positions], kafka.has_topic)
+        publish, parked, _ = parking.admit([event(n) for n in positions])
         cursor = Cursor(position=positions.stop)
         return publish, at(NAME, HERE, cursor, last=last, parked=parked)
 

@@ -172,9 +172,6 @@ class Kafka:
     def close(self) -> None:
         """There is nothing in flight."""
 
-    def has_topic(self, topic: str) -> bool:
-        return topic == TOPIC
-
     def mark(self, key: bytes, value: str) -> None:
         """There is no other broker to be told from this one."""
 
@@ -257,6 +254,7 @@ class Postgres:
             len(kept),
             set() if bug is Bug.FORGETS_HOLDS else held,
             {} if bug is Bug.FORGETS_MARKS else marks,
+            {},
         )
 
     def park(self, events: Sequence[Parked], first: int) -> str:
@@ -273,6 +271,9 @@ class Postgres:
         for number, each in enumerate(events, first):
             self.world.step(one(each, number), bug=Bug.PROGRESS_FIRST)
         return "0/0"
+
+    def requeue(self, topics: Sequence[str]) -> int | None:
+        raise AssertionError(topics)  # none is ever missing
 
     def commands(self, *, of_aside: bool) -> list[Command]:
         commands = [asked.command for asked in self.world.commands.values()]

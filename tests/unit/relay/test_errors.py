@@ -5,7 +5,8 @@ from confluent_kafka import KafkaError
 
 from relay.errors import ADVICE, Unpublishable
 from relay.kafka_errors import POISON
-from relay.parking import OWN_TOPIC, Reason, Rules
+from relay.parking import OWN_TOPIC, Reason
+from relay.topics import Rules
 from relay.undelivered import Undelivered
 
 ROW = (9, "0190", 0, "orders", b"k", None, "T", "/", None, None, None, None)

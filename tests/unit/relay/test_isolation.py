@@ -5,20 +5,6 @@ from relay.isolation import Isolation
 BATCH_SIZE = "1000000"
 
 
-def test_what_comes_before_a_missing_topic_goes_first_and_then_it_alone() -> None:
-    isolation = Isolation(20_000)
-    isolation.waits(before=7)
-    assert isolation.most == 7
-    assert isolation.has_changed()
-    assert isolation.most == 1
-    isolation.waits(before=0)
-    assert isolation.most == 1
-    assert isolation.has_changed()
-    assert isolation.most == 20_000
-    assert not isolation.has_changed()
-    assert isolation.properties(BATCH_SIZE) == {}
-
-
 def test_events_near_a_refusal_are_sent_one_by_one_until_one_batch_passes() -> None:
     isolation = Isolation(20_000)
     isolation.searches(before=3, request_bytes=5_000)

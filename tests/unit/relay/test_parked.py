@@ -35,7 +35,7 @@ class FakeStore:
         self.tidied = last_command, requeued, passed
 
     def load(self, _: int) -> Known:
-        return Known(len(self.parked), {KEY}, {})
+        return Known(len(self.parked), {KEY}, {}, {})
 
     def commands(self, *, of_aside: bool) -> list[Command]:
         del of_aside
@@ -77,7 +77,9 @@ def parking_of(mode: str, clock: Callable[[], float]) -> Parking:
     settings = SimpleNamespace(
         progress_topic="p", topics=(), park_after=timedelta(0), batch_bytes=1_000, mode=mode
     )
-    return Parking(cast("Any", settings), Metrics("shop"), Isolation(10), clock=clock)
+    return Parking(
+        cast("Any", settings), Metrics("shop"), Isolation(10), dict.fromkeys, clock=clock
+    )
 
 
 @pytest.mark.parametrize(("mode", "requeued"), [("exactly_once", 9), ("at_least_once", 0)])

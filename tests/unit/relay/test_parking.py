@@ -2,21 +2,17 @@
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
-from typing import Any
 
 import pytest
 
 from relay.capture.batch import Row
 from relay.parking import (
     BEHIND,
-    OWN_TOPIC,
     Identity,
     Key,
     Mark,
     Policy,
     Reason,
-    Rules,
-    Topics,
     identity,
     sort,
 )
@@ -86,61 +82,3 @@ def test_an_event_that_was_parked_in_vain_is_parked_anew_in_the_place_of_its_num
     marks = {identity(again): Mark(LARGE, 17)}
     _, (parked,) = sort([row(1), again], closed={}, held=set(), marks=marks, policy="hold")
     assert (parked.row, parked.replaces) == (again, 17)
-
-
-@pytest.mark.parametrize(
-    ("topic", "reason"),
-    [
-        ("orders", None),
-        ("orders.eu", None),
-        ("payments", "TOPIC_NOT_ALLOWED"),
-        ("progress", OWN_TOPIC.code),
-        ("dovecote.progress.another", OWN_TOPIC.code),
-        ("dovecote.markers.job", OWN_TOPIC.code),
-        ("__consumer_offsets", OWN_TOPIC.code),
-    ],
-)
-def test_topics_that_remember_are_closed_whatever_is_allowed(
-    topic: str, reason: str | None
-) -> None:
-    rules = Rules("progress", ["orders", "orders.*", "*progress*", "_*", "dovecote*"])
-    found = rules.refusal(topic)
-    assert (found and found.code) == reason
-    if reason != OWN_TOPIC.code:
-        assert Rules("progress").refusal(topic) is None
-
-
-def closed(topics: Topics, now: float, *, there: bool = False) -> Any:
-    return topics.closed([row(1)], now, lambda _: there).get("orders")
-
-
-def test_a_topic_is_waited_for_and_closed_after_that() -> None:
-    topics = Topics(Rules("progress"), patience=10)
-    assert not topics.refused("orders", MISSING, 100)
-    assert not topics.refused("orders", MISSING, 109)
-    assert closed(topics, 109) is None
-    assert topics.refused("orders", MISSING, 110)
-    assert closed(topics, 111) == MISSING
-
-
-def test_a_closed_topic_is_asked_for_from_time_to_time_and_waited_for_no_more() -> None:
-    topics = Topics(Rules("progress"), patience=0)
-    assert topics.refused("orders", MISSING, 0)
-    assert closed(topics, 29, there=True) == MISSING
-    assert closed(topics, 31, there=False) == MISSING
-    assert closed(topics, 60, there=True) == MISSING
-    assert closed(topics, 62, there=True) is None
-    # It is there, and refused all the same: nobody waits twice.
-    assert topics.refused("orders", MISSING, 62)
-    assert closed(topics, 63) == MISSING
-
-
-def test_a_topic_that_took_an_event_is_open_and_is_waited_for_again() -> None:
-    topics = Topics(Rules("progress"), patience=10)
-    topics.refused("orders", MISSING, 0)
-    assert topics.refused("orders", MISSING, 10)
-    topics.taken([row(1, topic="payments")])
-    assert closed(topics, 11) == MISSING
-    topics.taken([row(1)])
-    assert closed(topics, 11) is None
-    assert not topics.refused("orders", MISSING, 20)

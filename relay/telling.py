@@ -1,0 +1,62 @@
+"""Tell operators what is parked: the first at once, and of many the rest in sums."""
+
+import logging
+from collections.abc import Callable, Sequence
+
+from relay.errors import ADVICE
+from relay.parking import BEHIND, Parked
+
+_log = logging.getLogger("dovecote.relay")
+
+# In so many seconds so many kinds of events get a line of their own: reasons, and topics.
+_EVERY, _MOST_LINES = 30.0, 10
+
+
+class Telling:
+    """What was parked and not told yet."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._until = 0.0
+        self._lines: set[tuple[str, str]] = set()
+        self._more, self._topics = 0, set[str]()
+
+    def parked(self, events: Sequence[Parked]) -> None:
+        """Tell of events that are parked for what they are; those that wait behind them wait."""
+        kinds: dict[tuple[str, str], list[Parked]] = {}
+        for each in events:
+            if each.reason.code != BEHIND.code and each.replaces is None:
+                kinds.setdefault((each.row[3], each.reason.code), []).append(each)
+        for kind, parked in kinds.items():
+            self.catch_up()
+            if kind in self._lines or len(self._lines) >= _MOST_LINES:
+                self._more += len(parked)
+                self._topics.add(kind[0])
+                continue
+            self._lines.add(kind)
+            row, why, holds, _ = parked[0]
+            _log.warning(
+                "parked event %s for topic %r, key %s%s: %s%s; see `dovecote parked list`",
+                *(row[1], row[3], shown(row[4])),
+                f", and {len(parked) - 1} more" if len(parked) > 1 else "",
+                f"{why.text} ({ADVICE[why.code]})",
+                "; later events of the key wait behind it" if holds else "",
+            )
+
+    def catch_up(self) -> None:
+        """Tell the sum of the others, once it is time."""
+        if self._clock() < self._until:
+            return
+        if self._more:
+            _log.warning(
+                "parked %d events more for the like, for %d topics; see `dovecote parked list`",
+                *(self._more, len(self._topics)),
+            )
+        self._until = self._clock() + _EVERY
+        self._lines.clear()
+        self._more, self._topics = 0, set()
+
+
+def shown(key: bytes | None) -> str:
+    """Return a key as people read it."""
+    return "none" if key is None else repr(key.decode(errors="backslashreplace"))
