@@ -32,6 +32,7 @@ from relay.guardian import BudgetSpent, Guardian
 from relay.isolation import Isolation
 from relay.lease import Lease
 from relay.metrics import Metrics
+from relay.pace import Pace
 from relay.parked import Admitted, Parking
 from relay.parked_store import ParkedStore
 from relay.progress import Origin, Place, Progress, at, refusal
@@ -96,7 +97,8 @@ class Relay:
         self._beat_at = 0.0
         self._isolation = Isolation(settings.batch_rows)
         self._asking = Asking(settings.kafka)
-        self._parking = Parking(settings, metrics, self._isolation, self._asking.ask)
+        self._pace = Pace(settings.batch_bytes, timeout)
+        self._parking = Parking(settings, metrics, (self._isolation, self._pace), self._asking.ask)
 
     def be_active(self, lease: Lease, stop: threading.Event) -> None:
         """
@@ -160,7 +162,7 @@ class Relay:
                 slow=self._trouble.slow,
             )
             with reader:
-                for batch in reader.batches(self._isolation.most, settings.batch_bytes, stop):
+                for batch in reader.batches(self._most, stop):
                     lease.require()
                     self._guardian.require()
                     behind = self._parking.obey(publisher, progress)
@@ -172,6 +174,10 @@ class Relay:
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
                     if batch.rows and self._isolation.has_changed():
                         return
+
+    def _most(self) -> tuple[int, int]:
+        """Return how many rows and bytes the next batch may have."""
+        return self._isolation.most, self._pace.most
 
     def _make_publisher(self, lease: Lease, capture: Capture, stop: threading.Event) -> Publisher:
         return make_publisher(
@@ -275,19 +281,23 @@ class Relay:
         more: Callable[[float], Batch | None],
     ) -> None:
         admitted, progress = self._admit(batch, origin, self._progress)
-        rows, cursor = list(admitted.rows), batch.cursor
+        rows, cursor, size = list(admitted.rows), batch.cursor, batch.size
 
         def later(seconds: float) -> tuple[Sequence[Row], Progress] | None:
-            nonlocal progress, cursor
+            nonlocal progress, cursor, size
             if (part := more(seconds)) is None:
                 return None
             admitted, progress = self._admit(part, origin, progress)
             rows.extend(admitted.rows)
-            cursor = part.cursor
+            cursor, size = part.cursor, size + part.size
             return admitted.rows, progress
 
         if rows or batch.keep or admitted.number or self._own_term.is_due(progress):
-            with self._metrics.publish_seconds.time(), publishing(progress.name, rows):
+            with (
+                self._pace.of(lambda: size),
+                self._metrics.publish_seconds.time(),
+                publishing(progress.name, rows),
+            ):
                 publisher.publish(admitted.rows, progress, later)
             # Not before: what the server forgets is nowhere else.
             capture.confirm(cursor)

@@ -19,3 +19,20 @@ def parse_lsn(text: str) -> int:
 def format_lsn(lsn: int) -> str:
     """Return the text that Postgres writes for `lsn`."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+_WITHIN = 64
+
+
+def log_number(commit: int, index: int) -> int:
+    """
+    Return a number for the event that has `index` in the transaction whose commit is at `commit`.
+
+    Numbers rise with the places of the log; each is that of one event, and of no row of a table.
+    """
+    return commit << _WITHIN | index
+
+
+def log_place(number: int) -> tuple[int, int]:
+    """Return the commit and the index that a number is of; of a row of a table, 0 and itself."""
+    return number >> _WITHIN, number & ((1 << _WITHIN) - 1)

@@ -17,6 +17,7 @@ from relay.capture.batch import Row
 from relay.errors import Full, Unpublishable
 from relay.isolation import Isolation
 from relay.metrics import Metrics
+from relay.pace import Pace
 from relay.parked_store import Command, Due, Known
 from relay.parking import (
     Identity,
@@ -86,7 +87,7 @@ class Parking:
         self,
         settings: RelaySettings,
         metrics: Metrics,
-        isolation: Isolation,
+        bounds: tuple[Isolation, Pace],
         ask: Ask,
         *,
         clock: Callable[[], float] = time.monotonic,
@@ -95,7 +96,7 @@ class Parking:
         self._ask, self._telling = ask, Telling(clock)
         rules = Rules(settings.progress_topic, settings.topics)
         self._topics = Topics(rules, settings.park_after.total_seconds())
-        self._isolation = isolation
+        self._isolation, self._pace = bounds
         self._chunk = 0
         self._store: Store
         self._count = self._highest = 0
@@ -245,10 +246,13 @@ class Parking:
     ) -> Progress:
         """Publish what `command` is about; what is left after `until` waits for its next turn."""
         key = self._key(command)
-        count, most_bytes = 0, self._settings.batch_bytes
+        count = 0
         after = self._requeued(progress) if progress.last_command == command.number else 0
         while due := self._store.due(
-            command, after=after, most=self._chunk or self._isolation.most, most_bytes=most_bytes
+            command,
+            after=after,
+            most=self._chunk or self._isolation.most,
+            most_bytes=self._pace.most,
         ):
             if reason := self._refusal(due[0].row[3]):
                 # What holds no key has nothing to do with the others, and each of them is told.
@@ -281,7 +285,9 @@ class Parking:
     ) -> Sequence[Row]:
         rows = [each.row for each in due]
         try:
-            publisher.publish(rows, progress)
+            size = sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+            with self._pace.of(lambda: size):
+                publisher.publish(rows, progress)
         except Unpublishable as error:
             if error.scope is Scope.REQUEST:
                 self._isolation.searches(error.before, error.request_bytes)

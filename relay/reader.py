@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeAlias
 
 import psycopg
 
@@ -15,6 +15,10 @@ from relay.ahead import Ahead
 from relay.capture.batch import Batch, Capture
 from relay.errors import Outage
 from relay.progress import Place
+from relay.splitting import split
+
+Most: TypeAlias = Callable[[], tuple[int, int]]
+"""How many rows and bytes the next batch may have."""
 
 # An answer that takes longer is worth a word to the operator.
 _PATIENCE = 2.0
@@ -77,7 +81,7 @@ class Reader:
             self._ahead.clear()
             self._thread.join(0.05)
 
-    def batches(self, most_rows: int, most_bytes: int, stop: threading.Event) -> Iterator[Batch]:
+    def batches(self, most: Most, stop: threading.Event) -> Iterator[Batch]:
         """
         Yield what was read since the last time as one batch, as far as the bounds allow.
 
@@ -89,8 +93,11 @@ class Reader:
             batch, self._held = self._held or self._next(stop), None
             if batch is None:
                 return
+            most_rows, most_bytes = most()
+            if (parts := split(batch, rows=most_rows, size=most_bytes)) is not None:
+                batch, self._held = parts
             rows, size, keep = list(batch.rows), batch.size, batch.keep
-            while len(rows) < most_rows and size < most_bytes:
+            while self._held is None and len(rows) < most_rows and size < most_bytes:
                 following = self._ahead.take(0)
                 if following is None and is_old and rows:
                     # An error is for who comes next: behind what is here.
@@ -152,9 +159,9 @@ class Reader:
             asked, took, found = time.monotonic(), 0.0, 0
             for batch in self._capture.batches(self._cursor):
                 took = took or time.monotonic() - asked
-                self._cursor = batch.cursor
+                before, self._cursor = self._cursor, batch.cursor
                 found += len(batch.rows)
-                self._put(batch)
+                self._put(replace(batch, before=before))
                 if self._stop.is_set():
                     return
             self._took = took

@@ -27,6 +27,7 @@ from relay.capture.batch import Row
 from relay.errors import Unpublishable
 from relay.isolation import Isolation
 from relay.metrics import Metrics
+from relay.pace import Pace
 from relay.parked import Parking
 from relay.parked_store import Command
 from relay.parking import Key, Policy, key_of
@@ -103,7 +104,7 @@ class World:
         return Parking(
             settings,
             self._metrics,
-            self._isolation,
+            (self._isolation, Pace(16_000_000, 60)),
             dict.fromkeys,
             clock=map(float, count(1, 10)).__next__,
         )

@@ -10,6 +10,8 @@ Row: TypeAlias = tuple[Any, ...]
 """
 position, id, time, topic, key, value, type, source, subject, content type, header names, values.
 
+`position` is that in the table, or what `relay.lsn.log_number` makes of the place in the log.
+
 `time` is in microseconds since 2000-01-01 UTC, as Postgres holds it: parsing 300,000 datetimes
 would cost as much as publishing the events.
 """
@@ -30,6 +32,8 @@ class Batch:
     """Make the cursor durable even if there are no rows: the server waits for it."""
     lsn: str | None = None
     """The write-ahead log up to here holds the commits of all that a snapshot in `cursor` sees."""
+    before: Place | None = None
+    """Where the cursor stood in front of it, as its reader knows."""
 
 
 class Leave(Protocol):

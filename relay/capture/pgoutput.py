@@ -21,6 +21,7 @@ from relay.capture.payload import (
     decode_events,
     read_list,
 )
+from relay.lsn import log_number, log_place
 from relay.progress import LogPosition
 from relay.sharding import Shard
 from relay.snapshot import Snapshot
@@ -108,7 +109,7 @@ class Decoder:
 
     def behind(self, row: Row) -> LogPosition:
         """Return the place behind `row`, which is one of those that were taken last."""
-        return LogPosition(self._commit_lsn, row[0], self._at.seen, self._at.seen_to)
+        return LogPosition(*log_place(row[0]), self._at.seen, self._at.seen_to)
 
     def take(self, data: bytes) -> Sequence[Row]:
         """
@@ -172,14 +173,16 @@ class Decoder:
         if data[_FLAGS] != _TRANSACTIONAL or not data.startswith(self._prefix, _PREFIX):
             return ()
         content, own = self._content, self._own
-        first = self._index + 1
+        index = self._index
         self._index += count_events(data, content)
         if self._index <= self._skip:
             return ()
+        first = log_number(self._commit_lsn, index + 1)
         if data[content] == MANY:
             is_own = None if own is None else own.of_event
             rows = decode_events(data, content, first, self._kinds, is_own=is_own)
-            return rows if first > self._skip else [row for row in rows if row[0] > self._skip]
+            skip = log_number(self._commit_lsn, self._skip)
+            return rows if first > skip else [row for row in rows if row[0] > skip]
         if own is not None and not own.of_message(data, content):
             return ()
         return (decode_event(data, content, first, self._kinds),)
@@ -229,7 +232,7 @@ class Decoder:
             row[column] for column in _COLUMNS
         )
         return (
-            self._index,
+            log_number(self._commit_lsn, self._index),
             id_,
             _INT8.unpack(time or b"")[0],
             _string(topic),

@@ -12,6 +12,7 @@ import pytest
 from relay.capture.batch import Row
 from relay.isolation import Isolation
 from relay.metrics import Metrics
+from relay.pace import Pace
 from relay.parked import Parking
 from relay.parked_store import Command, Due, Known
 from relay.parking import Key
@@ -78,7 +79,11 @@ def parking_of(mode: str, clock: Callable[[], float]) -> Parking:
         progress_topic="p", topics=(), park_after=timedelta(0), batch_bytes=1_000, mode=mode
     )
     return Parking(
-        cast("Any", settings), Metrics("shop"), Isolation(10), dict.fromkeys, clock=clock
+        cast("Any", settings),
+        Metrics("shop"),
+        (Isolation(10), Pace(1_000, 60)),
+        dict.fromkeys,
+        clock=clock,
     )
 
 

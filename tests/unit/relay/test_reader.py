@@ -20,7 +20,7 @@ def batch(*numbers: int) -> Batch:
     """Return a batch whose cursor tells its last number."""
     last = max(numbers, default=0)
     cursor = Cursor(Snapshot(1, 1), None, last)
-    rows = [(number, f"id-{number}") for number in numbers]
+    rows = [(number, f"id-{number}", 0, "orders", None, b"v") for number in numbers]
     return Batch(rows, cursor, len(numbers), lsn=f"0/{last:X}")
 
 
@@ -101,7 +101,7 @@ def taken(reader: Reader, count: int, *, rows: int = 100, size: int = 100) -> li
     """Return batches until they hold `count` rows."""
     found: list[Batch] = []
     stop = threading.Event()
-    for each in reader.batches(rows, size, stop):
+    for each in reader.batches(lambda: (rows, size), stop):
         if each.rows:
             found.append(each)
         if sum(len(one.rows) for one in found) >= count:
@@ -170,7 +170,7 @@ def test_it_ends_although_nobody_takes_what_was_read() -> None:
 def test_nothing_is_read_that_there_is_no_room_for() -> None:
     capture = FakeCapture(*[batch(*range(n, n + 4)) for n in range(0, 40, 4)])
     with reading(capture) as reader:
-        batches = reader.batches(4, 1_000, threading.Event())
+        batches = reader.batches(lambda: (4, 1_000), threading.Event())
         for at_work in range(1, 10):
             next(batches)
             until(lambda: not reader._ahead.wait_for_room(0), within=5, what="the next is read")
@@ -191,7 +191,7 @@ def test_a_server_that_does_not_answer_is_named_and_interrupted() -> None:
     capture = HangingCapture()
     stop = threading.Event()
     with reading(capture, told) as reader:
-        waiting = threading.Thread(target=lambda: list(reader.batches(1, 1, stop)))
+        waiting = threading.Thread(target=lambda: list(reader.batches(lambda: (1, 1), stop)))
         waiting.start()
         until(lambda: told, within=10, what="a word about Postgres")
         stop.set()
@@ -203,7 +203,7 @@ def test_a_server_that_does_not_answer_is_named_and_interrupted() -> None:
 def test_what_has_come_since_is_more_of_a_batch() -> None:
     capture = FakeCapture(batch(1, 2))
     with reading(capture) as reader:
-        batches = reader.batches(100, 100, threading.Event())
+        batches = reader.batches(lambda: (100, 100), threading.Event())
         first = next(each for each in batches if each.rows)
         until(lambda: len(capture.asked) >= 2, within=5, what="a poll that finds nothing")
         while reader._ahead.take(0):
@@ -221,7 +221,7 @@ def test_to_what_was_read_too_early_is_added_what_has_come_since(
 ) -> None:
     monkeypatch.setattr("relay.reader._SOON", 5.0)
     with reading(FlowingCapture(), poll_max=0.5) as reader:
-        batches = reader.batches(100, 100, threading.Event())
+        batches = reader.batches(lambda: (100, 100), threading.Event())
         first = next(batches)
         until(reader._ahead.is_old, within=5, what="one is read that nobody waits for")
         following = next(batches)
@@ -237,7 +237,7 @@ def test_an_error_meanwhile_comes_behind_what_was_read_too_early(
     monkeypatch.setattr("relay.reader._SOON", 5.0)
     capture = FlowingCapture()
     with reading(capture, poll_max=0.5) as reader:
-        batches = reader.batches(100, 100, threading.Event())
+        batches = reader.batches(lambda: (100, 100), threading.Event())
         found = list(next(batches).rows)
         until(reader._ahead.is_old, within=5, what="one is read that nobody waits for")
         capture.lost = True
@@ -268,7 +268,7 @@ def test_what_is_little_or_soon_found_is_read_when_somebody_waits(capture: FakeC
 def test_there_is_no_more_than_there_is_room_for_and_the_rest_comes_next() -> None:
     capture = FakeCapture(batch(1, 2), batch(3, 4))
     with reading(capture) as reader:
-        batches = reader.batches(3, 100, threading.Event())
+        batches = reader.batches(lambda: (3, 100), threading.Event())
         until(lambda: not capture.left, within=5, what="both are read")
         assert numbers([next(batches)]) == [1, 2]
         assert reader.more(0.01) is None, "what is held for the next batch comes first"
@@ -280,15 +280,23 @@ def test_what_is_more_than_so_many_bytes_comes_next() -> None:
     with reading(capture, most_rows=100) as reader:
         until(lambda: not capture.left, within=5, what="all are read")
         found = taken(reader, 15, size=5)
-    # A larger one is one alone.
-    assert [len(each.rows) for each in found] == [4, 10, 1]
+    assert [len(each.rows) for each in found] == [4, 5, 5, 1]
+    assert numbers(found) == list(range(1, 16))
+
+
+def test_the_bounds_are_those_of_the_moment() -> None:
+    capture = FakeCapture(batch(*range(1, 31)))
+    sizes = iter([1, 2, 4, 8, 16])
+    with reading(capture, most_rows=100) as reader:
+        found = reader.batches(lambda: (100, next(sizes)), threading.Event())
+        assert [len(next(found).rows) for _ in range(5)] == [1, 2, 4, 8, 15]
 
 
 @pytest.mark.parametrize(("rows", "size"), [(3, 100), (100, 3)])
 def test_more_that_does_not_fit_waits_for_the_next_batch(rows: int, size: int) -> None:
     capture = FakeCapture(batch(1, 2))
     with reading(capture) as reader:
-        batches = reader.batches(rows, size, threading.Event())
+        batches = reader.batches(lambda: (rows, size), threading.Event())
         assert numbers([next(each for each in batches if each.rows)]) == [1, 2]
         capture.left.append(batch(3, 4))
         until(lambda: reader.more(0.01) is None and reader._held, within=5, what="more is read")
@@ -298,7 +306,7 @@ def test_more_that_does_not_fit_waits_for_the_next_batch(rows: int, size: int) -
 def test_there_is_no_more_of_a_full_batch() -> None:
     capture = FakeCapture(batch(1, 2))
     with reading(capture) as reader:
-        batches = reader.batches(2, 100, threading.Event())
+        batches = reader.batches(lambda: (2, 100), threading.Event())
         assert numbers([next(each for each in batches if each.rows)]) == [1, 2]
         capture.left.append(batch(3))
         assert reader.more(0.01) is None
@@ -308,7 +316,7 @@ def test_there_is_no_more_of_a_full_batch() -> None:
 def test_an_error_is_not_more_of_a_batch() -> None:
     capture = FakeCapture(batch(1))
     with reading(capture) as reader:
-        batches = reader.batches(100, 100, threading.Event())
+        batches = reader.batches(lambda: (100, 100), threading.Event())
         assert numbers([next(each for each in batches if each.rows)]) == [1]
         capture.left.append(psycopg.OperationalError("server closed"))
         until(lambda: not capture.left, within=5, what="Postgres is asked again")

@@ -1,0 +1,56 @@
+"""
+Decide how much the next batch may be, so that the way to the broker can take it in time.
+
+What was not confirmed in time would not be the next time either, as large as before. So a run
+begins small, doubles as long as batches are confirmed soon, and halves when they are not.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from relay.errors import Outage
+
+# A first batch is on its way within seconds even where the way takes 100 kB/s.
+_FIRST_BYTES = 250_000
+# Sooner than in so many seconds a batch is confirmed on a way that takes more. Of the longest that
+# it may take, so much is soon, and so much late.
+_SOON = 2.0
+_PART_SOON, _PART_LATE = 1 / 8, 1 / 4
+
+
+@dataclass(slots=True)
+class Pace:
+    """How many bytes the next batch may have, at most: a single event is one alone."""
+
+    full: int
+    longest: float
+    """Seconds that a batch may take, at most."""
+    most: int = 0
+
+    def __post_init__(self) -> None:
+        self.most = min(self.full, _FIRST_BYTES)
+
+    @contextmanager
+    def of(self, size: Callable[[], int]) -> Iterator[None]:
+        """Learn how a batch of `size` bytes, which is known when it is over, fares."""
+        began = time.monotonic()
+        try:
+            yield
+        except Outage:
+            self.failed(size())
+            raise
+        self.confirmed(size(), time.monotonic() - began)
+
+    def confirmed(self, size: int, seconds: float) -> None:
+        """Learn that a batch of so many bytes took so long."""
+        if seconds > self.longest * _PART_LATE:
+            self.most = max(1, min(self.most, size) // 2)
+        # A smaller one says nothing of what a large one would take.
+        elif 2 * size >= self.most and seconds < min(_SOON, self.longest * _PART_SOON):
+            self.most = min(self.full, 2 * self.most)
+
+    def failed(self, size: int) -> None:
+        """Learn that a batch was not confirmed, or not in time; the next one is small again."""
+        self.most = max(1, min(_FIRST_BYTES, self.most, size // 2))
