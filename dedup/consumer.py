@@ -35,6 +35,7 @@ from dedup.storm import Amplification
 from dedup.tasks import Loop
 from dedup.workers import workers_for
 from outbox.kafka_log import kafka_logger
+from outbox.threads import require_threads
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -55,6 +56,9 @@ class Consumer:
     is asked for) and returns a `Result`, or None for `Done()`; with `handler_batch` a list of
     them, and a list of results or None. An async function runs on an event
     loop of its own, any other in threads.
+
+    What is made before a process is forked may `run` in the child: until then it has neither
+    threads nor connections.
     """
 
     def __init__(
@@ -100,7 +104,9 @@ class Consumer:
 
         Raises:
             KafkaException: Kafka refuses for good what was asked of it.
+            NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
+        require_threads("a consumer", "run it in a process of its own, as `dovecote consume` does")
         with assembled(
             self._settings,
             self._given,

@@ -7,6 +7,7 @@ DovecoteError                the base: one `except` catches all that is ours
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
 ├── NotAccepted              neither Kafka nor the outbox has taken the event; send it again
 ├── ProducerClosed           events cannot be sent any more; make another producer
+├── NoThreads                the threads here are greenlets; the message says what to do instead
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── SharedSession            a pooler hands the session to others between two statements
 ├── SchemaMissing            the outbox is not installed here; run `dovecote init`
@@ -41,6 +42,10 @@ class NotAccepted(DovecoteError):
 
 class ProducerClosed(DovecoteError):
     """The producer was closed, and takes no more events; this one was not sent."""
+
+
+class NoThreads(DovecoteError):
+    """A library has replaced this process's threads by greenlets, which Kafka's client blocks."""
 
 
 class NotAllowed(DovecoteError):

@@ -5,6 +5,7 @@ The only part of what a service imports that loads a Kafka client, and only wher
 """
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import replace
@@ -13,14 +14,16 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Self
 
+from outbox import forks, statements, tracing
 from outbox import schema as outbox_schema
-from outbox import statements, tracing
 from outbox.direct import Direct, properties
+from outbox.errors import ProducerClosed
 from outbox.event import Event
 from outbox.fallback import Fallback
 from outbox.options import Counted, Options, State
 from outbox.routing import Lane
 from outbox.sender import Sender
+from outbox.threads import require_threads
 from outbox.waiting import Via, size_of
 
 __all__ = ["Counted", "Options", "Producer", "State", "Via"]
@@ -32,6 +35,9 @@ class Producer:
 
     Accepted is what the broker has acknowledged, or what is committed to the outbox. Copies of an
     event have its id. For any number of threads, but one producer at a time for each key.
+
+    In a process that is forked it begins anew with the first event that is sent there: what was
+    sent before is the parent's, and is not sent by the child.
     """
 
     def __init__(
@@ -53,12 +59,40 @@ class Producer:
         Raises:
             BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is no
                 connection string.
+            NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
-        options = options or Options()
+        require_threads("a producer", "`outbox.write` events in your own transactions")
+        self._options = options = options or Options()
         self._schema, self._limits = schema, options.limits
-        fallback = Fallback(dsn, schema, options.limits)
+        self._dsn, self._observe = dsn, observe
         self._configuration = properties(kafka, events=options.max_events, size=options.max_bytes)
-        self._sender = Sender(fallback, self._connect, options, observe)
+        self._lock, self._closed = threading.Lock(), False
+        self._begun: Sender | None = self._begin()
+        forks.know(self)
+
+    def _begin(self) -> Sender:
+        fallback = Fallback(self._dsn, self._schema, self._limits)
+        return Sender(fallback, self._connect, self._options, self._observe)
+
+    def forked(self) -> None:
+        """Leave to the parent process what is its own; whoever is forked calls this by itself."""
+        if self._begun is not None:
+            forks.leave(self._begun)
+            self._begun.forked()
+        self._lock, self._begun = threading.Lock(), None
+
+    @property
+    def _sender(self) -> Sender:
+        begun = self._begun
+        if begun is not None:
+            return begun
+        with self._lock:
+            if self._begun is None:
+                if self._closed:
+                    msg = "the producer was closed: nothing is sent any more"
+                    raise ProducerClosed(msg)
+                self._begun = self._begin()
+            return self._begun
 
     def _connect(self) -> Direct:
         return Direct(self._configuration)
@@ -77,9 +111,10 @@ class Producer:
     async def send_async(self, event: Event) -> Via:
         """As `send`. Whoever cancels it takes nothing back."""
         made = self._made(event)
-        promise = self._sender.offer(*made, wait=False)
+        sender = self._sender
+        promise = sender.offer(*made, wait=False)
         if promise is None:
-            promise = await asyncio.to_thread(self._sender.wait_and_offer, *made)
+            promise = await asyncio.to_thread(sender.wait_and_offer, *made)
         return await asyncio.wrap_future(promise)
 
     def send_soon(self, event: Event) -> "Future[Via]":
@@ -93,6 +128,8 @@ class Producer:
 
     def flush(self, timeout: timedelta | None = None) -> bool:
         """Wait until all that was sent so far is accepted or refused; tell whether it is."""
+        if self._begun is None:
+            return True
         return self._sender.flush(None if timeout is None else timeout.total_seconds())
 
     def close(self, timeout: timedelta = timedelta(seconds=5)) -> None:
@@ -101,7 +138,10 @@ class Producer:
 
         What the outbox does not take within `accept_timeout` is refused.
         """
-        self._sender.close(timeout.total_seconds())
+        with self._lock:
+            self._closed = True
+        if self._begun is not None:
+            self._begun.close(timeout.total_seconds())
 
     @property
     def state(self) -> State:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from confluent_kafka import KafkaException
 
 from outbox.direct import Direct
-from outbox.errors import ProducerClosed
+from outbox.errors import NotAccepted, ProducerClosed
 from outbox.event import Event
 from outbox.fallback import Fallback
 from outbox.ledger import Ledger
@@ -103,6 +103,19 @@ class Sender:
         else:
             self._changed.notify_all()
         return promise
+
+    def forked(self) -> None:
+        """
+        Tell whoever waits, in a process that was forked, that only the parent learns the answer.
+
+        Whoever had the lock of a promise when the process was forked does not run here, nor does
+        what it was to call back.
+        """
+        for number in self._waiting.numbers():
+            event, promise = self._waiting[number].event, self._waiting[number].answer
+            vars(promise).update(_condition=threading.Condition(), _done_callbacks=[])
+            msg = f"event {event.id} was sent by the process that this one was forked from"
+            promise.set_exception(NotAccepted(msg))
 
     def flush(self, timeout: float | None) -> bool:
         """Wait until all that was offered is accepted or refused; tell whether it is."""
