@@ -208,14 +208,15 @@ def _change(conn: Connection, schema: str, state: State, *, since: State) -> Non
 
 def _let_relays_read(conn: Connection, schema: str) -> None:
     """Give to every role that relays what reading the log takes, and name one that cannot."""
-    parked = sql.Literal(sql.Identifier(schema, "parked").as_string())
+    # In an older schema they are known by the one, in a newer one by the other.
+    tables = [sql.Identifier(schema, name).as_string() for name in ("claims", "parked")]
     rows = conn.execute(
         sql.SQL(
-            "SELECT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
+            "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
             " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
-            " WHERE c.oid = {}::regclass AND acl.privilege_type = 'INSERT'"
+            " WHERE c.oid IN (to_regclass({}), to_regclass({})) AND acl.privilege_type = 'INSERT'"
             " AND acl.grantee = r.oid AND acl.grantee <> c.relowner ORDER BY 1"
-        ).format(parked)
+        ).format(*tables)
     ).fetchall()
     for role, lacks_replication in rows:
         if lacks_replication:

@@ -80,6 +80,8 @@ def test_what_fails_behind_the_connection_is_not_said_to_be_the_connection(
     failure = Mock(side_effect=psycopg.errors.DeadlockDetected("deadlock detected\nDETAIL: …"))
     connect = MagicMock()
     connect.return_value.info.dsn = "host=h"
+    connect.return_value.info.backend_pid = 7
+    connect.return_value.execute.return_value.fetchone.return_value = (7,)
     monkeypatch.setattr(psycopg, "connect", connect)
     monkeypatch.setattr(schema, "install", Mock(return_value=[]) if capture else failure)
     monkeypatch.setattr(outbox.capture, "use_wal", failure)

@@ -60,7 +60,7 @@ def test_people_see_what_is_parked_if_anything_is(
     assert "3 events; see `dovecote parked list`" in shown(monkeypatch, some, "-c", config)[1]
 
 
-@pytest.mark.parametrize(("lazy", "expected"), [(None, 0), ("shop-1", 1)])
+@pytest.mark.parametrize(("lazy", "expected"), [(None, 0), ("shop.shard-1", 1)])
 def test_shards_are_told_one_by_one_and_each_needs_a_relay(
     monkeypatch: pytest.MonkeyPatch, config: str, lazy: str | None, expected: int
 ) -> None:
@@ -71,11 +71,11 @@ def test_shards_are_told_one_by_one_and_each_needs_a_relay(
     monkeypatch.setattr(cli.status, "look", found)
     shown = CliRunner().invoke(app, ["status", "-c", config])
     assert shown.exit_code == expected
-    assert "outbox   shop-0" in shown.output
-    assert "outbox   shop-1" in shown.output
+    assert "outbox   shop.shard-0" in shown.output
+    assert "outbox   shop.shard-1" in shown.output
     told = json.loads(CliRunner().invoke(app, ["status", "-c", config, "--json"]).output)
     assert told["name"] == "shop"
-    assert [shard["name"] for shard in told["shards"]] == ["shop-0", "shop-1"]
+    assert [shard["name"] for shard in told["shards"]] == ["shop.shard-0", "shop.shard-1"]
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

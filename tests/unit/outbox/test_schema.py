@@ -23,8 +23,7 @@ def test_commands_name_the_schema_unless_it_is_the_usual_one(name: str, place: s
     assert schema.installing(name) == both
     refused = Append([], name, Limits()).explained(_Missing(), database="shop")
     assert str(refused) == f"the outbox is not installed in schema {name!r} of 'shop'; {both}"
-    quoted = place.replace("'", "''")
-    assert f"`dovecote init --capture table{quoted}`" in uninstall(name)
+    assert f"`dovecote init --capture table{place}`" in uninstall(name)
     granting = f"run `dovecote init --relay-role app{place}` as its owner"
     assert schema.advice("relay", "app", name) == granting
     said = "`dovecote init --capture wal`; `dovecote relay`"
