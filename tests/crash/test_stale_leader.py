@@ -1,0 +1,67 @@
+"""A broker that led the progress topic and is cut off from its peers answers from its own log."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from devstack.cluster import Cluster
+from relay.errors import Outage
+from relay.progress import Cursor, Origin, Progress, at
+from relay.progress_topic import ProgressTopic, fence_key
+from relay.snapshot import Snapshot
+from tests.waiting import until
+
+ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
+
+
+def progress(position: int) -> Progress:
+    return at("shop", ORIGIN, Cursor(Snapshot(5, 5), Snapshot(9, 12), position))
+
+
+def write(bootstrap: str, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
+    """Write records in one transaction, with two brokers of three at least."""
+    producer = Producer(
+        {"bootstrap.servers": bootstrap, "transactional.id": "shop", "acks": "all"}
+    )
+    producer.init_transactions(60)
+    producer.begin_transaction()
+    for key, value in records:
+        producer.produce(topic, value, key, partition=0)
+    producer.commit_transaction(60)
+
+
+def leader(bootstrap: str, topic: str) -> int:
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30)
+    return int(found.topics[topic].partitions[0].leader)
+
+
+@pytest.mark.timeout(240)
+def test_a_leader_that_was_cut_off_is_not_believed(cluster: Cluster) -> None:
+    topic = f"dovecote.progress.{uuid4().hex}"
+    admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
+    admin.create_topics([NewTopic(topic, 1, 3, config={"cleanup.policy": "compact"})])[
+        topic
+    ].result(60)
+    until(lambda: leader(cluster.bootstrap, topic) > 0, within=60, what="a leader")
+    write(cluster.bootstrap, topic, [(progress(1).key, progress(1).encode())])
+    old = leader(cluster.bootstrap, topic)
+    others = ",".join(each.bootstrap for each in cluster.brokers if each.number != old)
+    cluster.isolate(old)
+    until(lambda: leader(others, topic) != old, within=90, what="another leader")
+    newer, fence = replace(progress(2), term=2), uuid4().hex
+    write(others, topic, [(newer.key, newer.encode())])
+    write(others, topic, [(fence_key("shop", ""), fence.encode())])
+    cut_off = {"bootstrap.servers": cluster.broker(old).bootstrap}
+    # What any reader of the end of a topic is told there …
+    assert ProgressTopic(topic, cut_off, timeout=5).peek("shop") == progress(1)
+    # … is not the end to a relay.
+    with pytest.raises(Outage, match="leads it no more"):
+        ProgressTopic(topic, cut_off, timeout=5).read("shop", fence=fence)
+    whole = {"bootstrap.servers": cluster.bootstrap}
+    found = ProgressTopic(topic, whole, timeout=60).read("shop", fence=fence)
+    assert found == newer
