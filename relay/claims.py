@@ -184,7 +184,8 @@ class Term:
 
     def is_due(self, progress: Progress) -> bool:
         """Tell whether `progress` is worth a record for its nonce alone."""
-        return progress.nonce != self._carried
+        # A reader of the log moves on by itself where nothing is published, with a record.
+        return isinstance(progress.cursor, Cursor) and progress.nonce != self._carried
 
     def published(self, progress: Progress, *, rows: bool) -> None:
         """Learn that `progress` is durable."""

@@ -1,8 +1,9 @@
 """
-See to it that a crash of the server takes back nothing of what was read.
+See to it that neither a crash of the server nor a promotion takes back what was read.
 
 What is visible need not be on disk: a session whose `synchronous_commit` is off commits first. But
-its commit lies in the log before every position that is asked for after the snapshot.
+its commit lies in the log before every position that is asked for after the snapshot. Nor need it
+be at the synchronous standbys, for a session may choose not to wait for them.
 """
 
 from typing import Any
@@ -13,6 +14,9 @@ import psycopg
 _COMMIT = (
     b"SET LOCAL synchronous_commit = local; SELECT pg_logical_emit_message(true, 'dovecote', '')"
 )
+
+# This one waits for the standbys, too, if commits do so there.
+_REPLICATED_COMMIT = _COMMIT.replace(b"local", b"on")
 
 
 def keep(conn: psycopg.Connection[Any], lsn: str) -> None:
@@ -37,6 +41,31 @@ def write_through(conn: psycopg.Connection[Any]) -> None:
     known before.
     """
     conn.execute(_COMMIT, prepare=False)
+
+
+def replicate(conn: psycopg.Connection[Any]) -> None:
+    """
+    Return when the synchronous standbys have all of the log that there was before.
+
+    Progress says how far the log must be there for nothing to be lost: without this, it would say
+    more than what the standby has, and a promotion that lost nothing would be refused.
+
+    Raises:
+        psycopg.OperationalError: somebody ended the wait.
+    """
+    said: list[str] = []
+
+    def heard(notice: psycopg.errors.Diagnostic) -> None:
+        said.append(notice.message_primary or "")
+
+    conn.add_notice_handler(heard)
+    try:
+        conn.execute(_REPLICATED_COMMIT, prepare=False)
+    finally:
+        conn.remove_notice_handler(heard)
+    if said:
+        # The server answers as if all were well.
+        raise psycopg.OperationalError(said[0])
 
 
 def _is_on_disk(conn: psycopg.Connection[Any], lsn: str) -> bool:

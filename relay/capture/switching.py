@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 import psycopg
@@ -28,7 +29,7 @@ from relay.capture.catalog import (
     running,
 )
 from relay.capture.departure import Departure
-from relay.capture.durable import write_through
+from relay.capture.durable import replicate, write_through
 from relay.capture.slot import (
     Beginning,
     Fault,
@@ -163,6 +164,7 @@ class SwitchingCapture:
     def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
         if found.installed.state == "table" and _has_slots(found):
             self._tidy()
+        self._table.is_replicated = bool(found.standbys)
         for batch in self._table.batches(cursor):
             yield with_log(batch, cursor.log)
         if self._table.is_left:
@@ -206,7 +208,10 @@ class SwitchingCapture:
         if found.others:
             self._tidy()
         departure = self._depart(found)
-        self._log.hold(self._now if found.standbys else None)
+        if found.standbys:
+            self._log.hold(self._now, partial(replicate, self._table.conn))
+        else:
+            self._log.hold(None, None)
         for batch in self._log.batches(position):
             yield batch
             if isinstance(batch.cursor, LogPosition):

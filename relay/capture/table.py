@@ -13,6 +13,7 @@ and gives them out again: past a cursor that had seen them, their next bearers w
 
 import logging
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -25,7 +26,7 @@ from outbox import schema as outbox_schema
 from outbox.errors import first_line
 from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.durable import keep, keep_all
+from relay.capture.durable import keep, keep_all, replicate
 from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
 from relay.lsn import parse_lsn
@@ -38,6 +39,9 @@ _log = logging.getLogger("dovecote.relay")
 
 # Rows that libpq hands over at a time.
 _CHUNK = 200
+
+# Where nothing is published, the standbys are asked this often how far they are, in seconds.
+_SURE_EVERY = 5.0
 
 # Of what a tick returns.
 _POSITION, _COLUMNS, _TRANSACTION = itemgetter(0), itemgetter(slice(-1)), itemgetter(-1)
@@ -85,6 +89,9 @@ class TableCapture:
         self._conn = connect(dsn, purpose="read")
         self.is_left = False
         """The last tick found that events are no longer read here."""
+        self.is_replicated = False
+        """Commits wait for synchronous standbys."""
+        self._replicated, self._replicated_at = "0/0", 0.0
         self._nothing: _Nothing | None = None
         try:
             outbox_schema.require(self._conn, schema)
@@ -277,10 +284,12 @@ class TableCapture:
             found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
         is_left = state != "table"
         if not few:
-            lsn = keep_all(self._conn)
+            lsn = self._keep_all()
         elif not (found or last or is_left):
             # The cursor moves past nothing that a crash could take back.
-            lsn = on_disk
+            lsn = self._replicated_to(on_disk) if self.is_replicated else on_disk
+        elif self.is_replicated:
+            self._replicate(lsn)
         elif parse_lsn(on_disk) < parse_lsn(lsn):
             keep(self._conn, lsn)
         self.is_left = is_left
@@ -288,6 +297,23 @@ class TableCapture:
         last = int.from_bytes(last or max(map(_TRANSACTION, found), default=b""))
         end = Snapshot.parse(text).before(max(since.xmax, last + 1))
         return end, lsn, sorted(map(_COLUMNS, found), key=_POSITION) if few else None
+
+    def _keep_all(self) -> str:
+        """Return a position in the log that nothing visible lies behind, once it is kept."""
+        lsn = keep_all(self._conn)
+        if self.is_replicated:
+            self._replicate(lsn)
+        return lsn
+
+    def _replicate(self, lsn: str) -> None:
+        replicate(self._conn)
+        self._replicated, self._replicated_at = lsn, time.monotonic()
+
+    def _replicated_to(self, on_disk: str) -> str:
+        """Return how much of the log the standbys have for certain, where nothing is published."""
+        if time.monotonic() - self._replicated_at > _SURE_EVERY:
+            self._replicate(on_disk)
+        return self._replicated
 
     def _first_position(self, since: Snapshot) -> int:
         if since == BEGINNING:
@@ -306,7 +332,7 @@ class TableCapture:
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
             " AND {own} ORDER BY position LIMIT %(limit)s"
         ).format(columns=COLUMNS, events=self._events, own=self._own)
-        lsn = keep_all(self._conn)
+        lsn = self._keep_all()
         window = {"until": str(until), "since": str(since)}
         limit = min(FIRST_ROWS, self._batch_rows)
         while True:

@@ -84,6 +84,7 @@ class WalCapture:
         self._decoder: Decoder | None = None
         self._tracked: set[int] | None = None
         self._see: Callable[[], Snapshot] | None = None
+        self._replicate: Callable[[], None] | None = None
         self._unseen: set[int] = set()
         """Transactions of rows that came, by the low halves of their ids, not known to be seen."""
         self._held: list[Batch] = []
@@ -108,6 +109,7 @@ class WalCapture:
             stream.report(self._confirmed)
             if late and position.lsn > self._confirmed:
                 self._durable_at = time.monotonic()
+                self._make_sure()
                 yield Batch([], position, 0, keep=True)
             self._hear(stream)
             whole = True
@@ -127,8 +129,15 @@ class WalCapture:
         if self._decoder is not None:
             self._decoder.rows_of = xids
 
-    def hold(self, see: Callable[[], Snapshot] | None) -> None:
-        """From now on give only what `see`, asked after it came, sees; None: whatever comes."""
+    def hold(
+        self, see: Callable[[], Snapshot] | None, replicate: Callable[[], None] | None
+    ) -> None:
+        """
+        From now on give only what `see`, asked after it came, sees; None: whatever comes.
+
+        Before it is given, `replicate` has the standbys get all of the log before it.
+        """
+        self._replicate = replicate or (self._replicate if self._held else None)
         # What is held came while commits waited, and is seen soon.
         self._see = see or (self._see if self._held else None)
 
@@ -136,6 +145,7 @@ class WalCapture:
         """Yield what has come as far as it is visible, and hold the rest."""
         if self._held and self._is_visible():
             held, self._held = self._held, []
+            self._make_sure()
             yield from held
         if self._held:
             return
@@ -143,7 +153,13 @@ class WalCapture:
             if self._held or not self._is_visible():
                 self._hold(batch)
             else:
+                self._make_sure()
                 yield batch
+
+    def _make_sure(self) -> None:
+        # A place may lie behind what the server said last, and not only behind the last commit.
+        if self._replicate is not None:
+            self._replicate()
 
     def _is_visible(self) -> bool:
         if self._see is None or not self._unseen:
