@@ -42,7 +42,14 @@ def noise(dsn: str) -> Iterator[None]:
         thread.join()
 
 
-@pytest.mark.timeout(300)
+def synced(pair: Pair) -> bool:
+    """Tell whether the standby has the slot; the server moves it on when this is in the log."""
+    with psycopg.connect(pair.primary.dsn, autocommit=True) as conn:
+        conn.execute("SELECT pg_log_standby_snapshot()")
+    return pair.has_slots()
+
+
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("capture", ["table", "wal"])
 def test_promotions_of_a_synchronous_standby_are_gone_through_under_load(
     stack: Servers, pair: Pair, topic: MakeTopic, tmp_path: Path, capture: str
@@ -61,7 +68,7 @@ def test_promotions_of_a_synchronous_standby_are_gone_through_under_load(
                     what="events that are published",
                 )
                 if capture == "wal":
-                    until(pair.has_slots, within=60, what="the slots at the standby")
+                    until(lambda: synced(pair), within=150, what="the slots at the standby")
                 pair.promote()
                 pair.renew()
         found = drained(fleet, name)
