@@ -283,11 +283,11 @@ class TableCapture:
             # By a later snapshot: the end of the log is asked for after it.
             found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
         is_left = state != "table"
-        if not few:
-            lsn = self._keep_all()
-        elif not (found or last or is_left):
+        if few and not (found or last or is_left):
             # The cursor moves past nothing that a crash could take back.
             lsn = self._replicated_to(on_disk) if self.is_replicated else on_disk
+        elif not few:
+            lsn = self._keep_all()
         elif self.is_replicated:
             self._replicate(lsn)
         elif parse_lsn(on_disk) < parse_lsn(lsn):
