@@ -19,6 +19,7 @@ from psycopg import sql
 from relay.errors import LeaseLost, Refused
 from relay.lsn import parse_lsn
 from relay.progress import Cursor, LogPosition, Origin, Progress
+from relay.server_log import end_of_log
 
 RECONCILE = "dovecote reconcile"
 
@@ -144,8 +145,7 @@ class Claim:
             msg = f"another relay has taken over outbox {self._name!r}"
             raise LeaseLost(msg)
         # Behind the commit: a server that has all before this place has the nonce, too.
-        end = self._conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
-        return row[0], row[1], parse_lsn(end[0]) if end else 0
+        return row[0], row[1], parse_lsn(end_of_log(self._conn))
 
 
 class Term:

@@ -2,13 +2,9 @@
 
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from relay.capture.slot import (
     INIT,
-    Beginning,
-    Budget,
     Fault,
     Slot,
     fault,
@@ -17,95 +13,12 @@ from relay.capture.slot import (
     table_fault,
 )
 from relay.capture.standbys import fault as standby_fault
-from relay.progress import Lag, Origin, Place, Progress, refusal
-
-Level = Literal["ok", "warn", "fail"]
+from relay.findings import Broker, Finding, Server, Wanted, of_message
+from relay.lsn import NOT_TOLD, TELL
+from relay.progress import Place, Progress, refusal
 
 # A slot can be synchronised to standbys from here on, as libpq numbers versions.
 _FAILOVER = 170_000
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One line of a diagnosis; `resolve` is empty where there is nothing to do."""
-
-    level: Level
-    what: str
-    resolve: str = ""
-
-    def __str__(self) -> str:
-        text = f"{self.level:4}  {self.what}"
-        return f"{text}; {self.resolve}" if self.resolve else text
-
-
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What the relay's settings ask for."""
-
-    name: str
-    capture: str
-    progress_topic: str
-    transaction_timeout_ms: int
-    budget: Budget
-    stall_after: float
-
-
-@dataclass(frozen=True, slots=True)
-class Server:
-    """What Postgres says."""
-
-    version: int
-    wal_level: str
-    origin: Origin
-    shared: int | None
-    """The end of the log that it has of progress's timeline, if that is another."""
-    state: str
-    slot_name: str
-    database: str
-    began_at: int | None
-    beginning: Beginning | None
-    slot: Slot | None
-    other_slots: frozenset[str]
-    """Of the same outbox, and of none of its shards."""
-    retained: int
-    leaving_behind: int
-    """Transactions that may still write to the log, where it is being left."""
-    role: str
-    lacks: tuple[str, ...]
-    """Rights that it lacks, and can publish without."""
-    active: str | None
-    claimed: bool
-    """A relay of this name has published from this database."""
-    gone: tuple[str, ...]
-    """Names besides this outbox's that published from here, and under which no relay is active."""
-    has_fsync: bool
-    standbys: str
-    """What commits wait for."""
-    parked: int
-    """Events that cannot be published, and those that wait behind them."""
-    lag: Lag
-
-
-@dataclass(frozen=True, slots=True)
-class Broker:
-    """What Kafka says."""
-
-    has_topic: bool
-    progress: Progress | None
-    longest_transaction_ms: int | None
-    """None: we may not know."""
-    later: Progress | None
-    """
-    Progress as it was after the server had been looked at.
-
-    What the server was told to forget is in this one, and what it has is ahead of the other one.
-    """
-
-
-def of_message(text: str) -> Finding:
-    """Return the finding that a refusal is; behind the first `; ` it says what resolves it."""
-    what, _, resolve = text.partition("; ")
-    return Finding("fail", what, resolve)
 
 
 def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
@@ -119,6 +32,8 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
         )
     else:
         yield Finding("ok", f"role {server.role} has the rights of a relay")
+    if not server.origin.timeline:
+        yield Finding("warn", NOT_TOLD, TELL)
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
     yield from _of_log(server, wanted, place)

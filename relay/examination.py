@@ -21,17 +21,9 @@ from relay.capture.catalog import look, prepared, running
 from relay.capture.lag import lag_of
 from relay.capture.slot import Budget
 from relay.capture.table import TableCapture
-from relay.diagnosis import (
-    Broker,
-    Finding,
-    Server,
-    Wanted,
-    of_both,
-    of_broker,
-    of_message,
-    of_server,
-)
+from relay.diagnosis import of_both, of_broker, of_server
 from relay.errors import Outage, Refused, RelayError
+from relay.findings import Broker, Finding, Server, Wanted, of_message
 from relay.lease import active, lock_key
 from relay.parked_requests import Desk
 from relay.postgres import connect, lacks_replication
@@ -213,7 +205,7 @@ def _gone(
 
 
 def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) -> int | None:
-    if progress is None or progress.timeline >= origin.timeline:
+    if progress is None or not 0 < progress.timeline < origin.timeline:
         return None
     return shared(settings.dsn, old=progress.timeline, new=origin.timeline)
 

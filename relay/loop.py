@@ -31,6 +31,7 @@ from relay.errors import Full, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.isolation import Isolation
 from relay.lease import Lease
+from relay.lsn import NOT_TOLD, TELL
 from relay.metrics import Metrics
 from relay.pace import Pace
 from relay.parked import Admitted, Parking
@@ -95,6 +96,7 @@ class Relay:
         )
         self._drains = Drains(settings.schema_name, settings.name)
         self._beat_at = 0.0
+        self._is_warned = False
         self._isolation = Isolation(settings.batch_rows)
         self._asking = Asking(settings.kafka)
         self._pace = Pace(settings.batch_bytes, timeout)
@@ -153,6 +155,9 @@ class Relay:
             store = ParkedStore(lease.conn, settings.schema_name, settings.name)
             self._parking.begin(store, progress)
             _log.info("publishing from %s", progress.cursor)
+            if not origin.timeline and not self._is_warned:
+                self._is_warned = True
+                _log.warning("%s; %s", NOT_TOLD, TELL)
             reader = Reader(
                 capture,
                 progress.cursor,
@@ -344,7 +349,7 @@ class Relay:
         if progress is None:
             return
         known, old, new = None, progress.timeline, origin.timeline
-        if old < new:
+        if 0 < old < new:
             known = shared(self._settings.dsn, old=old, new=new, at=origin.instance)
         if reason := refusal(progress, origin, known):
             raise Refused(about(self._settings.schema_name, reason))

@@ -1,5 +1,19 @@
 """Positions in Postgres's write-ahead log: numbers here, `16/B374D848` in its texts."""
 
+NOWHERE = "0/0"
+"""Where a log ends that nothing is said of."""
+
+NOT_TOLD = (
+    "the server does not say where its write-ahead log ends: that a failover has lost commits is "
+    "noticed by what is missing then, and not before; nor does the relay wait until a commit is "
+    "on disk that a session with `synchronous_commit = off` has made"
+)
+
+TELL = (
+    "on a server that has them, grant the relay's role EXECUTE on pg_current_wal_lsn, "
+    "pg_current_wal_flush_lsn, pg_current_wal_insert_lsn and pg_walfile_name"
+)
+
 
 def parse_lsn(text: str) -> int:
     """

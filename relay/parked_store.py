@@ -15,6 +15,7 @@ from psycopg import sql
 from relay.capture.batch import Row
 from relay.parking import OF_TOPIC, Identity, Key, Mark, Parked, Reason
 from relay.postgres_time import format_time
+from relay.server_log import end_of_log
 
 _MOST_COMMANDS = 100
 
@@ -172,8 +173,7 @@ class ParkedStore:
         for part in _parts(events):
             self._park(part, number)
             number += len(part)
-        ((lsn,),) = self._execute("SELECT pg_current_wal_lsn()::text")
-        return str(lsn)
+        return end_of_log(self._conn)
 
     def _park(self, events: Sequence[Parked], first: int) -> None:
         given: list[object] = []

@@ -61,7 +61,8 @@ def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
     try:
         conn = session.connect(dsn, name=_name(purpose), ours=_NOTICE)
     except SharedSession as error:
-        raise Refused(str(error)) from error
+        refused = Refused(str(error))
+        raise refused from error
     if conn.info.server_version < OLDEST * 10_000:
         found = conn.info.server_version // 10_000
         conn.close()

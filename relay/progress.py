@@ -74,6 +74,7 @@ class Origin:
     schema: int
     """The schema's oid."""
     timeline: int
+    """0: the server does not tell."""
     lsn: str
     snapshot: Snapshot
     """What the server sees now: progress can't lie ahead of it."""
@@ -276,8 +277,12 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
             f"id {origin.outbox}: it was dropped and made again, or two outboxes share a name; "
             "give this relay a `name` of its own"
         )
-    if progress.timeline != origin.timeline and (
-        reason := _timeline_refusal(progress, origin, shared)
+    # 0: not told, by a server of then or of now.
+    is_told = progress.timeline > 0 and origin.timeline > 0
+    if (
+        is_told
+        and progress.timeline != origin.timeline
+        and (reason := _timeline_refusal(progress, origin, shared))
     ):
         return reason
     if ahead := _ahead(progress.cursor, origin):

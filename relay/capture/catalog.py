@@ -1,7 +1,8 @@
 """Ask Postgres for the state of an outbox's slot, and of the transactions around it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 from psycopg import sql
@@ -9,7 +10,7 @@ from psycopg import sql
 from outbox import capture as outbox_capture
 from outbox import slots as outbox_slots
 from relay.capture.slot import Beginning, Slot
-from relay.lsn import parse_lsn
+from relay.lsn import NOWHERE, parse_lsn
 from relay.sharding import Shard, divided
 from relay.snapshot import Snapshot
 
@@ -75,16 +76,16 @@ def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None)
     number, of = (0, 1) if shard is None else (shard.number, shard.of)
     installed = outbox_capture.installed(conn, schema)
     name = outbox_slots.slot_name(installed.slot, number, of)
-    row = conn.execute(
+    described, standbys, has_fsync = _one(
+        conn,
         "SELECT (SELECT to_jsonb(s) FROM pg_replication_slots s WHERE slot_name = %s),"
-        " pg_current_wal_lsn()::text, current_setting('synchronous_standby_names'),"
-        " current_setting('fsync')::bool",
+        " current_setting('synchronous_standby_names'), current_setting('fsync')::bool",
         [name],
-    ).fetchone()
-    if row is None:
-        msg = "a query for one row returned none"
-        raise AssertionError(msg)
-    described, end, standbys, has_fsync = row
+    )
+    end = NOWHERE
+    if described or installed.state != "table":
+        # Not before: who reads the table alone gets by without, and not every server tells it.
+        (end,) = _one(conn, "SELECT pg_current_wal_lsn()::text", [])
     return Look(
         installed,
         number,
@@ -106,6 +107,16 @@ def outbox_id(conn: psycopg.Connection[Any], schema: str) -> str:
         msg = "a query for one row returned none"
         raise AssertionError(msg)
     return str(row[0])
+
+
+def _one(
+    conn: psycopg.Connection[Any], query: LiteralString, params: Sequence[object]
+) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = conn.execute(query, params).fetchone()
+    if row is None:
+        msg = "a query for one row returned none"
+        raise AssertionError(msg)
+    return row
 
 
 def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:

@@ -29,9 +29,10 @@ from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.durable import keep, keep_all, replicate
 from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
-from relay.lsn import parse_lsn
+from relay.lsn import NOWHERE, parse_lsn
 from relay.postgres import connect, follow_indexes, instance_of
 from relay.progress import Cursor, Origin, Place
+from relay.server_log import log_of
 from relay.sharding import Shard
 from relay.snapshot import BEGINNING, Snapshot
 
@@ -113,6 +114,8 @@ class TableCapture:
         self._ticks: dict[bool, bytes] = {}
         self._seen = ""
         self.instance = instance_of(conn)
+        # Whether the server says where its log ends.
+        self._tells = log_of(conn) != (0, NOWHERE)
         (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
         if standby:
             msg = (
@@ -160,17 +163,15 @@ class TableCapture:
 
     def origin(self) -> Origin:
         """Return which database this is, as progress remembers it."""
-        system, database, schema, wal, lsn, snapshot, outbox = self._one(
+        system, database, schema, snapshot, outbox = self._one(
             sql.SQL(
                 "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
                 " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),"
                 " (SELECT relnamespace::bigint FROM pg_class WHERE oid = {}::regclass),"
-                " pg_walfile_name(pg_current_wal_lsn()), pg_current_wal_flush_lsn()::text,"
                 " pg_current_snapshot()::text, (SELECT id::text FROM {})"
             ).format(sql.Literal(self._events.as_string()), self._identity)
         )
-        # A WAL file's name begins with its timeline; pg_control lags behind after a promotion.
-        timeline = int(wal[:8], 16)
+        timeline, lsn = log_of(self._conn) if self._tells else (0, NOWHERE)
         seen, started = Snapshot.parse(snapshot), self.instance.started
         return Origin(system, database, schema, timeline, lsn, seen, outbox, started)
 
@@ -271,7 +272,9 @@ class TableCapture:
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as everything else that is done here for a tick.
-            composed = tick(self._events, self._reading, since, shard=self._shard)
+            composed = tick(
+                self._events, self._reading, since, shard=self._shard, tells=self._tells
+            )
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(FIRST_ROWS, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
@@ -283,7 +286,9 @@ class TableCapture:
             # By a later snapshot: the end of the log is asked for after it.
             found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
         is_left = state != "table"
-        if few and not (found or last or is_left):
+        if not self._tells:
+            lsn = NOWHERE
+        elif few and not (found or last or is_left):
             # The cursor moves past nothing that a crash could take back.
             lsn = self._replicated_to(on_disk) if self.is_replicated else on_disk
         elif not few:
@@ -332,7 +337,7 @@ class TableCapture:
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
             " AND {own} ORDER BY position LIMIT %(limit)s"
         ).format(columns=COLUMNS, events=self._events, own=self._own)
-        lsn = self._keep_all()
+        lsn = self._keep_all() if self._tells else NOWHERE
         window = {"until": str(until), "since": str(since)}
         limit = min(FIRST_ROWS, self._batch_rows)
         while True:

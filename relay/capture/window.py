@@ -54,6 +54,7 @@ def tick(
     since: Snapshot,
     *,
     shard: Shard | None,
+    tells: bool = True,
 ) -> sql.Composed:
     """
     Return the statement that a tick is: one row on the window, and its rows if they are few.
@@ -80,8 +81,8 @@ def tick(
         " (SELECT CASE WHEN state <> 'leaving' THEN state"
         " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
         " FROM {reading} AS r) AS state FROM found)"
-        " SELECT few::int, pg_current_snapshot()::text, NULL, pg_current_wal_insert_lsn()::text,"
-        " NULL, NULL, state, pg_current_wal_flush_lsn()::text, NULL, NULL, NULL, NULL, {newest}"
+        " SELECT few::int, pg_current_snapshot()::text, NULL, {written},"
+        " NULL, NULL, state, {flushed}, NULL, NULL, NULL, NULL, {newest}"
         " FROM tick"
         # Asked once, and not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
@@ -92,6 +93,8 @@ def tick(
         columns=COLUMNS,
         reading=reading,
         number=sql.Literal(str(shard.number if shard else 0)),
+        written=sql.SQL("pg_current_wal_insert_lsn()::text" if tells else "NULL"),
+        flushed=sql.SQL("pg_current_wal_flush_lsn()::text" if tells else "NULL"),
     )
 
 

@@ -5,16 +5,8 @@ from dataclasses import replace
 import pytest
 
 from relay.capture.slot import Beginning, Budget, Slot
-from relay.diagnosis import (
-    Broker,
-    Finding,
-    Server,
-    Wanted,
-    of_both,
-    of_broker,
-    of_message,
-    of_server,
-)
+from relay.diagnosis import of_both, of_broker, of_server
+from relay.findings import Broker, Finding, Server, Wanted, of_message
 from relay.progress import Cursor, Lag, LogPosition, Origin, Place, at
 from relay.snapshot import Snapshot
 

@@ -1,0 +1,105 @@
+"""A server that says nothing of its write-ahead log is read from the table all the same."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from devstack import Stack
+from outbox import Event, schema, write
+from outbox.schema import Roles
+from tests.fix_stack import MakeTopic
+from tests.relaying import COMMAND, DSN, Relays, event, published, relays, settings
+
+_FUNCTIONS = (
+    "pg_current_wal_lsn()",
+    "pg_current_wal_flush_lsn()",
+    "pg_current_wal_insert_lsn()",
+    "pg_walfile_name(pg_lsn)",
+    "pg_last_wal_receive_lsn()",
+    "pg_last_wal_replay_lsn()",
+)
+
+_SAYS = "the server does not say where its write-ahead log ends"
+
+
+def deny(dsn: str, how: str) -> None:
+    """Take the functions of the log away, as a managed server does."""
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        for each in _FUNCTIONS:
+            if how == "forbidden":
+                conn.execute(f"REVOKE EXECUTE ON FUNCTION {each} FROM PUBLIC".encode())
+                continue
+            conn.execute("SET allow_system_table_mods = on")
+            kind = "text" if "walfile" in each else "pg_lsn"
+            conn.execute(
+                f"CREATE OR REPLACE FUNCTION pg_catalog.{each} RETURNS {kind} LANGUAGE plpgsql"
+                " AS $$BEGIN RAISE feature_not_supported; END$$".encode()
+            )
+
+
+@pytest.fixture(params=["forbidden", "unsupported"])
+def managed(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str, str, str]]:
+    """Give a database as its owner and as a relay see it, and how its log is kept from it."""
+    role = f"managed_{uuid4().hex[:12]}"
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
+        schema.install(conn, roles=Roles(relays=[role]))
+        try:
+            yield database, make_conninfo(database, user=role, password="x"), request.param  # noqa: S106  # of a moment
+        finally:
+            conn.execute(f"DROP OWNED BY {role}".encode())
+            conn.execute(f"DROP ROLE {role}".encode())
+
+
+def put(dsn: str, *events: Event) -> None:
+    with psycopg.connect(dsn) as conn:
+        write(conn, *events)
+
+
+def doctor(fleet: Relays) -> subprocess.CompletedProcess[str]:
+    config = fleet.folder / "doctor.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
+    return subprocess.run(
+        [COMMAND, "doctor", "--config", str(config)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**os.environ, DSN: fleet.dsn},
+    )
+
+
+def test_the_table_is_read_of_a_server_that_says_nothing_of_its_log(
+    managed: tuple[str, str, str], stack: Stack, tmp_path: Path, topic: MakeTopic
+) -> None:
+    owner, dsn, how = managed
+    name = topic(1)
+    with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
+        told = fleet.active()
+        put(owner, event(name, 0))
+        published(fleet, name, 1)
+        assert _SAYS not in told.log
+        assert told.terminate() == 0
+        # What was told before is not needed to go on.
+        deny(owner, how)
+        relay = fleet.active(park_after="1s")
+        put(owner, *[event(name, number) for number in range(1, 2_000)])
+        put(owner, event("no.such.topic", 0, key="parked"), event(name, 2_000))
+        published(fleet, name, 2_001)
+        relay.until_logged("parked")
+        assert relay.log.count(_SAYS) == 1
+        assert "Traceback" not in relay.log
+        found = doctor(fleet)
+        assert f"warn  {_SAYS}" in found.stdout
+        assert "grant the relay's role EXECUTE on pg_current_wal_lsn" in found.stdout
+        assert "fail" not in found.stdout
+        assert relay.terminate() == 0
+        fleet.active()
+        put(owner, event(name, 2_001))
+        published(fleet, name, 2_002)
