@@ -37,8 +37,11 @@ def deny(dsn: str, how: str) -> None:
                 continue
             conn.execute("SET allow_system_table_mods = on")
             kind = "text" if "walfile" in each else "pg_lsn"
+            # What is built in is found by its number, whatever becomes of its text.
+            aside = f"{each.partition('(')[0]}_there"
+            conn.execute(f"ALTER FUNCTION pg_catalog.{each} RENAME TO {aside}".encode())
             conn.execute(
-                f"CREATE OR REPLACE FUNCTION pg_catalog.{each} RETURNS {kind} LANGUAGE plpgsql"
+                f"CREATE FUNCTION pg_catalog.{each} RETURNS {kind} LANGUAGE plpgsql"
                 " AS $$BEGIN RAISE feature_not_supported; END$$".encode()
             )
 
@@ -98,7 +101,7 @@ def test_the_table_is_read_of_a_server_that_says_nothing_of_its_log(
         found = doctor(fleet)
         assert f"warn  {_SAYS}" in found.stdout
         assert "grant the relay's role EXECUTE on pg_current_wal_lsn" in found.stdout
-        assert "fail" not in found.stdout
+        assert "fail  " not in found.stdout
         assert relay.terminate() == 0
         fleet.active()
         put(owner, event(name, 2_001))
