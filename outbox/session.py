@@ -7,7 +7,7 @@ are published. A session that several clients share in turn is no place for lock
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import psycopg
 from psycopg import Connection, errors
@@ -45,6 +45,9 @@ SESSION = "SELECT pg_catalog.pg_backend_pid()"
 _LOOKS = 4
 
 
+Kind = TypeVar("Kind", bound=Connection[TupleRow])
+
+
 def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) -> str:
     """
     Return `dsn` as it is now, with our encoding, and what of `ours` it does not say itself.
@@ -60,17 +63,22 @@ def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) ->
 
 
 def connect(
-    dsn: str, *, autocommit: bool = True, name: str = "", ours: Mapping[str, int | str] = {}
-) -> psycopg.Connection[TupleRow]:
+    dsn: str,
+    *,
+    autocommit: bool = True,
+    name: str = "",
+    ours: Mapping[str, int | str] = {},
+    kind: type[Kind] = Connection[TupleRow],  # type: ignore[assignment]  # the bound is the default
+) -> Kind:
     """
-    Connect to a session of our own; `name` and `ours` are for `conninfo`.
+    Connect to a session of our own; `name` and `ours` are for `conninfo`, `kind` is its class.
 
     Raises:
         psycopg.OperationalError: the server does not answer, or does not let us in.
         SharedSession: it is one that other clients use between our statements.
     """
     parameters = conninfo(dsn, name=name, ours=ours)
-    conn = psycopg.connect(parameters, autocommit=True, row_factory=tuple_row)
+    conn = kind.connect(parameters, autocommit=True, row_factory=tuple_row)
     try:
         if not is_direct(conn):
             _require_own(conn, parameters)
@@ -107,6 +115,7 @@ def is_direct(conn: Connection[Any]) -> bool:
 
 
 def _session(conn: Connection[Any]) -> int:
+    """Return the session's own number, which a pooler does not tell as it tells its clients'."""
     row = conn.execute(SESSION).fetchone()
     return int(row[0]) if row else 0
 
@@ -135,7 +144,7 @@ def _is_shared(conn: Connection[Any], parameters: str) -> bool:
     ours = {_session(conn), _session(conn)}
     if len(ours) > 1:
         return True
-    with psycopg.connect(parameters, autocommit=True) as other:
+    with type(conn).connect(parameters, autocommit=True) as other:
         for _ in range(_LOOKS):
             try:
                 with other.transaction():

@@ -40,13 +40,18 @@ def existing(conn: Connection[Any], base: str) -> list[str]:
 
 
 def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, str]:
-    """Make slots that all begin at one place; return it, and what had been committed by then."""
-    first, *others = names
-    failover = ", FAILOVER" if conn.info.server_version >= _FAILOVER else ""
-    options = f"(SNAPSHOT 'export'{failover})"
+    """
+    Make slots that all begin at one place; return it, and what had been committed by then.
+
+    What stays is made by `conn`, which alone may make slots: from one that goes with the session
+    that it takes to make it. A command that was cut off leaves nothing behind when it goes on.
+    """
+    first = names[0]
+    source = f"{first}_by_{conn.info.backend_pid}"
+    options = "(SNAPSHOT 'export')"
     if conn.info.server_version < _OPTIONS_IN_PARENTHESES:
         options = "EXPORT_SNAPSHOT"
-    query = f'CREATE_REPLICATION_SLOT "{first}" LOGICAL pgoutput {options}'
+    query = f'CREATE_REPLICATION_SLOT "{source}" TEMPORARY LOGICAL pgoutput {options}'
     try:
         # The snapshot lasts as long as this session does nothing else.
         with connect(_replicating(dsn), autocommit=True) as replication:
@@ -55,9 +60,9 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
                 msg = f"{query}: no answer"
                 raise DovecoteError(msg)
             snapshot = _imported(conn, row[2])
+            copy(dsn, conn, source, names)
     except (errors.InsufficientPrivilege, errors.OperationalError) as error:
         raise _cannot_make(conn, first, error) from error
-    copy(dsn, conn, first, others)
     return str(row[1]), snapshot
 
 
@@ -66,7 +71,7 @@ def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> 
     name = source
     try:
         for name in names:
-            conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s)", [source, name])
+            conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s, false)", [source, name])
         if names and conn.info.server_version >= _FAILOVER:
             # A copy is not synchronised to standbys, whatever its source is.
             with connect(_replicating(dsn), autocommit=True) as replication:
@@ -87,8 +92,8 @@ def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> Dovecote
     return DovecoteError(
         f"cannot make replication slot {name}: {first_line(error)}; "
         f"role {role} needs REPLICATION ({alter}), "
-        "and the server a free slot for each shard, and one more for each while their number "
-        "changes (max_replication_slots, max_wal_senders)"
+        "and the server a free slot for each shard and one besides, and one more for each while "
+        "their number changes (max_replication_slots, max_wal_senders)"
     )
 
 

@@ -21,7 +21,9 @@ class Proxy:
         self._flows.set()
         self._may_pass: int | None = None
         self._open: set[socket.socket] = set()
+        self._stranded: set[socket.socket] = set()
         self._lock = threading.Lock()
+        self._closed = threading.Event()
         threading.Thread(target=self._accept, name="proxy", daemon=True).start()
 
     def __enter__(self) -> Self:
@@ -36,6 +38,7 @@ class Proxy:
         with suppress(OSError):  # it was never connected
             self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would go on accepting
         self._listener.close()
+        self._closed.set()
         self.resume()
         self.cut()
 
@@ -46,6 +49,16 @@ class Proxy:
     def stall_after(self, size: int) -> None:
         """Forward so many bytes more to the target, and nothing behind them until `resume`."""
         self._may_pass = size
+
+    def strand(self) -> None:
+        """
+        Swallow for ever what comes on the connections that are open; new ones are forwarded.
+
+        Their peers see sockets that stay open and are silent, as behind a balancer that failed
+        over.
+        """
+        with self._lock:
+            self._stranded |= self._open
 
     def resume(self) -> None:
         """Forward again."""
@@ -93,7 +106,11 @@ class Proxy:
                         self.stall()  # first: not even an answer to it comes back
                     sink.sendall(passed)
                 self._flows.wait()
-                sink.sendall(data)
+                if source not in self._stranded:
+                    sink.sendall(data)
+            if source in self._stranded:
+                # Not even the end of one side is told to the other.
+                self._closed.wait()
         except OSError:  # one side is gone, and so is the connection
             pass
         finally:

@@ -143,6 +143,7 @@ def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease
         # Who waits for a standby sends no heartbeats meanwhile, and what a failover takes back of
         # this session's writing is written again.
         conn.execute("SET synchronous_commit = local")
+        conn.silence = min(conn.silence, timeout)
         # For the heartbeats, which look at the outbox.
         follow_indexes(conn)
         number = next((index for index, key in enumerate(keys) if try_lock(conn, key)), None)

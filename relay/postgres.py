@@ -15,6 +15,7 @@ from outbox import schema as outbox_schema
 from outbox import session
 from outbox.belongings import showing
 from outbox.errors import SchemaMissing, SharedSession, first_line
+from relay.answers import Attended
 from relay.errors import LeaseLost, Outage, Refused
 from relay.instance import ASK, Instance
 
@@ -51,15 +52,15 @@ _BOUNDS = {
 }
 
 
-def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
+def connect(dsn: str, *, purpose: str) -> Attended:
     """
-    Return an autocommit connection; what `dsn` says of timeouts holds.
+    Return an autocommit connection, whose waits end; what `dsn` says of timeouts holds.
 
     Raises:
         Refused: the server is too old, or is a pooler that shares sessions.
     """
     try:
-        conn = session.connect(dsn, name=_name(purpose), ours=_NOTICE)
+        conn = session.connect(dsn, name=_name(purpose), ours=_NOTICE, kind=Attended)
     except SharedSession as error:
         refused = Refused(str(error))
         raise refused from error
@@ -68,6 +69,7 @@ def connect(dsn: str, *, purpose: str) -> psycopg.Connection[TupleRow]:
         conn.close()
         msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
         raise Refused(msg)
+    conn.attend(parameters(dsn, purpose=purpose))
     _settle(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
     return conn
 

@@ -87,7 +87,10 @@ class ProgressTopic:
                 num_partitions=1,
                 config={"cleanup.policy": "compact", "segment.bytes": "4194304"},
             )
-            admin.create_topics([topic], operation_timeout=self._timeout)[self.name].result()
+            made = admin.create_topics(
+                [topic], operation_timeout=self._timeout, request_timeout=2 * self._timeout
+            )
+            made[self.name].result()
             _log.info("created progress topic %s", self.name)
         except KafkaException as error:
             self._explain_creation(error)

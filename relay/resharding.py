@@ -8,11 +8,13 @@ repeats it.
 """
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import NamedTuple
 from uuid import uuid4
 
 import psycopg
@@ -27,7 +29,7 @@ from relay.capture.table import TableCapture
 from relay.capture.up_to import LogUpTo, UpTo
 from relay.capture.wal import Timing
 from relay.claims import Claim, misfit
-from relay.errors import Refused
+from relay.errors import LeaseLost, Refused
 from relay.health import Health
 from relay.isolation import Isolation
 from relay.lease import Lease, lock_key, try_lock
@@ -133,26 +135,35 @@ def _is_of(settings: RelaySettings, outbox: str, shards: int) -> bool:
     return progress is None or progress.shards == shards
 
 
-def _fenced(
-    conn: psycopg.Connection[tuple[object, ...]], settings: RelaySettings, origin: Origin
-) -> Progress | None:
+class Ending(NamedTuple):
+    """Where the old shards end, and which database that is in."""
+
+    origin: Origin
+    place: Place
+    is_old: bool
+    """The shard that begins there has the name of one that ends there."""
+
+
+def _fenced(role: Lease, settings: RelaySettings, origin: Origin) -> Progress | None:
     """Return where a shard stands, once nobody can publish it any more who does not know of us."""
-    topic, claim = _topic(settings), Claim(conn, settings.schema_name, settings.name)
+    topic, claim = _topic(settings), Claim(role.conn, settings.schema_name, settings.name)
     topic.ensure(lambda: claim.require_none(origin, topic.name))
     with closing(_publisher(settings, origin)) as own:
-        progress = _read_fenced(own, topic, settings, origin)
+        progress = _read_fenced(role, own, settings, origin)
     if progress is not None and (reason := misfit(progress, claim.read(origin))):
         raise Refused(outbox_schema.about(settings.schema_name, reason))
     return progress
 
 
 def _read_fenced(
-    own: Publisher, topic: ProgressTopic, settings: RelaySettings, origin: Origin
+    role: Lease, own: Publisher, settings: RelaySettings, origin: Origin
 ) -> Progress | None:
     own.open()
+    # Whoever had the roles while this process was stopped is fenced now, and has gone further.
+    role.require_at(origin.instance)
     fence = uuid4().hex
     own.mark(fence_key(settings.name, origin.outbox), fence)
-    return topic.read(settings.name, origin.outbox, fence=fence)
+    return _topic(settings).read(settings.name, origin.outbox, fence=fence)
 
 
 def _topic(settings: RelaySettings) -> ProgressTopic:
@@ -191,11 +202,14 @@ def _carry_over(
     _require_none_parked(conn, schema, before)
     installed = outbox_capture.installed(conn, schema)
     end: Place
+    # Kept by nothing: a command may wait for long, and asks before it writes.
+    role = Lease(conn, math.inf)
     with closing(_table(settings, None, settings.batch_rows)) as table:
+        role.require_at(table.instance)
         if installed.state == "table":
             table.require_own_events()
         origin = table.origin()
-        known = [_fenced(conn, settings.of(shard), origin) for shard in before]
+        known = [_fenced(role, settings.of(shard), origin) for shard in before]
         if installed.state == "table":
             began_at = look(conn, schema, before[0]).began_at or 0
             places = [each.cursor for each in known if each]
@@ -210,8 +224,10 @@ def _carry_over(
     _require_none_parked(conn, schema, before)
     if installed.state != "table":
         boundary.make_slots(conn, settings, before[0], after)
+    old = {shard.name for shard in before}
     for shard in after:
-        _begin(conn, settings.of(shard), shard, origin=origin, place=end)
+        ending = Ending(origin, end, is_old=shard.name in old)
+        _begin(role, settings.of(shard), shard, ending)
     # Rows of the table are of no interest to whoever reads the log, but to who empties leaves.
     published = end.since if isinstance(end, Cursor) else BEGINNING
     change(conn, schema, before, after, published=published)
@@ -270,22 +286,21 @@ def _log_up_to(
     )
 
 
-def _begin(
-    conn: psycopg.Connection[tuple[object, ...]],
-    settings: RelaySettings,
-    shard: Shard,
-    *,
-    origin: Origin,
-    place: Place,
-) -> None:
+def _begin(role: Lease, settings: RelaySettings, shard: Shard, ending: "Ending") -> None:
     """Give a new shard its progress, whatever it was when there was one of this name before."""
-    topic, claim = _topic(settings), Claim(conn, settings.schema_name, settings.name)
+    topic, claim = _topic(settings), Claim(role.conn, settings.schema_name, settings.name)
+    origin, place = ending.origin, ending.place
     topic.ensure()
-    # Of one that was given up only matters whose it was.
-    _require_own(topic.peek(settings.name, origin.outbox), settings, origin)
+    with role.undisputed():
+        # Of one that was given up only matters whose it was.
+        _require_own(topic.peek(settings.name, origin.outbox), settings, origin)
     with closing(_publisher(settings, origin)) as own:
-        found = _read_fenced(own, topic, settings, origin)
+        found = _read_fenced(role, own, settings, origin)
         _require_own(found, settings, origin)
+        if ending.is_old and (found is None or found.cursor != place):
+            where = "nowhere" if found is None else found.cursor
+            msg = f"{settings.name!r} was published up to {place}, and stands at {where} by now"
+            raise LeaseLost(msg)
         term = claim.take(claim.read(origin), topic.cluster(), found)
         progress = at(settings.name, origin, place, shards=shard.of)
         nonce = term.nonce(place, origin.lsn)
@@ -294,5 +309,8 @@ def _begin(
 
 
 def _require_own(found: Progress | None, settings: RelaySettings, origin: Origin) -> None:
-    if found and (reason := refusal(replace(found, timeline=origin.timeline), origin)):
+    if found is None:
+        return
+    timeline = max(found.timeline, origin.timeline)
+    if reason := refusal(replace(found, timeline=timeline), origin):
         raise Refused(outbox_schema.about(settings.schema_name, reason))

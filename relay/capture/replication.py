@@ -13,7 +13,7 @@ import time
 import psycopg
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from psycopg.generators import execute
+from psycopg.generators import execute, fetch
 
 from relay.errors import Refused
 from relay.instance import Instance
@@ -181,7 +181,7 @@ class Stream:
         self._told_confirmed = self._confirmed
 
     def _ended(self) -> psycopg.Error:
-        result = self._pgconn.get_result()
+        result = self._conn.wait(fetch(self._pgconn))
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return errors.error_from_result(result)
         return psycopg.OperationalError("the server ended the replication stream")

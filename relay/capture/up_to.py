@@ -7,6 +7,7 @@ from dataclasses import replace
 from relay.capture.batch import Batch, Leave
 from relay.capture.switching import SwitchingCapture, with_log
 from relay.capture.table import TableCapture
+from relay.errors import LeaseLost
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress
 
 
@@ -20,7 +21,10 @@ class UpTo:
         return self._table.origin()
 
     def resume(self, progress: Progress | None) -> Place:
-        return progress.cursor if progress else Cursor()
+        place = progress.cursor if progress else Cursor()
+        if isinstance(place, Cursor):
+            _require(self._end.since.covers(place.until or place.since), place, self._end)
+        return place
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
         if isinstance(cursor, Cursor) and cursor != self._end:
@@ -58,7 +62,10 @@ class LogUpTo:
         return self._log.origin()
 
     def resume(self, progress: Progress | None) -> Place:
-        return self._log.resume(progress)
+        place = self._log.resume(progress)
+        if isinstance(place, LogPosition):
+            _require(place.lsn <= self._end.lsn, place, self._end)
+        return place
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
         if cursor == self._end:
@@ -91,3 +98,10 @@ class LogUpTo:
 
     def close(self) -> None:
         self._log.close()
+
+
+def _require(is_before: bool, place: Place, end: Place) -> None:  # noqa: FBT001  # what is required
+    """Check that nobody has published beyond `end`: going back there would repeat events."""
+    if not is_before:
+        msg = f"another relay has published up to {place}, beyond {end}"
+        raise LeaseLost(msg)
