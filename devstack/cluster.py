@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 from weakref import finalize
 
-from devstack.broker import SETTINGS, Broker, both_ways, isolating
+from devstack.broker import SETTINGS, Broker, both_ways, for_clients, isolating
 from devstack.gates import Gates
 from devstack.kafka import JAVA_OPTIONS, new_cluster_id
 from devstack.places import temporary_directory
@@ -130,6 +130,10 @@ class Cluster:
     def cut(self, one: int, other: int, *, reset: bool = False) -> None:
         """Cut two brokers off from each other."""
         self._shut(both_ways(one, other), reset=reset)
+
+    def slow(self, number: int, rate: float) -> None:
+        """Let so many bytes a second through between a broker and a client, until `heal`."""
+        self.gates.shut(held=self._held, broken=self._broken, slow={for_clients(number): rate})
 
     def heal(self) -> None:
         """Open all gates; what was held back arrives."""

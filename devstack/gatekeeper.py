@@ -26,6 +26,8 @@ class Gate:
     def __init__(self) -> None:
         self.leads: tuple[str, int] | None = None
         """Where new connections go instead of where their route says."""
+        self.rate: float | None = None
+        """Bytes a second that go through a connection each way; None: all."""
         self._open = asyncio.Event()
         self._open.set()
         self._broken = False
@@ -85,6 +87,8 @@ class Gate:
     async def _forward(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(_CHUNK):
             await self._open.wait()
+            if self.rate is not None:
+                await asyncio.sleep(len(data) / self.rate)
             writer.write(data)
             await writer.drain()
         raise ConnectionResetError  # nobody here closes one direction alone
@@ -111,6 +115,7 @@ async def keep(door: tuple[str, int], routes: list[dict[str, object]]) -> None:
             for name, place in asked.get("leads", {}).items():
                 gates[name].leads = _address(place)
             for name, gate in gates.items():
+                gate.rate = asked.get("slow", {}).get(name)
                 if name in asked["broken"]:
                     gate.shatter()
                 elif name in asked["held"]:

@@ -53,16 +53,18 @@ class Gates(Server):
         held: Collection[str] = (),
         broken: Collection[str] = (),
         leads: Mapping[str, str] | None = None,
+        slow: Mapping[str, float] | None = None,
     ) -> None:
         """
         Hold the gates `held`, break `broken`, and open all others.
 
+        A connection through a gate in `slow` carries so many bytes a second each way.
         New connections through a gate in `leads` go to the address there from now on.
 
         Raises:
             StackError: they do not answer.
         """
-        shut(self.door, held=held, broken=broken, leads=leads)
+        shut(self.door, held=held, broken=broken, leads=leads, slow=slow)
 
     def _prepare(self) -> Launch:
         config = self.directory / "gates.json"
@@ -89,6 +91,7 @@ def shut(
     held: Collection[str] = (),
     broken: Collection[str] = (),
     leads: Mapping[str, str] | None = None,
+    slow: Mapping[str, float] | None = None,
 ) -> None:
     """
     Tell the gates whose `door` it is, as `Gates.shut` does.
@@ -98,7 +101,12 @@ def shut(
     """
     host, _, port = door.rpartition(":")
     asked = json.dumps(
-        {"held": sorted(held), "broken": sorted(broken), "leads": dict(leads or {})}
+        {
+            "held": sorted(held),
+            "broken": sorted(broken),
+            "leads": dict(leads or {}),
+            "slow": dict(slow or {}),
+        }
     )
     try:
         with socket.create_connection((host, int(port)), timeout=_ANSWER_SECONDS) as conn:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from outbox.errors import DovecoteError
 from proof.consumers import run as consumers
+from proof.plan import Kind
 from proof.run import Options, run
 
 
@@ -25,6 +26,16 @@ def main() -> None:
     parser.add_argument("--relays", type=int, default=3, help="one active, the others stand by")
     parser.add_argument("--writers", type=int, default=3)
     parser.add_argument("--pace", type=float, default=0.01, help="s between two transactions")
+    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
+    parser.add_argument(
+        "--mode", choices=("exactly_once", "at_least_once"), default="exactly_once"
+    )
+    parser.add_argument(
+        "--without", action="append", choices=[*Kind], default=[], help="no such disturbance"
+    )
+    parser.add_argument(
+        "--only", action="append", choices=[*Kind], default=[], help="no others but these"
+    )
     parser.add_argument("--consumers", action="store_true", help="prove consumers instead")
     args = parser.parse_args()
     directory = Path(tempfile.mkdtemp(prefix="dovecote-proof-"))
@@ -37,6 +48,11 @@ def main() -> None:
         kills=args.kills,
         seed=args.seed,
         capture=args.capture,
+        mode=args.mode,
+        brokers=args.brokers,
+        without=tuple(
+            kind for kind in Kind if kind in args.without or (args.only and kind not in args.only)
+        ),
         relays=args.relays,
         writers=args.writers,
         pace=args.pace,
@@ -44,11 +60,17 @@ def main() -> None:
     try:
         outcome = run(options, _show)
     except DovecoteError as error:
-        sys.exit(f"proof: {error}\nThe relays' logs are in {directory}")
-    line = {"proof": "relay", "capture": args.capture, "seed": args.seed, **outcome.fields()}
-    print(json.dumps(line), flush=True)
+        sys.exit(
+            f"proof: seed {args.seed}, capture {args.capture}, {args.brokers} broker(s): {error}\n"
+            f"The relays' logs are in {directory}"
+        )
+    chosen = {name: getattr(args, name) for name in ("capture", "mode", "brokers", "seed")}
+    print(json.dumps({"proof": "relay", **chosen, **outcome.fields()}), flush=True)
     if not outcome.verdict.is_well:
-        sys.exit(f"proof: the relay broke its word; its logs are in {directory}")
+        sys.exit(
+            f"proof: the relay broke its word with seed {args.seed}; its logs are in {directory}\n"
+            f"{outcome.explained}"
+        )
     shutil.rmtree(directory)
 
 

@@ -1,6 +1,7 @@
-"""The relays under proof: one active, others standing by, each with a network of its own."""
+"""The relays under proof: some active, others standing by, each with a network of its own."""
 
 import json
+import time
 from pathlib import Path
 
 import psycopg
@@ -8,32 +9,50 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from demo.children import Child, dovecote
 from outbox.errors import DovecoteError
+from proof.journal import Journal
 from proof.proxy import Proxy
 
 _ACTIVE, _NO_LONGER = "active: this relay alone may publish", "no longer active"
+# As long as a supervisor waits before it starts one again.
+_RESTART_SECONDS = 0.3
 
 
 class GaveUp(DovecoteError):
-    """A relay ended by itself, or would not end."""
+    """A relay ended by itself where none should, or would not end."""
 
 
 class Member:
-    """One relay."""
+    """One relay, started again by its supervisor whenever it ends."""
 
-    def __init__(self, number: int, directory: Path, dsn: str, toml: str) -> None:
+    def __init__(self, number: int, directory: Path, dsn: str, config: Path) -> None:
         server = conninfo_to_dict(dsn)
         self.proxy = Proxy((str(server["host"]), int(server["port"] or 5432)))
         self.paused = False
-        config = directory / f"relay-{number}.toml"
-        config.write_text(toml, encoding="utf-8")
-        self.child = Child(
-            f"relay {number}",
-            dovecote("relay", "--config", str(config)),
-            directory / f"relay-{number}.log",
-            environment={
-                "DOVECOTE_RELAY_DSN": make_conninfo(dsn, host="127.0.0.1", port=self.proxy.port)
-            },
+        self.number = number
+        self._config, self._log = config, directory / f"relay-{number}.log"
+        self._dsn = make_conninfo(dsn, host="127.0.0.1", port=self.proxy.port)
+        self._ended: float | None = None
+        self.child = self._started()
+
+    def _started(self) -> Child:
+        return Child(
+            f"relay {self.number}",
+            dovecote("relay", "--config", str(self._config)),
+            self._log,
+            environment={"DOVECOTE_RELAY_DSN": self._dsn},
         )
+
+    def look_after(self) -> str | None:
+        """Start it again a while after it has ended; return what it said when that is seen."""
+        if self.child.status is None:
+            return None
+        if self._ended is None:
+            self._ended = time.monotonic()
+            return self.child.said()
+        if time.monotonic() - self._ended > _RESTART_SECONDS:
+            self._ended = None
+            self.child = self._started()
+        return None
 
     def told(self) -> str:
         """Return its log so far."""
@@ -43,7 +62,8 @@ class Member:
     def is_active(self) -> bool:
         """Whether it has the active role as far as it knows itself, and can act on it."""
         log = self.told()
-        return not self.paused and log.rfind(_ACTIVE) > log.rfind(_NO_LONGER)
+        is_active = log.rfind(_ACTIVE) > log.rfind(_NO_LONGER)
+        return is_active and not self.paused and self.child.status is None
 
     def pause(self) -> None:
         self.child.pause()
@@ -63,48 +83,88 @@ class Crew:
     """Relays of one outbox, as many as there were at the start, whichever are killed."""
 
     def __init__(
-        self, directory: Path, dsn: str, bootstrap: str, *, size: int, settings: dict[str, object]
+        self,
+        directory: Path,
+        dsn: str,
+        bootstrap: str,
+        *,
+        size: int,
+        settings: dict[str, object],
+        journal: Journal,
     ) -> None:
-        self._directory, self._dsn = directory, dsn
-        # They notice trouble sooner than with the defaults, and so meet more of it.
-        fields = {"standby_poll": "50ms", "lease": "2s", **settings}
-        lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
-        lines += ["[kafka]", f'"bootstrap.servers" = {json.dumps(bootstrap)}']
-        self._toml = "\n".join(lines) + "\n"
-        self._number = self._takeovers = 0
+        self._directory, self._dsn, self._bootstrap = directory, dsn, bootstrap
+        self._settings, self._size, self._journal = settings, size, journal
+        self._number = self._takeovers = self.restarted = 0
+        self.may_refuse = False
+        """Whether a relay may end with a refusal now."""
+        self.refusals: list[str] = []
         self.members: list[Member] = []
-        for _ in range(size):
-            self.add()
+        self.shards = 1
+        self.fill()
 
-    def add(self) -> None:
-        """Start one more; from the main thread, for it dies with the one that starts it."""
-        self._number += 1
-        self.members.append(Member(self._number, self._directory, self._dsn, self._toml))
+    @property
+    def config(self) -> Path:
+        """The settings of the relays that are started next."""
+        return self.configured(self.shards)
 
-    def active(self) -> Member | None:
+    def configured(self, shards: int) -> Path:
+        """Return a file with the settings of relays, and of commands, for so many shards."""
+        # They notice trouble sooner than with the defaults, and so meet more of it.
+        fields: dict[str, object] = {
+            "standby_poll": "50ms",
+            "lease": "2s",
+            "park_after": "1s",
+            "shards": shards,
+            **self._settings,
+        }
+        lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items()]
+        lines += ["[kafka]", f'"bootstrap.servers" = {json.dumps(self._bootstrap)}']
+        file = self._directory / f"relay-{shards}-shards.toml"
+        file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return file
+
+    def fill(self) -> None:
+        """Start as many as there should be; from the main thread, with which they would end."""
+        while len(self.members) < self._size:
+            self._number += 1
+            member = Member(self._number, self._directory, self._dsn, self.config)
+            self.members.append(member)
+
+    def look_after(self) -> None:
         """
-        Return a relay that takes itself for the active one.
+        Start those again that have ended, as a supervisor does.
 
         Raises:
-            GaveUp: one has ended by itself, which none ever should.
+            GaveUp: one has ended by itself where none ever should.
         """
         for each in self.members:
-            if each.child.status is not None:
-                raise GaveUp(each.child.said())
-        return next((each for each in self.members if each.is_active), None)
+            said = each.look_after()
+            if said is None:
+                continue
+            self.restarted += 1
+            self.refusals.append(said)
+            self._journal.note(f"relay {each.number} ended: {said.splitlines()[-1].strip()[:200]}")
+            if not self.may_refuse:
+                raise GaveUp(said)
+
+    def actives(self) -> list[Member]:
+        """Return the relays that take themselves for active ones."""
+        self.look_after()
+        return [each for each in self.members if each.is_active]
 
     def replace(self, victim: Member) -> None:
         """Kill one, and start another in its place."""
         victim.child.kill()
         self._retire(victim)
-        self.add()
+        self.fill()
 
     def unlock(self) -> None:
-        """End the session that holds the active role."""
+        """End the sessions that hold active roles."""
         with psycopg.connect(self._dsn, autocommit=True, connect_timeout=5) as conn:
             conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity JOIN pg_locks USING (pid)"
                 " WHERE locktype = 'advisory' AND datname = current_database() AND granted"
+                " AND pid <> pg_backend_pid()"
             )
 
     @property
@@ -124,8 +184,15 @@ class Crew:
             member = self.members[0]
             if member.paused:
                 member.resume()
-            member.child.stop(within=30)
+            if member.child.status is None:
+                member.child.stop(within=60)
             self._retire(member)
+
+    def kill(self) -> None:
+        """Kill all; none takes their place before `fill`."""
+        while self.members:
+            self.members[0].child.end()
+            self._retire(self.members[0])
 
     def end(self) -> None:
         """Leave nothing, whatever state they are in."""

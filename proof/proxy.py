@@ -16,10 +16,14 @@ class Proxy:
         self.target = target
         """Where new connections lead; those that are open stay where they are."""
         self._listener = socket.create_server(("127.0.0.1", 0))
+        self.connected = threading.Event()
+        """Set when somebody has come through."""
         self.port: int = self._listener.getsockname()[1]
-        self._flows = threading.Event()
+        self._flows, self._slow = threading.Event(), threading.Event()
         self._flows.set()
         self._may_pass: int | None = None
+        self.rate: float | None = None
+        """Bytes a second that go through in each direction of a connection; None: all."""
         self._open: set[socket.socket] = set()
         self._stranded: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -73,6 +77,16 @@ class Proxy:
                 with suppress(OSError):  # it is closed already
                     each.shutdown(socket.SHUT_RDWR)
 
+    def ports(self) -> list[int]:
+        """Return what the target knows its open connections by."""
+        found: list[int] = []
+        with self._lock:
+            for each in self._open:
+                with suppress(OSError):  # it is closed already
+                    if each.getpeername() == self.target:
+                        found.append(each.getsockname()[1])
+        return found
+
     def _accept(self) -> None:
         while True:
             try:
@@ -85,6 +99,7 @@ class Proxy:
                 client.close()
                 continue
             server.settimeout(None)
+            self.connected.set()
             with self._lock:
                 self._open |= {client, server}
             for source, sink in ((client, server), (server, client)):
@@ -106,6 +121,8 @@ class Proxy:
                         self.stall()  # first: not even an answer to it comes back
                     sink.sendall(passed)
                 self._flows.wait()
+                if (rate := self.rate) is not None:
+                    self._slow.wait(len(data) / rate)
                 if source not in self._stranded:
                     sink.sendall(data)
             if source in self._stranded:

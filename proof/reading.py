@@ -1,9 +1,12 @@
-"""Read a topic as a `read_committed` consumer does."""
+"""Read topics as a `read_committed` consumer does."""
 
+import json
+import sys
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from proof.count import Seen
 
@@ -13,9 +16,9 @@ _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIM
 
 
 class Reading:
-    """All committed records of a topic, from its beginning to where they end at the moment."""
+    """All committed records of topics, from its beginning to where they end at the moment."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -26,9 +29,14 @@ class Reading:
                 "auto.offset.reset": "earliest",
             }
         )
-        partitions = self._consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        self._partitions = set(partitions)
-        self._consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
+        known = self._consumer.list_topics(timeout=30).topics
+        self._partitions = {
+            (topic, number)
+            for topic in topics
+            if topic in known
+            for number in known[topic].partitions
+        }
+        self._consumer.assign([TopicPartition(*each, 0) for each in sorted(self._partitions)])
         self.seen: list[Seen] = []
 
     def __enter__(self) -> Self:
@@ -45,7 +53,7 @@ class Reading:
     def go_on(self, within: float) -> None:
         """Read what there is for `within` seconds."""
         for message in self._consumer.consume(_CHUNK, within):
-            self._take(message.error(), message.key(), message.value())
+            self._take(message.error(), message)
 
     def finish(self) -> None:
         """
@@ -63,13 +71,20 @@ class Reading:
             for message in self._consumer.consume(_CHUNK, 1.0):
                 error = message.error()
                 if error is not None and error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
-                    rest.discard(message.partition())
-                self._take(error, message.key(), message.value())
+                    rest.discard((message.topic() or "", message.partition() or 0))
+                self._take(error, message)
 
-    def _take(self, error: KafkaError | None, key: object, value: object) -> None:
-        if error is None and isinstance(key, bytes) and isinstance(value, bytes):
-            self.seen.append(Seen(key.decode(), int(value)))
-        elif error is None:
-            self.seen.append(Seen(repr(key), -1))  # nobody committed it: a surplus record
-        elif error.code() not in _PASSING | {KafkaError._PARTITION_EOF}:  # noqa: SLF001  # librdkafka's name
-            raise KafkaException(error)
+    def _take(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            if error.code() not in _PASSING | {KafkaError._PARTITION_EOF}:  # noqa: SLF001  # librdkafka's name
+                raise KafkaException(error)
+            return
+        key, value, (_, at) = message.key(), message.value(), message.timestamp()
+        if isinstance(key, bytes) and isinstance(value, bytes):
+            number = json.loads(value)
+            if isinstance(number, list):
+                number = number[0]
+            self.seen.append(Seen(sys.intern(key.decode()), int(number), at))
+        else:
+            # Nobody committed it: a surplus record.
+            self.seen.append(Seen(repr(key), -1, at))

@@ -3,38 +3,43 @@
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import psycopg
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
+from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
 from outbox import schema
-from outbox.capture import use_table, use_wal
+from outbox.capture import use_wal
 from outbox.errors import DovecoteError
 from proof import writers
-from proof.count import Verdict, judge
-from proof.crew import Crew, Member
-from proof.plan import Disturbance, Done, Kind, plan
+from proof.commands import Commands
+from proof.count import Ledger, Verdict, judge
+from proof.crew import Crew
+from proof.journal import Journal
+from proof.parking import Parker
+from proof.plan import ONE_BROKER, THREE_BROKERS, Disturbance, Done, Kind, plan, wanted
 from proof.reading import Reading
+from proof.servers import Servers
+from proof.troubles import Scene, Stuck, Troubles
+from proof.world import World
 
 _TOPIC = "proof"
 _PARTITIONS = 4
-_LOOK_SECONDS = 0.01
-_STUCK_SECONDS = 90.0
+_STUCK_SECONDS = 150.0
 _SAY_SECONDS = 5.0
-
-
-class Stuck(DovecoteError):
-    """Nothing moved although nothing was in the way any more."""
+_AT_LEAST_ONCE_ROWS = 500
+# Batches that are in flight at once: one that is sent, and one that is taken.
+_IN_FLIGHT = 2
+# How often nothing is parked before one believes it.
+_QUIET = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run; it ends when either `seconds` or `kills` is reached."""
+    """What to run: for `seconds`, or until `kills` and what belongs to so many is done."""
 
     directory: Path
     """For settings and logs."""
@@ -43,6 +48,8 @@ class Options:
     kills: int | None = None
     seed: int = 1
     capture: Literal["table", "wal", "switching"] = "table"
+    mode: Literal["exactly_once", "at_least_once"] = "exactly_once"
+    brokers: int = 1
     relays: int = 3
     writers: int = 3
     pace: float = 0.01
@@ -50,6 +57,9 @@ class Options:
 
     longest_stall: float = 6.0
     """Seconds that a server or a network may be away."""
+
+    without: tuple[Kind, ...] = ()
+    """Kinds that do not come."""
 
     settings: dict[str, object] = field(default_factory=dict)
     """Of the relays."""
@@ -63,15 +73,18 @@ class Outcome:
     done: Done
     takeovers: int
     seconds: float
+    explained: str
+    """What was done around what is wrong."""
 
     def fields(self) -> dict[str, object]:
         """Return it as one flat mapping."""
-        return {
-            **asdict(self.verdict),
-            **asdict(self.done),
-            "takeovers": self.takeovers,
-            "seconds": round(self.seconds, 1),
-        }
+        told = {**asdict(self.verdict), **asdict(self.done)}
+        del told["faults"], told["by_kind"]
+        return {**told, "takeovers": self.takeovers, "seconds": round(self.seconds, 1)}
+
+
+class Broken(DovecoteError):
+    """The run ended early; the message has what was done before."""
 
 
 Show = Callable[[str], None]
@@ -85,148 +98,174 @@ def run(options: Options, show: Show) -> Outcome:
         DovecoteError: a relay gave up, or nothing moved any more.
     """
     show("starting Postgres and Kafka")
-    with Stack() as stack:
-        dsn = _prepare(stack, options.capture)
+    journal = Journal(show)
+    with World(options.brokers) as world:
+        dsn = _prepare(world, options.capture)
+        settings = dict(options.settings)
+        if options.mode == "at_least_once":
+            settings |= {"mode": options.mode, "batch_rows": _AT_LEAST_ONCE_ROWS}
+        commands = Commands(options.directory, journal)
+        parker = Parker(world, dsn, seed=options.seed, commands=commands, journal=journal)
         crew = Crew(
             options.directory,
             dsn,
-            stack.kafka.bootstrap,
+            world.bootstrap,
             size=options.relays,
-            settings=options.settings,
+            settings=settings,
+            journal=journal,
+        )
+        scene = Scene(
+            dsn=dsn,
+            world=world,
+            crew=crew,
+            writers=writers.Writers(dsn, _TOPIC, seed=options.seed, pace=options.pace),
+            parker=parker,
+            commands=commands,
+            journal=journal,
+            capture=options.capture,
+            done=Done(),
+            writes_to_wal=options.capture == "wal",
         )
         try:
-            return _Proof(options, stack, crew=crew, dsn=dsn, show=show).run()
+            return _Proof(options, scene).run()
+        except DovecoteError as error:
+            window = "\n".join(journal.window(time.time()))
+            msg = f"{error}\nWhat was done before, with seed {options.seed}:\n{window}"
+            raise Broken(msg) from error
         finally:
             crew.end()
 
 
-def _prepare(stack: Stack, capture: str) -> str:
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
+def _prepare(world: World, capture: str) -> str:
+    with psycopg.connect(world.dsn, autocommit=True) as conn:
         conn.execute("CREATE DATABASE proof")
-    dsn = psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname="proof")
+    dsn = make_conninfo(world.dsn, dbname="proof")
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
+    writers.prepare(dsn)
     if capture == "wal":
         use_wal(dsn, schema.DEFAULT_SCHEMA)
-    admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
-    admin.create_topics([NewTopic(_TOPIC, _PARTITIONS)])[_TOPIC].result(30)
+    world.make_topic(_TOPIC, _PARTITIONS)
     return dsn
 
 
 class _Proof:
-    def __init__(
-        self, options: Options, stack: Stack, *, crew: Crew, dsn: str, show: Show
-    ) -> None:
-        self._options, self._stack, self._crew, self._dsn = options, stack, crew, dsn
-        self._show = show
-        self._done = Done()
-        self._writes_to_wal = options.capture == "wal"
+    def __init__(self, options: Options, scene: Scene) -> None:
+        self._options, self._scene = options, scene
+        self._troubles, self._servers = Troubles(scene), Servers(scene)
+        self._do = {**self._troubles.kinds(), **self._servers.kinds()}
+        self._shares = THREE_BROKERS if options.brokers > 1 else ONE_BROKER
+        switches = options.capture == "switching"
+        self._without = {*options.without, *(() if switches else (Kind.SWITCH,))}
         self._rest = threading.Event()  # is never set: it only waits
 
     def run(self) -> Outcome:
         began = time.monotonic()
-        options = self._options
-        switches = options.capture == "switching"
-        with writers.at_work(
-            self._dsn, _TOPIC, seed=options.seed, count=options.writers, pace=options.pace
-        ):
-            said = began
-            for disturbance in plan(options.seed, options.longest_stall, switches=switches):
-                self._disturb(disturbance)
-                now = time.monotonic()
-                if now - said > _SAY_SECONDS or disturbance.kind is not Kind.KILL:
-                    self._show(self._progress(disturbance, now - began))
-                    said = now
-                enough = options.kills is not None and self._done.kills >= options.kills
-                if enough or now - began > options.seconds:
-                    break
-        self._show("writers have stopped; waiting for the last events")
+        scene = self._scene
+        with ThreadPoolExecutor(1, thread_name_prefix="parker") as pool:
+            parking = pool.submit(scene.parker.work)
+            try:
+                with writers.at_work(scene.writers, self._options.writers):
+                    self._disturb(began)
+            finally:
+                scene.parker.stop()
+                scene.writers.go_on()
+            parking.result(60)
+        scene.journal.note("writers have stopped; waiting for the last events", shown=True)
         verdict = self._settle()
         return Outcome(
             verdict=verdict,
-            done=self._done,
-            takeovers=self._crew.takeovers,
+            done=scene.done,
+            takeovers=scene.crew.takeovers,
             seconds=time.monotonic() - began,
+            explained=scene.journal.explain(verdict.faults),
         )
 
-    def _progress(self, last: Disturbance, seconds: float) -> str:
-        done = self._done
-        return (
-            f"{seconds:6.1f} s  {done.kills} kills, {done.restarts} restarts, "
-            f"{done.pauses} pauses, {done.stalls} stalls; last: {last.kind}"
-        )
+    def _disturb(self, began: float) -> None:
+        options, scene = self._options, self._scene
+        said = began
+        for disturbance in plan(
+            options.seed,
+            options.longest_stall,
+            shares=self._shares,
+            without=self._without,
+        ):
+            self._troubles.active()
+            self._troubles.rest(disturbance.wait)
+            scene.journal.note(str(disturbance.kind))
+            self._do[disturbance.kind](disturbance)
+            scene.done.by_kind[disturbance.kind] += 1
+            scene.done.restarted = scene.crew.restarted
+            now = time.monotonic()
+            if now - said > _SAY_SECONDS or disturbance.kind is not Kind.KILL:
+                scene.journal.note(self._progress(disturbance), shown=True)
+                said = now
+            if self._is_enough() or now - began > options.seconds:
+                return
 
-    def _disturb(self, disturbance: Disturbance) -> None:
-        victim = self._active()
-        self._rest.wait(disturbance.wait)
-        match disturbance.kind:
-            case Kind.KILL:
-                self._crew.replace(victim)
-                self._done.kills += 1
-            case Kind.PAUSE:
-                victim.pause()
-                self._active()
-                self._rest.wait(disturbance.wait)
-                victim.resume()
-                self._done.pauses += 1
-            case Kind.STALL:
-                victim.proxy.stall()
-                self._rest.wait(disturbance.length)
-                victim.proxy.resume()
-                self._done.stalls += 1
-            case Kind.CUT:
-                victim.proxy.cut()
-                self._done.stalls += 1
-            case Kind.UNLOCK:
-                self._crew.unlock()
-                self._done.stalls += 1
-            case Kind.SWITCH:
-                self._switch()
-            case _:
-                self._disturb_server(disturbance)
+    def _is_enough(self) -> bool:
+        kills, done = self._options.kills, self._scene.done
+        if kills is None or done.kills < kills:
+            return False
+        if self._options.brokers == 1:
+            return True
+        due = wanted(kills, self._shares, self._without)
+        return all(done.by_kind[kind] >= count for kind, count in due.items())
 
-    def _switch(self) -> None:
-        self._writes_to_wal = not self._writes_to_wal
-        switch = use_wal if self._writes_to_wal else use_table
-        switch(self._dsn, schema.DEFAULT_SCHEMA)
-        self._done.switches += 1
-
-    def _disturb_server(self, disturbance: Disturbance) -> None:
-        kafka, postgres = self._stack.kafka, self._stack.postgres
-        if disturbance.kind is Kind.PAUSE_KAFKA:
-            kafka.pause()
-            self._rest.wait(disturbance.length)
-            kafka.resume()
-            self._done.pauses += 1
-            return
-        server = kafka if disturbance.kind is Kind.CRASH_KAFKA else postgres
-        server.kill()
-        self._rest.wait(disturbance.wait)
-        server.start()
-        self._done.restarts += 1
-
-    def _active(self) -> Member:
-        """Wait for an active relay."""
-        deadline = time.monotonic() + _STUCK_SECONDS
-        while (member := self._crew.active()) is None:
-            if time.monotonic() > deadline:
-                logs = "\n".join(each.child.tail() for each in self._crew.members)
-                msg = f"no relay has become active within {_STUCK_SECONDS:g} s\n{logs}"
-                raise Stuck(msg)
-            self._rest.wait(_LOOK_SECONDS)
-        return member
+    def _progress(self, last: Disturbance) -> str:
+        done = self._scene.done
+        told = {name: n for name, n in asdict(done).items() if n and name != "by_kind"}
+        return f"{last.kind} done; " + ", ".join(f"{name} {n}" for name, n in told.items())
 
     def _settle(self) -> Verdict:
         """Wait until nothing more arrives, end the relays, read the rest, and judge."""
-        wanted = writers.committed(self._dsn)
-        total = sum(wanted.values())
-        with Reading(self._stack.kafka.bootstrap, _TOPIC) as reading:
+        scene = self._scene
+        self._troubles.whole()
+        self._release()
+        committed = writers.committed(scene.dsn)
+        total = sum(len(each) for ranges in committed.values() for each in ranges)
+        with Reading(scene.world.bootstrap, [_TOPIC, *scene.parker.topics]) as reading:
             moved, before = time.monotonic(), 0
             # More than wanted is no reason to wait; less is, as long as there is hope.
-            while len(reading.seen) < total and time.monotonic() - moved < _STUCK_SECONDS:
+            while self._lacks(reading, committed, total) and (
+                time.monotonic() - moved < _STUCK_SECONDS
+            ):
                 reading.go_on(1.0)
+                scene.crew.look_after()
                 if len(reading.seen) > before:
                     moved, before = time.monotonic(), len(reading.seen)
-            self._crew.stop()
+            scene.crew.stop()
             reading.finish()
-            return judge(wanted, reading.seen)
+            batches = _IN_FLIGHT * (scene.crew.takeovers + scene.done.restarts)
+            once = self._options.mode == "exactly_once"
+            ledger = Ledger(
+                committed=committed,
+                gone=writers.gone(scene.dsn),
+                given_up=scene.parker.given_up,
+                may_repeat=0 if once else batches * _AT_LEAST_ONCE_ROWS,
+            )
+            return judge(ledger, reading.seen)
+
+    def _lacks(self, reading: Reading, committed: dict[str, list[range]], total: int) -> bool:
+        """Tell whether an event that must be there was not read yet."""
+        if len(reading.seen) < total - len(self._scene.parker.given_up):
+            return True
+        numbers = {(record.key, record.number) for record in reading.seen}
+        return any(
+            (key, number) not in numbers and (key, number) not in self._scene.parker.given_up
+            for key, ranges in committed.items()
+            for each in ranges
+            for number in each
+        )
+
+    def _release(self) -> None:
+        """Publish all that is parked."""
+        deadline = time.monotonic() + 2 * _STUCK_SECONDS
+        empty = 0
+        while empty < _QUIET:
+            self._troubles.active()
+            empty = 0 if self._scene.parker.release(self._scene.crew) else empty + 1
+            self._troubles.rest(2.0)
+            if time.monotonic() > deadline:
+                msg = "events stay parked although nothing is in their way any more"
+                raise Stuck(msg)

@@ -5,15 +5,67 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from enum import StrEnum
+from secrets import token_hex
+from uuid import UUID, uuid4
 
 import psycopg
+from psycopg import sql
 
 from outbox import Event, write
 
 _KEYS = tuple(f"key-{number}" for number in range(32))
 _BURSTS = (1, 1, 1, 1, 2, 2, 5, 5, 20, 300)
 # Shares of the transactions.
-_PART_TAKEN_BACK, _LATE, _ROLLED_BACK = 0.1, 0.2, 0.25
+_PART_TAKEN_BACK, _LATE, _ROLLED_BACK, _NEW_SESSION = 0.1, 0.2, 0.25, 0.02
+
+# The numbers of a key begin anew at this distance when the server was put back.
+ERA = 1_000_000_000
+
+_TABLES = """
+CREATE TABLE counters (
+    key text PRIMARY KEY, era bigint NOT NULL DEFAULT 0, n bigint NOT NULL DEFAULT 0
+);
+CREATE TABLE past (key text, era bigint, n bigint, PRIMARY KEY (key, era));
+
+CREATE FUNCTION counted(of_key text, count bigint) RETURNS bigint
+LANGUAGE sql BEGIN ATOMIC
+    INSERT INTO counters AS c (key, n) VALUES (of_key, count)
+    ON CONFLICT (key) DO UPDATE SET n = c.n + count
+    RETURNING era * 1000000000 + n - count;
+END;
+
+CREATE FUNCTION write_in_function(of_key text, count bigint, topic text) RETURNS void
+LANGUAGE plpgsql AS $write$
+DECLARE first bigint := counted(of_key, count);
+BEGIN
+    FOR number IN first .. first + count - 1 LOOP
+        PERFORM outbox.append(topic => write_in_function.topic, type => 'Counted',
+            key => convert_to(of_key, 'UTF8'), value => convert_to(number::text, 'UTF8'),
+            source => '/proof');
+    END LOOP;
+END
+$write$;
+
+CREATE FUNCTION write_with_clause(of_key text, count bigint, topic text) RETURNS void
+LANGUAGE plpgsql SET synchronous_commit = off AS $write$
+BEGIN
+    PERFORM write_in_function(of_key, count, topic);
+END
+$write$;
+"""
+
+
+class Way(StrEnum):
+    """How a service writes."""
+
+    PLAIN = "plain"
+    FUNCTION = "function"
+    CLAUSE = "function with SET synchronous_commit = off"
+    PREPARED = "two-phase commit"
+
+
+_WAYS = (Way.PLAIN, Way.PLAIN, Way.PLAIN, Way.FUNCTION, Way.CLAUSE, Way.PREPARED)
 
 
 class Writers:
@@ -24,9 +76,12 @@ class Writers:
     number back. So the counters alone tell what must be on the topic, and in which order.
     """
 
-    def __init__(self, dsn: str, topic: str, *, seed: int, pace: float) -> None:
+    def __init__(self, dsn: str, topic: str, *, seed: int, pace: float, ways: bool = True) -> None:
         self._dsn, self._topic, self._seed, self._pace = dsn, topic, seed, pace
+        self._ways = _WAYS if ways else (Way.PLAIN,)
         self._enough = threading.Event()
+        self._may_write = threading.Event()
+        self._may_write.set()
 
     def work(self, number: int) -> None:
         """Write until told to stop, whatever becomes of the server; one thread each."""
@@ -34,9 +89,15 @@ class Writers:
         while not self._enough.is_set():
             try:
                 with psycopg.connect(self._dsn, connect_timeout=5) as conn:
+                    conclude(conn, f"w{number}-")
                     while not self._enough.is_set():
-                        self._transaction(conn, chance)
+                        self._may_write.wait(1)
+                        if not self._may_write.is_set():
+                            continue
+                        self._transaction(conn, chance, f"w{number}-")
                         self._enough.wait(chance.random() * 2 * self._pace)
+                        if chance.random() < _NEW_SESSION:
+                            break
             except (psycopg.OperationalError, psycopg.Rollback):
                 # Whether a commit that was cut short counts is told by the counters. A part that
                 # cannot be taken back, for the server is gone, lets its Rollback through.
@@ -45,43 +106,93 @@ class Writers:
     def stop(self) -> None:
         self._enough.set()
 
-    def _transaction(self, conn: psycopg.Connection, chance: random.Random) -> None:
+    def hold(self) -> None:
+        """Begin no more transactions until `go_on`."""
+        self._may_write.clear()
+
+    def go_on(self) -> None:
+        self._may_write.set()
+
+    def _transaction(self, conn: psycopg.Connection, chance: random.Random, mine: str) -> None:
+        way = chance.choice(self._ways)
         # Sorted, so that two writers never wait for each other.
         for key in sorted(chance.sample(_KEYS, chance.choice([1, 1, 1, 2, 3]))):
-            self._events(conn, key, chance.choice(_BURSTS))
+            self._events(conn, key, chance.choice(_BURSTS), way)
             if chance.random() < _PART_TAKEN_BACK:
                 # A part that is taken back, in a transaction that stays.
                 with conn.transaction() as part:
-                    self._events(conn, key, 3)
+                    self._events(conn, key, 3, way)
                     raise psycopg.Rollback(part)
         if chance.random() < _LATE:
             self._enough.wait(chance.random() * 0.1)  # others commit before it
         if chance.random() < _ROLLED_BACK:
             conn.rollback()
+        elif way is Way.PREPARED:
+            self._prepare(conn, mine)
         else:
             conn.commit()
 
-    def _events(self, conn: psycopg.Connection, key: str, count: int) -> None:
-        row = conn.execute(
-            "UPDATE counters SET n = n + %s WHERE key = %s RETURNING n", [count, key]
-        ).fetchone()
-        last = row[0] if row else 0
-        write(
-            conn,
-            *(
-                Event(topic=self._topic, key=key, type="Counted", source="/proof", value=number)
-                for number in range(last - count, last)
-            ),
+    def _prepare(self, conn: psycopg.Connection, mine: str) -> None:
+        name = f"{mine}{uuid4().hex}"
+        conn.execute(sql.SQL("PREPARE TRANSACTION {}").format(name))
+        conn.commit()
+        conclude(conn, mine)
+
+    def _events(self, conn: psycopg.Connection, key: str, count: int, way: Way) -> None:
+        if way in {Way.FUNCTION, Way.CLAUSE}:
+            name = "write_in_function" if way is Way.FUNCTION else "write_with_clause"
+            query = sql.SQL("SELECT {}(%s, %s, %s)").format(sql.Identifier(name))
+            conn.execute(query, [key, count, self._topic])
+            return
+        write(conn, *events(conn, key, count, self._topic))
+
+
+def events(
+    conn: psycopg.Connection, key: str, count: int, topic: str, *, padding: int = 0
+) -> list[Event]:
+    """Count so many events of a key, and return them."""
+    row = conn.execute("SELECT counted(%s, %s)", [key, count]).fetchone()
+    first = int(row[0]) if row else 0
+    return [
+        Event(
+            topic=topic,
+            key=key,
+            type="Counted",
+            source="/proof",
+            id=str(known(key, number)),
+            # What is random does not get smaller when it is compressed.
+            value=[number, token_hex(padding)] if padding else number,
         )
+        for number in range(first, first + count)
+    ]
+
+
+def known(key: str, number: int) -> UUID:
+    """Return an id that tells which event it is of: that of key `number` of those that park."""
+    return UUID(int=int.from_bytes(key.encode()[-6:].rjust(6, b"\0")) << 64 | number)
+
+
+def conclude(conn: psycopg.Connection, mine: str) -> None:
+    """Commit what is prepared, of this writer alone, as a coordinator does."""
+    query = "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s AND database = current_database()"
+    rows = conn.execute(query, [f"{mine}%"]).fetchall()
+    conn.commit()
+    for (name,) in rows:
+        conn.autocommit = True
+        conn.execute(sql.SQL("COMMIT PREPARED {}").format(name))
+        conn.autocommit = False
+
+
+def prepare(dsn: str) -> None:
+    """Make what writers count in."""
+    with psycopg.connect(dsn) as conn:
+        conn.execute(_TABLES.encode())
+        conn.execute("INSERT INTO counters (key) SELECT unnest(%s::text[])", [list(_KEYS)])
 
 
 @contextmanager
-def at_work(dsn: str, topic: str, *, seed: int, count: int, pace: float) -> Iterator[None]:
+def at_work(writers: Writers, count: int) -> Iterator[None]:
     """Keep `count` writers at work; afterwards they have stopped, and none of them has failed."""
-    with psycopg.connect(dsn) as conn:
-        conn.execute("CREATE TABLE counters (key text PRIMARY KEY, n bigint NOT NULL DEFAULT 0)")
-        conn.execute("INSERT INTO counters (key) SELECT unnest(%s::text[])", [list(_KEYS)])
-    writers = Writers(dsn, topic, seed=seed, pace=pace)
     with ThreadPoolExecutor(count, thread_name_prefix="writer") as pool:
         tasks: list[Future[None]] = [pool.submit(writers.work, number) for number in range(count)]
         try:
@@ -92,7 +203,33 @@ def at_work(dsn: str, topic: str, *, seed: int, count: int, pace: float) -> Iter
             task.result(60)
 
 
-def committed(dsn: str) -> dict[str, int]:
-    """Return how many events of each key are committed."""
+def begin_era(dsn: str) -> None:
+    """Let numbers begin anew: some of before may be known to Kafka alone."""
     with psycopg.connect(dsn) as conn:
-        return dict(conn.execute("SELECT key, n FROM counters WHERE n > 0").fetchall())
+        # A transaction that was prepared when the snapshot was taken counts before.
+        conclude(conn, "")
+        conn.execute("LOCK TABLE counters")
+        conn.execute("INSERT INTO past SELECT key, era, n FROM counters")
+        conn.execute("UPDATE counters SET era = era + 1, n = 0")
+
+
+def committed(dsn: str) -> dict[str, list[range]]:
+    """Return the numbers of the events of each key that are committed."""
+    query = (
+        "SELECT key, era, n FROM past UNION ALL SELECT key, era, n FROM counters ORDER BY key, era"
+    )
+    found: dict[str, list[range]] = {}
+    with psycopg.connect(dsn) as conn:
+        conclude(conn, "")
+        for key, era, count in conn.execute(query):
+            found.setdefault(key, []).append(range(era * ERA, era * ERA + count))
+    return found
+
+
+def gone(dsn: str) -> dict[str, list[range]]:
+    """Return the numbers that the events of each key may have of which the server has no rows."""
+    found: dict[str, list[range]] = {}
+    with psycopg.connect(dsn) as conn:
+        for key, era, count in conn.execute("SELECT key, era, n FROM past"):
+            found.setdefault(key, []).append(range(era * ERA + count, (era + 1) * ERA))
+    return found

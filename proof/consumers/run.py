@@ -188,9 +188,9 @@ class _Proof:
         """Return what the topics hold in the end."""
         found: set[EventName] = set()
         for topic in (_COMPACTED, _TRANSACTIONAL):
-            with Reading(self._bootstrap, topic) as reading:
+            with Reading(self._bootstrap, [topic]) as reading:
                 reading.finish()
-                found |= {(topic, key, number) for key, number in reading.seen}
+                found |= {(topic, key, number) for key, number, _ in reading.seen}
         return found
 
     def _settle(self) -> set[EventName]:

@@ -5,7 +5,7 @@ from itertools import chain
 
 import pytest
 
-from proof.count import Seen, Verdict, judge
+from proof.count import Ledger, Seen, Verdict, judge
 
 COMMITTED = {"a": 4, "b": 2}
 
@@ -52,3 +52,40 @@ def test_a_key_that_nobody_committed_is_surplus() -> None:
 
 def test_a_run_without_events_proves_nothing() -> None:
     assert not judge({}, []).is_well
+
+
+def test_what_a_server_lost_that_went_back_may_be_seen_once() -> None:
+    """Two of three were lost with the server's state, and the next era has one."""
+    ledger = Ledger(committed={"a": [range(1), range(100, 101)]}, gone={"a": [range(1, 100)]})
+    verdict = judge(ledger, records(a=[0, 1, 2, 100]))
+    assert verdict.is_well
+    assert verdict.gone == 2
+    assert judge(ledger, records(a=[0, 1, 1, 2, 100])).duplicated == 1
+    assert judge(ledger, records(a=[0, 1, 100, 2])).out_of_order == 1
+    assert judge(ledger, records(a=[0, 1, 2])).lost == 1
+    assert judge(ledger, records(a=[0, 1, 2, 100, 101])).duplicated == 1
+
+
+def test_what_an_operator_gave_up_may_be_missing_and_not_there_twice() -> None:
+    ledger = Ledger(committed={"a": [range(3)]}, given_up={("a", 1)})
+    assert judge(ledger, records(a=[0, 2])).is_well
+    assert judge(ledger, records(a=[0, 1, 2])).is_well
+    assert judge(ledger, records(a=[0, 1, 1, 2])).duplicated == 1
+
+
+def test_at_least_once_may_repeat_as_much_as_its_bound_says() -> None:
+    within = Ledger(committed={"a": [range(3)]}, may_repeat=2)
+    verdict = judge(within, records(a=[0, 1, 0, 1, 2]))
+    assert verdict.is_well
+    assert verdict.repeated == 2
+    assert judge(within, records(a=[0, 1, 0, 1, 2, 2])).duplicated == 1
+    assert judge(within, records(a=[0, 2, 1])).out_of_order == 1
+
+
+def test_each_fault_is_told_with_the_time_about_which_it_happened() -> None:
+    seen = [Seen("a", 0, 10), Seen("a", 2, 30), Seen("a", 2, 40)]
+    faults = judge({"a": 3}, seen).faults
+    assert [(each.what, each.number, each.at) for each in faults] == [
+        ("lost", 1, 30),
+        ("repeated", 2, 40),
+    ]
