@@ -7,9 +7,8 @@ are published. A session that several clients share in turn is no place for lock
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
-import psycopg
 from psycopg import Connection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
@@ -62,14 +61,31 @@ def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) ->
     return make_conninfo(dsn, client_encoding="UTF8", **more)
 
 
+@overload
 def connect(
     dsn: str,
     *,
     autocommit: bool = True,
     name: str = "",
     ours: Mapping[str, int | str] = {},
-    kind: type[Kind] = Connection[TupleRow],  # type: ignore[assignment]  # the bound is the default
-) -> Kind:
+) -> Connection[TupleRow]: ...
+@overload
+def connect(
+    dsn: str,
+    *,
+    autocommit: bool = True,
+    name: str = "",
+    ours: Mapping[str, int | str] = {},
+    kind: type[Kind],
+) -> Kind: ...
+def connect(
+    dsn: str,
+    *,
+    autocommit: bool = True,
+    name: str = "",
+    ours: Mapping[str, int | str] = {},
+    kind: type[Connection[TupleRow]] = Connection[TupleRow],
+) -> Connection[TupleRow]:
     """
     Connect to a session of our own; `name` and `ours` are for `conninfo`, `kind` is its class.
 
