@@ -25,7 +25,7 @@ from dedup.postgres_states import PostgresStates
 from dedup.record import Record
 from dedup.retries import Retries
 from outbox.errors import DovecoteError
-from outbox.session import conninfo, settle
+from outbox.overdue import Connection
 
 Handler = Callable[[Any], Any]
 
@@ -68,7 +68,12 @@ def assembled(
             )
             stack.enter_context(_keeper(settings.inbox, metrics).at_work())
             if settings.partitions is None:
-                claims = Claims(settings.inbox.dsn, settings.group, settings.inbox.schema_name)
+                claims = Claims(
+                    settings.inbox.dsn,
+                    settings.group,
+                    settings.inbox.schema_name,
+                    patience=settings.inbox.patience,
+                )
                 stack.enter_context(closing(claims))
         elif takes_records:
             handle = handler
@@ -108,7 +113,9 @@ def _once(
         return record.claim
 
     if is_awaited(handler):
-        on_loop = stack.enter_context(closing(AsyncConnections(inbox.dsn))).begin
+        on_loop = stack.enter_context(
+            closing(AsyncConnections(inbox.dsn, patience=inbox.patience))
+        ).begin
 
         async def handle_awaited(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
             return await handler(given(record), tx)
@@ -120,7 +127,7 @@ def _once(
             return in_one_async(once, several_awaited, on_loop, identity=known_by, claim=claim_of)
         return once.once_async(handle_awaited, on_loop, identity=known_by, claim=claim_of)
 
-    begin = stack.enter_context(closing(Connections(inbox.dsn))).begin
+    begin = stack.enter_context(closing(Connections(inbox.dsn, patience=inbox.patience))).begin
 
     def handle(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
         return handler(given(record), tx)
@@ -141,7 +148,7 @@ def _states(settings: ConsumerSettings, stack: ExitStack) -> PostgresStates | No
     inbox = settings.inbox
     if inbox is None:
         return None
-    states = PostgresStates(inbox.dsn, settings.group, inbox.schema_name)
+    states = PostgresStates(inbox.dsn, settings.group, inbox.schema_name, patience=inbox.patience)
     return stack.enter_context(closing(states))
 
 
@@ -150,6 +157,7 @@ def _keeper(inbox: InboxSettings, metrics: Metrics) -> Keeper:
         inbox.dsn,
         inbox.schema_name,
         inbox.retention,
+        patience=inbox.patience,
         lag=lambda: metrics.longest_lag,
         exceeded=metrics.beyond_inbox,
     )
@@ -157,9 +165,7 @@ def _keeper(inbox: InboxSettings, metrics: Metrics) -> Keeper:
 
 def _require_inbox(inbox: InboxSettings) -> None:
     try:
-        dsn = conninfo(inbox.dsn, ours={"connect_timeout": 10})
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            settle(conn)
+        with Connection.own(inbox.dsn, patience=inbox.patience) as conn:
             inbox_schema.require(conn, inbox.schema_name)
     except psycopg.OperationalError as error:
         msg = f"[inbox] cannot connect: {str(error).strip()}"

@@ -101,8 +101,8 @@ class Assignment:
             self._handover.drain([each.stretch for each in gone], 0)
             self._forget(gone)
 
-    def give_up(self, given: list[Assigned]) -> None:
-        """Drain partitions, commit what is concluded, and forget them."""
+    def give_up(self, given: list[Assigned], *, at_end: bool = False) -> None:
+        """Drain partitions, commit what is concluded, and forget them; as `Commits.finally_`."""
         began = time.monotonic()
         self._reclaim()
         stretches = [each.stretch for each in given]
@@ -114,7 +114,7 @@ class Assignment:
                 self._drain,
             )
         self._apply(self._handover.collect())
-        self._commits.finally_(given)
+        self._commits.finally_(given, at_end=at_end)
         _log.info(
             "gave up %s after %.1f s",
             _names(_partition(each) for each in given),

@@ -6,14 +6,24 @@ from psycopg import sql
 
 from dedup import inbox_schema
 from dedup.aside import Partition
-from dedup.connections import Connections
+from dedup.connections import PATIENCE, Connections
 
 
 class Claims:
     """The partitions of one consumer group, in one schema of a database."""
 
-    def __init__(self, dsn: str, consumer: str, schema: str = inbox_schema.DEFAULT_SCHEMA) -> None:
-        self._connections, self._consumer = Connections(dsn, ours=True), consumer
+    def __init__(
+        self,
+        dsn: str,
+        consumer: str,
+        schema: str = inbox_schema.DEFAULT_SCHEMA,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._connections, self._consumer = (
+            Connections(dsn, patience=patience, ours=True),
+            consumer,
+        )
         self._query = sql.SQL("SELECT {}.claim(%s, %s, %s)").format(sql.Identifier(schema))
 
     def claim(self, partitions: Iterable[Partition]) -> list[int]:

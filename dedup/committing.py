@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -10,11 +10,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from dedup.assigned import Assigned
 from dedup.offset_metadata import LIMIT
 from dedup.offsets import Commit
+from dedup.within import within
 
 _log = logging.getLogger("dovecote.consumer.commit")
 
 # A callback that never comes must not be the last one: its request has timed out by then.
 _LONGEST_SECONDS = 15.0
+_ANSWER_SECONDS = 10.0
 
 _HURRY_SECONDS = 0.05
 
@@ -105,33 +107,53 @@ class Commits:
         if self._told is not None:
             self._told(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
 
-    def finally_(self, partitions: Iterable[Assigned]) -> None:
-        """Commit what is concluded, and wait for it: the partitions are given up."""
+    def finally_(self, partitions: Iterable[Assigned], *, at_end: bool = False) -> None:
+        """
+        Commit what is concluded, and wait for it: the partitions are given up.
+
+        `at_end`: not for ever. In a callback of the client another thread could not commit.
+        """
         partitions = list(partitions)
         for assigned in partitions:
             # An answer that is still to come is of no use any more.
             self._asked.pop((assigned.stretch.topic, assigned.stretch.partition), None)
         limit = self._limit
-        self._commit_and_wait(partitions)
+        self._commit_and_wait(partitions, at_end=at_end)
         if self._limit < limit:
-            self._commit_and_wait(partitions)
+            self._commit_and_wait(partitions, at_end=at_end)
 
-    def _commit_and_wait(self, partitions: list[Assigned]) -> None:
+    def _commit_and_wait(self, partitions: list[Assigned], *, at_end: bool) -> None:
         for assigned in partitions:
             assigned.changed = True
         asked = _asked(partitions, self._limit)
         if not asked:
             return
         try:
-            answers = self._client.commit(offsets=_offsets(asked), asynchronous=False)
+            answers = (
+                # While no coordinator answers, the client itself would wait for ever.
+                within(_ANSWER_SECONDS, lambda: self._committed(asked))
+                if at_end
+                else self._committed(asked)
+            )
         except KafkaException as error:
             self._failed(error.args[0])
             return
-        failures = [each.error for each in answers or () if each.error is not None]
+        except TimeoutError:
+            self._counted("failed")
+            _log.warning(
+                "Kafka did not answer a last commit within %.0f s: what was concluded since the "
+                "one before is handled again by who has the partitions next",
+                _ANSWER_SECONDS,
+            )
+            return
+        failures = [each.error for each in answers if each.error is not None]
         for failure in failures:
             self._failed(failure)
         if not failures:
             self._counted("ok")
+
+    def _committed(self, asked: Asked) -> Sequence[TopicPartition]:
+        return self._client.commit(offsets=_offsets(asked), asynchronous=False) or ()
 
     def _failed(self, error: KafkaError) -> None:
         if error.code() == KafkaError._NO_OFFSET:  # noqa: SLF001  # the client's name for it

@@ -4,18 +4,31 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
-from psycopg import AsyncConnection, Connection
+from outbox import forks
+from outbox.overdue import AsyncConnection, Connection
+from outbox.session import SESSION, is_direct, settle
 
-from outbox.session import SESSION, conninfo, is_direct, settle
+PATIENCE = 30.0
+"""Seconds that the server may be silent within a statement, where nobody says otherwise."""
 
 
 class Connections:
-    """As many as there are handlers at work at a time; one that breaks is not given out again."""
+    """
+    As many as there are handlers at work at a time; one that breaks is not given out again.
 
-    def __init__(self, dsn: str, *, ours: bool = False) -> None:
+    One on which the server is silent for `patience` seconds within a statement breaks.
+    """
+
+    def __init__(self, dsn: str, *, patience: float = PATIENCE, ours: bool = False) -> None:
         """Connect to `dsn`; `ours`: no handler sees them, and their settings may be ours."""
-        self._dsn, self._ours = dsn, ours
+        self._dsn, self._patience, self._ours = dsn, patience, ours
         self._idle: deque[Connection] = deque()
+        forks.know(self)
+
+    def forked(self) -> None:
+        """Leave to the parent process what is its own."""
+        forks.leave(self._idle)
+        self._idle = deque()
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
@@ -34,7 +47,7 @@ class Connections:
             conn.close()
 
     def _connect(self) -> Connection:
-        conn = Connection.connect(conninfo(self._dsn), autocommit=True)
+        conn = Connection.open(self._dsn, patience=self._patience)
         if not is_direct(conn):
             # Of a pooler's sessions the next one may not know what was prepared in the last one.
             conn.prepare_threshold = None
@@ -55,8 +68,8 @@ class Connections:
 class AsyncConnections:
     """As `Connections`, for handlers that are awaited on one event loop."""
 
-    def __init__(self, dsn: str) -> None:
-        self._dsn = dsn
+    def __init__(self, dsn: str, *, patience: float = PATIENCE) -> None:
+        self._dsn, self._patience = dsn, patience
         self._idle: deque[AsyncConnection] = deque()
 
     @asynccontextmanager
@@ -74,7 +87,7 @@ class AsyncConnections:
                 idle.append(conn)
 
     async def _connect(self) -> AsyncConnection:
-        conn = await AsyncConnection.connect(conninfo(self._dsn), autocommit=True)
+        conn = await AsyncConnection.open(self._dsn, patience=self._patience)
         row = await (await conn.execute(SESSION)).fetchone()
         if row is None or row[0] != conn.info.backend_pid:
             conn.prepare_threshold = None  # as above

@@ -33,6 +33,7 @@ from dedup.record import read_with
 from dedup.signatures import require_takes
 from dedup.storm import Amplification
 from dedup.tasks import Loop
+from dedup.within import within
 from dedup.workers import workers_for
 from outbox.kafka_log import kafka_logger
 from outbox.threads import require_threads
@@ -42,6 +43,8 @@ _client_log = kafka_logger("dovecote.consumer.kafka")
 
 _STATISTICS_MILLISECONDS = 2_000
 _ASIDE_THREADS = 8
+# librdkafka takes 5 s to leave a group whose coordinator is silent, if it waits for no commit.
+_LEAVE_SECONDS = 7.0
 
 
 class Consumer:
@@ -206,8 +209,19 @@ class Consumer:
             polling.run(self._stop)
         finally:
             assignment.close()
-            client.close()
-            _log.info("left group %s", settings.group)
+            self._leave(client)
+
+    def _leave(self, client: KafkaConsumer) -> None:
+        try:
+            within(_LEAVE_SECONDS, client.close)
+        except TimeoutError:
+            _client_log.warning(
+                "Kafka does not answer: group %s is left without a word, and notices when the "
+                "session is over",
+                self._settings.group,
+            )
+        else:
+            _log.info("left group %s", self._settings.group)
 
     def _failed(self, error: BaseException) -> None:
         """End because something broke that is not a record's fault."""

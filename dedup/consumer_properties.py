@@ -33,6 +33,8 @@ def client_properties(
         "fetch.queue.backoff.ms": 10,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
+        # A connection on which an answer is overdue for so long is closed; by default a minute.
+        "socket.timeout.ms": 30_000,
         # Where all brokers are away, each of the addresses is tried so often: librdkafka begins
         # with new ones every time, and the pauses never grow.
         "reconnect.backoff.ms": 500,

@@ -9,7 +9,8 @@ from datetime import timedelta
 import psycopg
 from psycopg import sql
 
-from outbox.session import conninfo, settle
+from dedup.connections import PATIENCE
+from outbox.overdue import Connection
 
 _log = logging.getLogger("dovecote.consumer.inbox")
 
@@ -27,10 +28,12 @@ class Keeper:
         schema: str,
         retention: timedelta,
         *,
+        patience: float = PATIENCE,
         lag: Callable[[], float],
         exceeded: Callable[[bool], None],
     ) -> None:
         self._dsn, self._schema, self._retention = dsn, schema, retention
+        self._patience = patience
         self._lag, self._exceeded = lag, exceeded
         self._was_behind = False
 
@@ -39,9 +42,7 @@ class Keeper:
         self.compare()
         query = sql.SQL("SELECT {}.rotate(%s)").format(sql.Identifier(self._schema))
         try:
-            dsn = conninfo(self._dsn, ours={"connect_timeout": 10})
-            with psycopg.connect(dsn, autocommit=True) as conn:
-                settle(conn)
+            with Connection.own(self._dsn, patience=self._patience) as conn:
                 conn.execute(query, [self._retention])
         except psycopg.Error as error:
             _log.warning("the inbox's turn was not passed on: %s", str(error).strip())

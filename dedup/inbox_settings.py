@@ -20,6 +20,10 @@ class InboxSettings(Settings):
     retention: Duration = timedelta(days=7)
     """For how long an event is remembered. A copy that comes later is handled again."""
 
+    answer_within: Duration = timedelta(minutes=1)
+    """For how long the server may say nothing within one statement, also one of a handler. Then
+    its connection is closed, and the event is handled again."""
+
     @field_validator("retention")
     @classmethod
     def _long_enough(cls, value: timedelta) -> timedelta:
@@ -27,3 +31,16 @@ class InboxSettings(Settings):
             msg = "must be at least 1m"
             raise ValueError(msg)
         return value
+
+    @field_validator("answer_within")
+    @classmethod
+    def _some_time(cls, value: timedelta) -> timedelta:
+        if value < timedelta(seconds=1):
+            msg = "must be at least 1s"
+            raise ValueError(msg)
+        return value
+
+    @property
+    def patience(self) -> float:
+        """`answer_within` in seconds."""
+        return self.answer_within.total_seconds()

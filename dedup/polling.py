@@ -91,7 +91,7 @@ class Polling:
         self._health.stopped()
         partitions = list(self._assignment.partitions.values())
         if partitions:
-            self._assignment.give_up(partitions)
+            self._assignment.give_up(partitions, at_end=True)
 
     def turn(self) -> None:
         """Poll once, and do what is due."""

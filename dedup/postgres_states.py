@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from dedup import inbox_schema
 from dedup.aside import Partition
-from dedup.connections import Connections
+from dedup.connections import PATIENCE, Connections
 from dedup.held_states import Place, State, event_id
 from dedup.rarely import Rarely
 from dedup.record import Record
@@ -31,8 +31,18 @@ class PostgresStates:
     went through is worth less than that others go on.
     """
 
-    def __init__(self, dsn: str, consumer: str, schema: str = inbox_schema.DEFAULT_SCHEMA) -> None:
-        self._connections, self._consumer = Connections(dsn, ours=True), consumer
+    def __init__(
+        self,
+        dsn: str,
+        consumer: str,
+        schema: str = inbox_schema.DEFAULT_SCHEMA,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._connections, self._consumer = (
+            Connections(dsn, patience=patience, ours=True),
+            consumer,
+        )
         self._dsn, self._schema = dsn, schema
         self._table = sql.Identifier(schema, "held")
 

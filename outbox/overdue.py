@@ -14,9 +14,10 @@ from typing import Any, Self, TypeVar
 
 import psycopg
 from psycopg.abc import PQGen
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
+
+from outbox.session import connect, conninfo
 
 T = TypeVar("T")
 
@@ -33,17 +34,6 @@ NOTICE: Mapping[str, int] = {
 
 class Overdue(psycopg.OperationalError):
     """The server has said nothing for too long; the connection is closed."""
-
-
-def noticing(dsn: str, notice: Mapping[str, int] = NOTICE) -> str:
-    """
-    Return `dsn` with timeouts where it names none.
-
-    Raises:
-        psycopg.ProgrammingError: libpq cannot read it.
-    """
-    given = conninfo_to_dict(dsn)
-    return make_conninfo(dsn, **{k: v for k, v in notice.items() if k not in given})
 
 
 def cut(conn: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
@@ -63,7 +53,19 @@ class Connection(psycopg.Connection[TupleRow]):
     @classmethod
     def open(cls, dsn: str, *, patience: float) -> Self:
         """Return an autocommit connection; what `dsn` says of timeouts holds."""
-        conn = cls.connect(noticing(dsn), autocommit=True)
+        conn = cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
+        conn.patience = patience
+        return conn
+
+    @classmethod
+    def own(cls, dsn: str, *, patience: float, notice: Mapping[str, int] = NOTICE) -> Self:
+        """
+        Return a connection with the settings that we rely on, as `outbox.session.connect`.
+
+        Raises:
+            SharedSession: a pooler shares the session with others.
+        """
+        conn = connect(dsn, ours=notice, kind=cls)
         conn.patience = patience
         return conn
 
@@ -85,7 +87,7 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
     @classmethod
     async def open(cls, dsn: str, *, patience: float) -> Self:
         """Return an autocommit connection; what `dsn` says of timeouts holds."""
-        conn = await cls.connect(noticing(dsn), autocommit=True)
+        conn = await cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
         conn.patience = patience
         return conn
 

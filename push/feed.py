@@ -11,8 +11,9 @@ from uuid import uuid4
 import psycopg
 from pydantic import ValidationError
 
+from dedup.connections import PATIENCE
 from outbox.errors import DovecoteError
-from outbox.session import connect
+from outbox.overdue import Connection
 from push.engine_api import Delivers, Snapshot, Work
 from push.notes import Notes
 from push.secrets import Keys, References
@@ -88,7 +89,7 @@ class Feed:
     def _run(self) -> None:
         while not self._stop.is_set():
             try:
-                with connect(self._tables.dsn) as conn:
+                with Connection.own(self._tables.dsn, patience=PATIENCE) as conn:
                     conn.execute(_CHANNEL)
                     self._follow(conn)
             except (DovecoteError, psycopg.Error) as error:
@@ -100,13 +101,14 @@ class Feed:
                 _log.exception("subscriptions are not followed for now")
                 self._stop.wait(self._every)
 
-    def _follow(self, conn: psycopg.Connection) -> None:
+    def _follow(self, conn: Connection) -> None:
         while not self._stop.is_set():
             self._look()
             self._notes.report(self._process, self.snapshot())
             self.health.say("")
             for _ in conn.notifies(timeout=self._every, stop_after=1):
                 pass  # something changed: look at once
+            conn.execute("SELECT 1")  # or a connection that hears nothing any more looks well
 
     def _look(self) -> None:
         """Hand over what changed since the last time, if something did."""

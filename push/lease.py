@@ -7,12 +7,15 @@ from contextlib import ExitStack, closing, contextmanager
 
 import psycopg
 
-from outbox.session import connect
+from outbox.overdue import Connection
 from push.errors import Away, Conflict
 
 _log = logging.getLogger("dovecote.push")
 
 _LOOK_SECONDS = 1.0
+# Whoever has a lease and hears nothing of the server takes it for lost within this.
+_NOTICE = {"connect_timeout": 10, "keepalives_idle": 5, "tcp_user_timeout": 10_000}
+_PATIENCE = 10.0
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 
 
@@ -59,12 +62,11 @@ def at_once(dsn: str, schema: str, what: str, otherwise: str) -> Iterator[None]:
         yield
 
 
-def _connected(dsn: str) -> psycopg.Connection:
-    patience = {"connect_timeout": 10, "keepalives_idle": 5, "tcp_user_timeout": 10_000}
-    return connect(dsn, ours=patience)
+def _connected(dsn: str) -> Connection:
+    return Connection.own(dsn, patience=_PATIENCE, notice=_NOTICE)
 
 
-def _has(conn: psycopg.Connection, name: str) -> bool:
+def _has(conn: Connection, name: str) -> bool:
     row = conn.execute(_TAKE, [name]).fetchone()
     return row is not None and bool(row[0])
 
@@ -83,7 +85,7 @@ class Lease:
     def __init__(self, dsn: str, schema: str, subscription: str) -> None:
         self._dsn, self._name = dsn, f"dovecote.push.lease/{schema}/{subscription}"
         self._ends = threading.Event()
-        self._conn: psycopg.Connection | None = None
+        self._conn: Connection | None = None
         self._watching: threading.Thread | None = None
 
     def take(self, lost: Callable[[], object]) -> bool:

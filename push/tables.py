@@ -7,7 +7,7 @@ from typing import Any
 import psycopg
 from psycopg import Connection, sql
 
-from dedup.connections import Connections
+from dedup.connections import PATIENCE, Connections
 from outbox.belongings import showing
 from outbox.errors import NotAllowed
 from outbox.session import connect, hides_rows, is_direct
@@ -20,7 +20,7 @@ class Tables:
 
     def __init__(self, dsn: str, schema: str = DEFAULT_SCHEMA) -> None:
         self.dsn, self.schema = dsn, schema
-        self._connections = Connections(dsn, ours=True)
+        self._connections = Connections(dsn, patience=PATIENCE, ours=True)
 
     def require(self) -> None:
         """

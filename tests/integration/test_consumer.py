@@ -388,3 +388,14 @@ def test_when_it_ends_handlers_at_work_may_finish_and_what_they_did_is_committed
     assert 1 <= len(ended) < 10
     assert ended == [f"k-{n}" for n in range(len(ended))]
     assert committed(kafka, name)[0] == len(ended)
+
+
+def test_a_consumer_ends_although_its_broker_is_silent(own_stack: Stack) -> None:
+    kafka = own_stack.kafka.bootstrap
+    with new_topics(own_stack) as make:
+        with consuming(kafka, name := make(), commit_every="1h") as running:
+            produce(kafka, event(name, "a", 1))
+            running.has_handled(1, within=60)
+            own_stack.kafka.pause()
+            # The block ends with the consumer, which has half a minute.
+        own_stack.kafka.resume()

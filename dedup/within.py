@@ -1,0 +1,27 @@
+"""Wait for a call that has no bound of its own, and after so long leave it to itself."""
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+def within(seconds: float, call: Callable[[], T]) -> T:
+    """
+    Return what `call` returns, or raise what it raises, in a thread of its own.
+
+    Raises:
+        TimeoutError: it does neither in time; what it comes to later nobody hears.
+    """
+    answer: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            answer.set_result(call())
+        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+            answer.set_exception(error)
+
+    threading.Thread(target=run, name="dovecote, within", daemon=True).start()
+    return answer.result(seconds)
