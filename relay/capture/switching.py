@@ -109,10 +109,11 @@ class SwitchingCapture:
     def resume(self, progress: Progress | None) -> Place:
         found = self._look()
         place = progress.cursor if progress else None
-        wrong = mismatch(self._expected, found.state) or self._fault(found, place)
-        if wrong is not None:
-            raise Refused(about(self._schema, str(wrong)))
-        self._require_no_standby(found)
+        self._refuse(
+            mismatch(self._expected, found.state)
+            or _standby_fault(found)
+            or self._fault(found, place)
+        )
         if not found.has_fsync:
             _log.warning("fsync is off: a crash of Postgres can take back what is published")
         if not isinstance(place, LogPosition):
@@ -144,17 +145,11 @@ class SwitchingCapture:
         elif found.beginning is None or (found := self._look()).beginning is None:
             yield from self._in_table(cursor, found)
         else:
-            self._require_no_standby(found)
+            self._refuse(_standby_fault(found))
             yield from self._enter(cursor, found)
 
-    def _require_no_standby(self, found: Look) -> None:
-        """
-        Check that no commit of the server waits for us.
-
-        Raises:
-            Refused: we would be a synchronous standby.
-        """
-        wrong = None if found.beginning is None else standby_fault(found.standbys)
+    def _refuse(self, wrong: Fault | None) -> None:
+        """End the relay, if something is wrong."""
         if wrong is not None:
             raise Refused(about(self._schema, str(wrong)))
 
@@ -204,7 +199,7 @@ class SwitchingCapture:
         if found.state == "table":
             msg = f"the log was left for the table, and not by this relay, which is at {position}"
             raise Outage(msg)
-        self._require_no_standby(found)
+        self._refuse(_standby_fault(found))
         if found.others:
             self._tidy()
         departure = self._depart(found)
@@ -308,6 +303,10 @@ class SwitchingCapture:
 
 def _has_slots(found: Look) -> bool:
     return found.slot is not None or bool(found.others)
+
+
+def _standby_fault(found: Look) -> Fault | None:
+    return None if found.beginning is None else standby_fault(found.standbys)
 
 
 def _slot_fault(found: Look, beginning: Beginning, place: Place | None) -> Fault | None:

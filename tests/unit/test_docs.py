@@ -266,7 +266,8 @@ def test_every_fault_of_a_slot_is_in_the_table() -> None:
     shown = [plain(row[0].strip("`")) for row in table(RELAY, "The slot")]
     calls = [
         node
-        for node in ast.walk(ast.parse((ROOT / "relay/capture/slot.py").read_text()))
+        for name in ("slot", "standbys")
+        for node in ast.walk(ast.parse((ROOT / f"relay/capture/{name}.py").read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fault"
     ]
     raised = [plain(text(call.args[0])) for call in calls]
