@@ -1,30 +1,22 @@
 """Write a producer's events into the outbox in transactions of their own, and ask what drained."""
 
-import os
-import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict
 
+from outbox import overdue
 from outbox.adapters.append import Append
 from outbox.errors import BadSettings
 from outbox.event import Event, Limits
 from outbox.routing import EVERY, Lane
 from outbox.session import conninfo
 
-# Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
-_NOTICE: dict[str, int | str] = {
-    "connect_timeout": 5,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 10_000,
-}
+_NOTICE = {**overdue.NOTICE, "connect_timeout": 5, "tcp_user_timeout": 10_000}
 
 # Until the end of the statement: what row-level security hid would look as if it had drained.
 _SHOWING_ALL = sql.SQL("pg_catalog.set_config('row_security', 'off', true)")
@@ -91,10 +83,9 @@ class Fallback:
 
     def cut(self) -> None:
         """End what the other thread waits for: a server that hangs answers to nothing else."""
-        with self._lock, suppress(OSError, psycopg.Error):  # it has ended already
+        with self._lock:
             if self._conn is not None:
-                with socket.socket(fileno=os.dup(self._conn.fileno())) as connection:
-                    connection.shutdown(socket.SHUT_RDWR)
+                overdue.cut(self._conn)
 
     def close(self) -> None:
         """Give the connection back."""
