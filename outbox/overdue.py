@@ -17,7 +17,7 @@ from psycopg.abc import PQGen
 from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
 
-from outbox.session import connect, conninfo
+from outbox.session import connect_as, conninfo
 
 T = TypeVar("T")
 
@@ -65,7 +65,7 @@ class Connection(psycopg.Connection[TupleRow]):
         Raises:
             SharedSession: a pooler shares the session with others.
         """
-        conn = connect(dsn, ours=notice, kind=cls)
+        conn = connect_as(cls, dsn, ours=notice)
         conn.patience = patience
         return conn
 

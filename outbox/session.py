@@ -7,7 +7,7 @@ are published. A session that several clients share in turn is no place for lock
 """
 
 from collections.abc import Mapping
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar
 
 from psycopg import Connection, errors
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -61,31 +61,21 @@ def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) ->
     return make_conninfo(dsn, client_encoding="UTF8", **more)
 
 
-@overload
 def connect(
-    dsn: str,
-    *,
-    autocommit: bool = True,
-    name: str = "",
-    ours: Mapping[str, int | str] = {},
-) -> Connection[TupleRow]: ...
-@overload
-def connect(
-    dsn: str,
-    *,
-    autocommit: bool = True,
-    name: str = "",
-    ours: Mapping[str, int | str] = {},
-    kind: type[Kind],
-) -> Kind: ...
-def connect(
-    dsn: str,
-    *,
-    autocommit: bool = True,
-    name: str = "",
-    ours: Mapping[str, int | str] = {},
-    kind: type[Connection[TupleRow]] = Connection[TupleRow],
+    dsn: str, *, autocommit: bool = True, name: str = "", ours: Mapping[str, int | str] = {}
 ) -> Connection[TupleRow]:
+    """Connect to a session of our own, see `connect_as`."""
+    return connect_as(Connection[TupleRow], dsn, autocommit=autocommit, name=name, ours=ours)
+
+
+def connect_as(
+    kind: type[Kind],
+    dsn: str,
+    *,
+    autocommit: bool = True,
+    name: str = "",
+    ours: Mapping[str, int | str] = {},
+) -> Kind:
     """
     Connect to a session of our own; `name` and `ours` are for `conninfo`, `kind` is its class.
 

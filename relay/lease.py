@@ -32,6 +32,12 @@ def lock_key(schema: str, name: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
+def candidate_key(schema: str, name: str) -> int:
+    """Return the number of the lock that is shared by standbys who could take a role over."""
+    digest = blake2b(f"dovecote candidate {schema} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
 class Lease:
     """The active role while this process has it: `lost` is set when it no longer does."""
 

@@ -27,10 +27,10 @@ from relay.capture.switching import SwitchingCapture
 from relay.capture.wal import Timing
 from relay.claims import Claim, Term, misfit, other_cluster
 from relay.drains import Drains
-from relay.errors import Full, Outage, Refused, Unpublishable
+from relay.errors import Full, LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.isolation import Isolation
-from relay.lease import Lease
+from relay.lease import Lease, active, candidate_key
 from relay.lsn import NOT_TOLD, TELL
 from relay.metrics import Metrics
 from relay.pace import Pace
@@ -95,7 +95,7 @@ class Relay:
             every=settings.rotate_every.total_seconds(),
         )
         self._drains = Drains(settings.schema_name, settings.name)
-        self._beat_at = 0.0
+        self._beat_at = self._well_at = 0.0
         self._is_warned = False
         self._isolation = Isolation(settings.batch_rows)
         self._asking = Asking(settings.kafka)
@@ -111,6 +111,7 @@ class Relay:
             LeaseLost: Postgres gave the active role away.
             Refused: going on could lose or repeat events.
         """
+        self._well_at = time.monotonic()
         _log.info("active: this relay alone may publish %s", self._shard)
         self._metrics.active.set(1)
         done = threading.Event()
@@ -122,6 +123,8 @@ class Relay:
                     self._guardian.require()
                     self._stream(lease, stop)
                 except (Outage, Full) as error:
+                    if isinstance(error, Outage):
+                        self._leave_to_another(lease, str(error))
                     self._trouble.failed(error, self._metrics, stop)
                 except Unpublishable as error:
                     self._metrics.failed(KINDS[type(error)])
@@ -190,7 +193,7 @@ class Relay:
             capture.origin().outbox,
             self._isolation,
             stop,
-            slow=self._trouble.slow,
+            slow=partial(self._wait_for_kafka, lease),
             require_role=lease.ask,
             ask=self._asking.ask,
         )
@@ -314,7 +317,27 @@ class Relay:
         self._progress = progress
         self._drains.reached(cursor)
         self._metrics.progress_time.set_to_current_time()
+        self._well_at = time.monotonic()
         self._trouble.recovered("active")
+
+    def _wait_for_kafka(self, lease: Lease, reason: str) -> None:
+        self._trouble.slow(reason)
+        self._leave_to_another(lease, reason)
+
+    def _leave_to_another(self, lease: Lease, reason: str) -> None:
+        """
+        Give the role up after so long without progress, if another relay can reach Kafka.
+
+        Raises:
+            LeaseLost: it can.
+        """
+        key = candidate_key(self._settings.schema_name, self._shard.name)
+        if (
+            time.monotonic() - self._well_at > self._settings.lease.total_seconds()
+            and (other := active(lease.conn, key)) is not None
+        ):
+            msg = f"{reason}; {other} stands by and can reach Kafka: the role is left to it"
+            raise LeaseLost(msg)
 
     def _admit(
         self, batch: Batch, origin: Origin, last: Progress | None

@@ -60,7 +60,7 @@ def connect(dsn: str, *, purpose: str) -> Attended:
         Refused: the server is too old, or is a pooler that shares sessions.
     """
     try:
-        conn = session.connect(dsn, name=_name(purpose), ours=_NOTICE, kind=Attended)
+        conn = session.connect_as(Attended, dsn, name=_name(purpose), ours=_NOTICE)
     except SharedSession as error:
         refused = Refused(str(error))
         raise refused from error

@@ -36,6 +36,8 @@ _SLICE = 1.0
 _PATIENCE = 2.0
 # After so long, and from time to time, who waits asks whether the topics are still there.
 _DOUBT, _NEXT_DOUBT = 0.5, 5.0
+# How long a broker may take to say that it is there; then everything begins anew.
+_ANSWER = 5.0
 # So long is waited at a time, where nothing may wake who waits.
 _MOMENT = 0.005
 
@@ -107,8 +109,10 @@ class _KafkaPublisher:
         stopped: Callable[[], bool],
         slow: Callable[[str], None],
         ask: Ask = no_answer,
+        require_role: Callable[[], object] = lambda: None,
     ) -> None:
         self._progress_topic, self._timeout, self._ask = progress_topic, timeout, ask
+        self._require_role = require_role
         self._grace, self._stopped, self._slow = grace, stopped, slow
         self._rows: list[Row] = []
         self._undelivered = Undelivered()
@@ -275,8 +279,18 @@ class TransactionalPublisher(_KafkaPublisher):
 
     def open(self) -> None:
         with self._explained("init_transactions"):
-            reach(self._producer, self._progress_topic, self._timeout)
-            self._producer.init_transactions(self._timeout)
+            reach(self._producer, self._progress_topic, min(self._timeout, _ANSWER))
+            self._until(self._init)
+
+    def _init(self, wait: float) -> bool:
+        try:
+            self._producer.init_transactions(wait)
+        except KafkaException as error:
+            # It goes on in the background, and may be asked for again.
+            if error.args[0].retriable():
+                return False
+            raise
+        return True
 
     def mark(self, key: bytes, value: str) -> None:
         with self._explained("transaction"):
@@ -366,23 +380,6 @@ class IdempotentPublisher(_KafkaPublisher):
 
     _keys: set[Key]
     """Of these the broker has taken an event."""
-
-    def __init__(
-        self,
-        properties: Mapping[str, object],
-        progress_topic: str,
-        *,
-        timeout: float,
-        grace: float,
-        stopped: Callable[[], bool],
-        slow: Callable[[str], None],
-        require_role: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Publish; between a batch and its progress, `require_role` is asked, which may raise."""
-        super().__init__(
-            properties, progress_topic, timeout=timeout, grace=grace, stopped=stopped, slow=slow
-        )
-        self._require_role = require_role
 
     def open(self) -> None:
         """Nothing fences here: two relays may overlap until the old one notices."""

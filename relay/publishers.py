@@ -37,7 +37,7 @@ def make_publisher(
     is written; it raises if the role is somebody else's.
     """
 
-    def make(kind: Callable[..., T], turn: int = 0, **more: Callable[[], object]) -> T:
+    def make(kind: type[T], turn: int = 0) -> T:
         properties = settings.producer_properties(outbox, turn)
         return kind(
             {**properties, **isolation.properties(str(properties["batch.size"]))},
@@ -47,9 +47,9 @@ def make_publisher(
             stopped=stop.is_set,
             slow=slow,
             ask=ask,
-            **more,
+            require_role=require_role,
         )
 
     if settings.mode == "at_least_once":
-        return make(IdempotentPublisher, require_role=require_role)
+        return make(IdempotentPublisher)
     return PublisherInTurn([make(TransactionalPublisher, turn) for turn in (0, 1)])

@@ -5,9 +5,10 @@ import random
 import threading
 from collections.abc import Sequence
 
+from relay.candidacy import Candidacy
 from relay.errors import Fenced, LeaseLost, Outage
 from relay.health import Health
-from relay.lease import active, lock_key, try_acquire
+from relay.lease import active, candidate_key, lock_key, try_acquire
 from relay.loop import Relay
 from relay.metrics import Metrics
 from relay.postgres import connect, explained, shut_out
@@ -33,6 +34,10 @@ class Standby:
         # Processes that start together do not all ask for the same shard first.
         random.shuffle(self._relays)
         self._keys = [lock_key(settings.schema_name, shard.name) for shard, _, _ in self._relays]
+        candidates = [
+            candidate_key(settings.schema_name, shard.name) for shard, _, _ in self._relays
+        ]
+        self._candidacy = Candidacy(settings, candidates)
         self._tried, self._let_in, self._told = 0, False, False
 
     def run(self, stop: threading.Event) -> None:
@@ -53,23 +58,37 @@ class Standby:
                 if not self._let_in and (refused := shut_out(error.__cause__)):
                     raise refused from error
                 self._failed(error, stop)
-            except (Fenced, LeaseLost) as error:
+            except Fenced as error:
                 self._failed(error, stop)
+            except LeaseLost as error:
+                self._candidacy.defer()
+                self._failed(error, stop)
+        self._candidacy.withdraw()
         self._trouble.recovered("stopped")
 
     def _stand_by(self, stop: threading.Event) -> None:
         """Ask for the active role once, and use it as long as it lasts."""
+        if not self._candidacy.may_ask() or not self._was_active(stop):
+            self._let_in = True
+            if (reason := self._candidacy.stand()) is None:
+                self._trouble.recovered("standby")
+            else:
+                self._trouble.slow(reason)
+            self._tell()
+        stop.wait(self._settings.standby_poll.total_seconds())
+
+    def _was_active(self, stop: threading.Event) -> bool:
+        """Use the active role as long as it lasts; return False if another relay has it."""
         settings = self._settings
         with try_acquire(settings.dsn, self._keys, settings.lease.total_seconds()) as lease:
             self._let_in = True
             if lease is None:
-                self._trouble.recovered("standby")
-                self._tell()
-            else:
-                self._tried, self._told = lease.number, False
-                _, relay, _ = self._relays[self._tried]
-                relay.be_active(lease, stop)
-        stop.wait(settings.standby_poll.total_seconds())
+                return False
+            self._candidacy.withdraw()
+            self._tried, self._told = lease.number, False
+            _, relay, _ = self._relays[self._tried]
+            relay.be_active(lease, stop)
+        return True
 
     def _tell(self) -> None:
         """Say once who is active instead, for else a standby looks as if it hung."""

@@ -66,7 +66,7 @@ def test_a_database_out_of_reach_says_in_one_line_what_to_give(
     given: list[str], advice: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = psycopg.OperationalError("connection refused\n\tIs the server running?")
-    monkeypatch.setattr(psycopg, "connect", Mock(side_effect=refused))
+    monkeypatch.setattr(psycopg.Connection, "connect", Mock(side_effect=refused))
     monkeypatch.delenv("DOVECOTE_DSN", raising=False)
     failed = CliRunner().invoke(app, ["init", *given])
     assert isinstance(failed.exception, DovecoteError)
@@ -82,7 +82,7 @@ def test_what_fails_behind_the_connection_is_not_said_to_be_the_connection(
     connect.return_value.info.dsn = "host=h"
     connect.return_value.info.backend_pid = 7
     connect.return_value.execute.return_value.fetchone.return_value = (7,)
-    monkeypatch.setattr(psycopg, "connect", connect)
+    monkeypatch.setattr(psycopg.Connection, "connect", connect)
     monkeypatch.setattr(schema, "install", Mock(return_value=[]) if capture else failure)
     monkeypatch.setattr(outbox.capture, "use_wal", failure)
     failed = CliRunner().invoke(app, ["init", "--dsn", "host=h", *capture])

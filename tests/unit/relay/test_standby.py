@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 
@@ -37,6 +38,8 @@ def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> T
 
         monkeypatch.setattr(relay.standby, "try_acquire", try_acquire)
         monkeypatch.setattr(relay.standby, "connect", connect)
+        able = Mock(**{"may_ask.return_value": True, "stand.return_value": None})
+        monkeypatch.setattr(relay.standby, "Candidacy", lambda *_: able)
         monkeypatch.setattr(relay.standby, "active", lambda *_: next(found))
         monkeypatch.setattr(Relay, "be_active", lambda *_: None)
         settings = RelaySettings.model_validate(

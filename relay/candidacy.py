@@ -1,0 +1,147 @@
+"""
+A standby's word, kept in Postgres, that it can reach Kafka; and what it has to say if it cannot.
+
+An active relay that publishes nothing gives the role up if there is another one that could do
+better: a shared lock tells, which ends with its session. While Kafka is away for all there is
+none, and the role stays where it is: its holder guards the write-ahead log.
+"""
+
+import math
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import psycopg
+from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka.admin import AdminClient
+
+from outbox.kafka_log import kafka_logger
+from relay.lease import active
+from relay.postgres import connect
+from relay.progress_topic import client_properties
+from relay.settings import RelaySettings
+
+_log = kafka_logger("dovecote.relay.kafka")
+
+# How often a standby asks Kafka, and for how long an answer counts, as parts of the lease: it is
+# newer than the time after which the active relay asks for others.
+_EVERY, _COUNTS = 0.25, 0.5
+# How long an answer may take, in seconds.
+_ANSWER = 5.0
+
+
+class Candidacy:
+    """One process that stands by, for the roles whose candidates hold the locks `keys`."""
+
+    def __init__(self, settings: RelaySettings, keys: Sequence[int]) -> None:
+        self._settings, self._keys = settings, keys
+        self._look: _Look | None = None
+        self._conn: psycopg.Connection[Any] | None = None
+        self._defers_until = 0.0
+
+    def may_ask(self) -> bool:
+        """Tell whether to ask for a role: not if it is not known that we can, and another can."""
+        look = self._look
+        if look is not None and look.has_reached and time.monotonic() >= self._defers_until:
+            return True
+        with connect(self._settings.dsn, purpose="standby") as conn:
+            return not any(active(conn, key) for key in self._keys)
+
+    def stand(self) -> str | None:
+        """Stand for the roles if Kafka can be reached; return what is in the way if it cannot."""
+        self._look = look = self._look or _Look(self._settings)
+        if look.has_reached and time.monotonic() >= self._defers_until:
+            try:
+                self._announce()
+            except psycopg.Error:
+                self._take_back()
+                raise
+        else:
+            self._take_back()
+        return look.reason
+
+    def defer(self) -> None:
+        """Let others go first for a while: we had the role, and could do nothing with it."""
+        patience = max(self._settings.lease, 2 * self._settings.standby_poll)
+        self._defers_until = time.monotonic() + patience.total_seconds()
+
+    def withdraw(self) -> None:
+        """Stand no more: the role is ours, or the end has come."""
+        if self._look is not None:
+            self._look.end()
+        self._look = None
+        self._take_back()
+
+    def _announce(self) -> None:
+        if self._conn is not None:
+            self._conn.execute("SELECT 1")
+            return
+        self._conn = connect(self._settings.dsn, purpose="candidate")
+        # A process that stands still is none to leave the role to.
+        patience = self._settings.lease + self._settings.standby_poll
+        self._conn.execute(
+            "SELECT set_config('idle_session_timeout', %s, false)",
+            [str(int(patience.total_seconds() * 1000))],
+        )
+        self._conn.execute(
+            "SELECT pg_try_advisory_lock_shared(key) FROM unnest(%s::bigint[]) AS key",
+            [list(self._keys)],
+        )
+
+    def _take_back(self) -> None:
+        if self._conn is not None:
+            self._conn.close()
+        self._conn = None
+
+
+class _Look:
+    """Asks Kafka again and again, in a thread of its own, until `end`."""
+
+    def __init__(self, settings: RelaySettings) -> None:
+        lease = settings.lease.total_seconds()
+        self._every, self._counts = _EVERY * lease, _COUNTS * lease
+        self._reached_at, self._asked_at = -math.inf, time.monotonic()
+        self._reason: str | None = None
+        self._said: list[KafkaError] = []
+        # Declared as if there were no callbacks.
+        listening: Any = {**client_properties(settings.kafka), "error_cb": self._said.append}
+        self._admin = AdminClient(listening, logger=_log)
+        self._done = threading.Event()
+        threading.Thread(target=self._run, name="look", daemon=True).start()
+
+    @property
+    def has_reached(self) -> bool:
+        """Tell whether Kafka has answered lately."""
+        return time.monotonic() - self._reached_at < self._counts
+
+    @property
+    def reason(self) -> str | None:
+        """Return what is in the way of an answer, None while there may still be one."""
+        waited = time.monotonic() - self._asked_at
+        if self.has_reached or (self._reason is None and waited < self._counts):
+            return None
+        why = self._reason or f"no answer for {waited:.0f} s"
+        return f"Kafka: {why}; this standby could not take over"
+
+    def end(self) -> None:
+        self._done.set()
+
+    def _run(self) -> None:
+        while not self._done.is_set():
+            self._ask()
+            self._done.wait(self._every)
+
+    def _ask(self) -> None:
+        self._asked_at = time.monotonic()
+        try:
+            self._admin.describe_cluster(request_timeout=_ANSWER).result(2 * _ANSWER)
+        except (KafkaException, TimeoutError) as error:
+            self._admin.poll(0)  # hands over what librdkafka has to say of its brokers
+            cause = error.args[0] if error.args else None
+            reasons = [cause.str()] if isinstance(cause, KafkaError) else ["no answer"]
+            reasons += [each.str() for each in self._said[-1:]]
+            self._said.clear()
+            self._reason = "; ".join(reasons)
+        else:
+            self._reached_at, self._reason = time.monotonic(), None
