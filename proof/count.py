@@ -40,6 +40,9 @@ class Ledger:
     given_up: Collection[tuple[str, int]] = ()
     """What an operator wanted to be dropped, and what one accepted as a loss."""
 
+    said_gone: int = 0
+    """How many of these Kafka has, as an operator was told."""
+
     may_repeat: int = 0
     """How many records may be there again."""
 
@@ -57,6 +60,8 @@ class Verdict:
     """Neighbours within a key of which the later has the lower number, repeated ones left out."""
     gone: int = 0
     """Events of which only Kafka knows: their rows went with the state that was taken back."""
+    unsaid: int = 0
+    """By how many that differs from what an operator was told."""
     repeated: int = 0
     """Records that are there again, as many as there may be."""
     faults: tuple[Fault, ...] = field(default=(), compare=False)
@@ -64,7 +69,8 @@ class Verdict:
 
     @property
     def is_well(self) -> bool:
-        return self.events > 0 and not (self.lost or self.duplicated or self.out_of_order)
+        wrong = self.lost or self.duplicated or self.out_of_order or self.unsaid
+        return self.events > 0 and not wrong
 
 
 def judge(ledger: Ledger | Mapping[str, int], seen: Iterable[Seen]) -> Verdict:
@@ -111,7 +117,14 @@ def judge(ledger: Ledger | Mapping[str, int], seen: Iterable[Seen]) -> Verdict:
     events = sum(len(each) for ranges in ledger.committed.values() for each in ranges)
     first = tuple(sorted(faults, key=lambda fault: fault.at)[:_FAULTS])
     return Verdict(
-        events, lost, surplus + repeated - allowed, out_of_order, gone, allowed, faults=first
+        events,
+        lost,
+        surplus + repeated - allowed,
+        out_of_order,
+        gone=gone,
+        unsaid=abs(gone - ledger.said_gone),
+        repeated=allowed,
+        faults=first,
     )
 
 

@@ -39,6 +39,10 @@ class Journal:
         nearest = sorted(near, key=lambda each: abs(each.at - at))[:_MOST]
         return [f"{each.at - self._began:9.2f} s  {each.text}" for each in sorted(nearest)]
 
+    def last(self) -> list[str]:
+        """Return the newest entries, with what was found about them."""
+        return [f"{each.at - self._began:9.2f} s  {each.text}" for each in self.entries[-_MOST:]]
+
     def explain(self, faults: Iterable[Fault]) -> str:
         """Return the first fault of each kind, with what was done around it."""
         lines: list[str] = []

@@ -129,7 +129,7 @@ def run(options: Options, show: Show) -> Outcome:
         try:
             return _Proof(options, scene).run()
         except DovecoteError as error:
-            window = "\n".join(journal.window(time.time()))
+            window = "\n".join(f"  {line}" for line in journal.last())
             msg = f"{error}\nWhat was done before, with seed {options.seed}:\n{window}"
             raise Broken(msg) from error
         finally:
@@ -242,6 +242,7 @@ class _Proof:
                 committed=committed,
                 gone=writers.gone(scene.dsn),
                 given_up=scene.parker.given_up,
+                said_gone=self._servers.said_gone,
                 may_repeat=0 if once else batches * _AT_LEAST_ONCE_ROWS,
             )
             return judge(ledger, reading.seen)

@@ -1,6 +1,7 @@
 """The count finds what it is there to find."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 
 import pytest
@@ -56,10 +57,13 @@ def test_a_run_without_events_proves_nothing() -> None:
 
 def test_what_a_server_lost_that_went_back_may_be_seen_once() -> None:
     """Two of three were lost with the server's state, and the next era has one."""
-    ledger = Ledger(committed={"a": [range(1), range(100, 101)]}, gone={"a": [range(1, 100)]})
+    ledger = Ledger(
+        committed={"a": [range(1), range(100, 101)]}, gone={"a": [range(1, 100)]}, said_gone=2
+    )
     verdict = judge(ledger, records(a=[0, 1, 2, 100]))
     assert verdict.is_well
     assert verdict.gone == 2
+    assert judge(replace(ledger, said_gone=3), records(a=[0, 1, 2, 100])).unsaid == 1
     assert judge(ledger, records(a=[0, 1, 1, 2, 100])).duplicated == 1
     assert judge(ledger, records(a=[0, 1, 100, 2])).out_of_order == 1
     assert judge(ledger, records(a=[0, 1, 2])).lost == 1
