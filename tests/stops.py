@@ -60,13 +60,13 @@ class Stops:
             start(this)
 
         monkeypatch.setattr(threading.Thread, "start", starting)
-        connect_gen = psycopg.Connection._connect_gen
+        connect_gen = psycopg.Connection._connect_gen.__func__  # type: ignore[attr-defined]  # it is one of the class
 
-        def connecting(*args: Any, **given: Any) -> Any:
+        def connecting(kind: type[psycopg.Connection[Any]], *args: Any, **given: Any) -> Any:
             self._step("connect ")
-            return connect_gen(*args, **given)
+            return connect_gen(kind, *args, **given)
 
-        monkeypatch.setattr(psycopg.Connection, "_connect_gen", connecting)
+        monkeypatch.setattr(psycopg.Connection, "_connect_gen", classmethod(connecting))
 
     def _watch(self, monkeypatch: pytest.MonkeyPatch, kind: type | ModuleType, name: str) -> None:
         method = getattr(kind, name)
