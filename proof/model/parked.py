@@ -137,7 +137,7 @@ class World:
     def _admit(
         self, parking: Parking, positions: range, last: Progress
     ) -> tuple[Sequence[Row], Progress]:
-        publish, parked, _ = parking.admit([event(n) for n in positions])
+        publish, parked, _ = parking.admit([event(n, self.stores.bug) for n in positions])
         cursor = Cursor(position=positions.stop)
         return publish, at(NAME, HERE, cursor, last=last, parked=parked)
 
@@ -159,7 +159,7 @@ class World:
             self._ask("requeue", number, kept)
         elif chance.random() < 0.5:  # noqa: PLR2004  # a share of the turns
             if chance.random() < 0.5:  # noqa: PLR2004  # some are requeued before they are mended
-                stores.poison.discard(kept.parked.row[0])
+                stores.poison.discard(kept.place)
             self._ask(chance.choice(["requeue", "requeue", "drop"]), number, kept)
 
     def _ask(self, action: str, number: int, kept: Kept) -> None:
@@ -190,7 +190,7 @@ class World:
         return Fate(
             lost=set(range(_EVENTS)) - seen - stores.dropped,
             doubled=twice | (seen & stores.dropped),
-            left={kept.parked.row[0] for kept in stores.kept.values()},
+            left={kept.place for kept in stores.kept.values()},
             dropped_unseen=stores.dropped_unseen,
             undone=stores.undone,
             out_of_order=disorder,

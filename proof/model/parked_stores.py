@@ -39,6 +39,7 @@ class Bug(StrEnum):
     PASSES_UNREAD = "lets progress pass the numbers of events that are still to be read again"
     REQUEUES_UNREAD = "requeues or drops an event that is still to be read again"
     DROPS_UNSEEN = "drops what was parked after somebody had looked"
+    KNOWS_IDS = "knows an event by its id, whatever its place in the stream"
     NAMES_NUMBERS = "takes what has the number of an event by then for the event"
 
 
@@ -61,6 +62,11 @@ class Kept(NamedTuple):
     ticket: int
     attempt: int = 1
     refused_by: int | None = None
+
+    @property
+    def place(self) -> int:
+        """Where it is in the stream."""
+        return place_of(self.parked.row)
 
 
 @dataclass(slots=True)
@@ -119,7 +125,7 @@ class Stores:
 
     def ask(self, command: Command) -> None:
         """Keep what an operator asks for, about what is parked now."""
-        meant = frozenset(self.kept[n].parked.row[0] for n in self.matching(command))
+        meant = frozenset(self.kept[n].place for n in self.matching(command))
         up_to = max(each.ticket for each in self.kept.values())
         self.commands[command.number] = Asked(command, up_to, meant)
 
@@ -127,11 +133,9 @@ class Stores:
         """Forget a command that is carried out."""
         asked = self.commands.pop(number, None)
         self.undone |= {
-            kept.parked.row[0]
+            kept.place
             for kept in self.kept.values()
-            if asked is not None
-            and kept.parked.row[0] in asked.meant
-            and (kept.refused_by or 0) < number
+            if asked is not None and kept.place in asked.meant and (kept.refused_by or 0) < number
         }
 
     def _crashes(self, moment: int) -> bool:
@@ -152,11 +156,21 @@ def _matches(command: Command, kept: Kept) -> bool:
     return kept.parked.holds and kept.parked.row[4] == command.key
 
 
-def event(position: int) -> Row:
-    """Return the event at a place of the stream."""
-    key = _KEYS[position * 7 % 11 % len(_KEYS)]
-    start = (position, str(UUID(int=position)), 0, TOPIC, key, b"%d" % position)
+def event(place: int, bug: Bug | None = None) -> Row:
+    """
+    Return the event at a place of the stream; its neighbour may have the same id.
+
+    Nothing but the value tells the model which one it is.
+    """
+    key = _KEYS[place * 7 % 11 % len(_KEYS)]
+    known_by = 0 if bug is Bug.KNOWS_IDS else place
+    start = (known_by, str(UUID(int=place // 2)), 0, TOPIC, key, b"%d" % place)
     return (*start, "T", "/model", None, None, None, None)
+
+
+def place_of(row: Row) -> int:
+    """Return the place in the stream of what `event` has made."""
+    return int(row[5] or b"")
 
 
 @dataclass(slots=True)
@@ -178,7 +192,7 @@ class Kafka:
     def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
         if (later := more(0)) is not None:
             rows, progress = [*rows, *later[0]], later[1]
-        if refused := [n for n, row in enumerate(rows) if row[0] in self.world.poison]:
+        if refused := [n for n, row in enumerate(rows) if place_of(row) in self.world.poison]:
             # Partitions answer in any order. Sometimes the client tells who it was; who is sent
             # alone always is it.
             told = self.one_by_one or len(rows) == 1 or self.world.chance.random() < 0.3  # noqa: PLR2004  # a share
@@ -189,11 +203,11 @@ class Kafka:
         if world.bug is Bug.COMMAND_AGAIN:
             progress = replace(progress, last_command=0, requeued=0)
         if world.bug is Bug.DELETES_FIRST and progress.last_command != last.last_command:
-            gone = {row[0] for row in rows}
-            world.step(lambda: _delete(world, lambda kept: kept.parked.row[0] in gone))
+            gone = {place_of(row) for row in rows}
+            world.step(lambda: _delete(world, lambda kept: kept.place in gone))
 
         def committed() -> None:
-            world.published += [row[0] for row in rows]
+            world.published += [place_of(row) for row in rows]
             world.progress = progress
 
         world.step(committed)
@@ -302,7 +316,7 @@ class Postgres:
 
         def dropped() -> None:
             for number in numbers if world.bug is Bug.DROPS_UNSEEN else seen:
-                position = world.kept.pop(number).parked.row[0]
+                position = world.kept.pop(number).place
                 world.dropped.add(position)
                 if position not in meant:
                     world.dropped_unseen.add(position)
