@@ -1,4 +1,9 @@
-"""Kafka as the protocol sees it: transactions, fencing, and requests that arrive late or never."""
+"""
+Kafka as the protocol sees it: transactions, fencing, and requests that arrive late or never.
+
+A leader that was cut off from the other replicas takes nothing any more; and answers those who
+read from it, out of its own log.
+"""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -53,6 +58,8 @@ class Broker:
     """Logs with one partition each, and the coordinators of transactional ids."""
 
     logs: dict[str, list[Entry]] = field(default_factory=dict)
+    old_leaders: dict[str, list[Entry]] = field(default_factory=dict)
+    """The logs of those that were cut off, as they were then."""
     _coordinators: dict[str, _Coordinator] = field(default_factory=dict)
 
     def init(self, transactional_id: str) -> int:
@@ -74,27 +81,51 @@ class Broker:
             found.open = Transaction()
         self.logs.setdefault(log, []).append(Entry(value, found.open))
 
+    def append(self, log: str, value: object) -> None:
+        """Append a record that belongs to no transaction."""
+        self.logs.setdefault(log, []).append(Entry(value, Transaction(State.COMMITTED)))
+
     def commit(self, transactional_id: str, epoch: int) -> None:
         found = self._current(transactional_id, epoch)
         if found.open is not None:
             found.open.state, found.open = State.COMMITTED, None
 
-    def end(self, log: str) -> int:
-        """Return the high watermark."""
-        return len(self.logs.get(log, []))
+    def time_out(self) -> None:
+        """Abort what has been open for too long."""
+        for found in self._coordinators.values():
+            if found.open is not None:
+                found.open.state, found.open = State.ABORTED, None
+                found.epoch += 1
 
-    def committed(self, log: str) -> list[object]:
+    def cut_off(self, log: str) -> bool:
+        """Have another replica lead `log`; tell whether the old leader was not cut off before."""
+        if log in self.old_leaders:
+            return False
+        self.old_leaders[log] = [
+            Entry(each.value, Transaction(each.transaction.state))
+            for each in self.logs.get(log, ())
+        ]
+        return True
+
+    def rejoin(self, log: str) -> None:
+        """Have the old leader follow the new one."""
+        self.old_leaders.pop(log, None)
+
+    def committed(self, log: str, *, by_old_leader: bool = False) -> list[object]:
         """Return what a `read_committed` consumer reads: nothing beyond an open transaction."""
-        return _closed(self.logs.get(log, []))[0]
+        return _closed(self._entries(log, by_old_leader=by_old_leader))[0]
 
-    def committed_up_to(self, log: str, end: int) -> list[object] | None:
-        """Return the same up to `end`; None: a transaction that is open hides something of it."""
-        values, whole = _closed(self.logs.get(log, [])[:end])
-        return values if whole else None
+    def is_open(self, log: str, *, by_old_leader: bool = False) -> bool:
+        """Tell whether a transaction that is open hides something of it."""
+        return not _closed(self._entries(log, by_old_leader=by_old_leader))[1]
 
     def uncommitted(self, log: str) -> list[object]:
         """Return all records, whatever has become of them."""
         return [entry.value for entry in self.logs.get(log, [])]
+
+    def _entries(self, log: str, *, by_old_leader: bool) -> Sequence[Entry]:
+        found = self.logs.get(log, [])
+        return self.old_leaders.get(log, found) if by_old_leader else found
 
     def _current(self, transactional_id: str, epoch: int) -> _Coordinator:
         found = self._coordinators[transactional_id]
@@ -119,6 +150,7 @@ class Wire:
     """The way from one producer to the broker: in order, and as slowly as chance will have it."""
 
     queue: deque[Request] = field(default_factory=deque)
+    held_until: int = 0
 
     def send(self, carry_out: Callable[[], None]) -> Request:
         request = Request(carry_out)

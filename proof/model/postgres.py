@@ -1,7 +1,12 @@
-"""Postgres as the protocol sees it: transactions, snapshots, one advisory lock, and crashes."""
+"""
+Postgres as the protocol sees it: transactions, snapshots, sessions, one advisory lock, crashes.
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+A server can be promoted while the old primary goes on without knowing, and be put back to a copy.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
 from typing import NamedTuple
 
 from relay.progress import Cursor
@@ -14,11 +19,24 @@ class Row(NamedTuple):
     position: int
     xid: int
     key: str
-    number: int
+    id: int
+    """Counts what is written in a world; no server gives it out again."""
+
+
+class Claim(NamedTuple):
+    """What the database keeps to hold progress against."""
+
+    term: int = 0
+    nonce: int = 0
+    previous: int = 0
 
 
 class Gone(Exception):
-    """A crash of the server has ended the transaction."""
+    """The server has ended the transaction, or the session."""
+
+
+class Overtaken(Exception):
+    """The claim is not any more what it was believed to be."""
 
 
 @dataclass(slots=True, eq=False)
@@ -26,26 +44,67 @@ class Running:
     """A transaction under way."""
 
     xid: int
-    counters: dict[str, int] = field(default_factory=dict)
-    """Those it holds locked, with their values for itself."""
+    keys: set[str] = field(default_factory=set)
+    """Those it holds locked."""
     is_gone: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
+class Session:
+    """A connection to one server, which stays with it whatever becomes of that."""
+
+    server: "Database"
+    is_over: bool = False
+
+    def require(self) -> None:
+        """
+        Check that the server has not ended it.
+
+        Raises:
+            Gone: it has.
+        """
+        if self.is_over:
+            raise Gone
+
+
+@dataclass(slots=True, eq=False)
 class Database:
     """One server with one outbox."""
 
+    ids: Iterator[int] = field(default_factory=count)
     rows: list[Row] = field(default_factory=list)
     """Of transactions that run and of those that committed, but for what is forgotten."""
-    counters: dict[str, int] = field(default_factory=dict)
+    past: list[Row] = field(default_factory=list)
+    """What is forgotten."""
+    parked: set[int] = field(default_factory=set)
+    claim: Claim = field(default_factory=Claim)
     forgotten: Cursor = field(default_factory=Cursor)
     """Up to where the server has been told that all is published."""
-    holder: object | None = None
+    lsn: int = 1
+    """The end of the write-ahead log."""
+    timeline: int = 1
+    left_at: dict[int, int] = field(default_factory=dict)
+    """Where the log ends that it has of earlier timelines."""
+    put_back: int = 0
+    """How often it went back in time; no server knows that of itself."""
+    holder: Session | None = None
     """The session that has the advisory lock."""
     _next_xid: int = 10
     _next_position: int = 1
     _running: list[Running] = field(default_factory=list)
     _committed: set[int] = field(default_factory=set)
+    _sessions: list[Session] = field(default_factory=list)
+
+    def connect(self) -> Session:
+        session = Session(self)
+        self._sessions.append(session)
+        return session
+
+    def end(self, session: Session) -> None:
+        """End a session, and give back what it holds."""
+        session.is_over = True
+        if self.holder is session:
+            self.holder = None
 
     def begin(self) -> Running:
         running = Running(self._next_xid)
@@ -55,7 +114,7 @@ class Database:
 
     def is_locked(self, key: str, for_whom: Running) -> bool:
         """Tell whether another transaction holds the lock of `key`."""
-        return any(key in other.counters for other in self._running if other is not for_whom)
+        return any(key in other.keys for other in self._running if other is not for_whom)
 
     def append(self, running: Running, key: str) -> None:
         """
@@ -65,9 +124,8 @@ class Database:
             Gone: a crash has ended the transaction.
         """
         _require_alive(running)
-        number = running.counters.get(key, self.counters.get(key, 0))
-        running.counters[key] = number + 1
-        self.rows.append(Row(self._next_position, running.xid, key, number))
+        running.keys.add(key)
+        self.rows.append(Row(self._next_position, running.xid, key, next(self.ids)))
         self._next_position += 1
 
     def commit(self, running: Running) -> None:
@@ -78,9 +136,9 @@ class Database:
             Gone: a crash has ended the transaction.
         """
         _require_alive(running)
-        self.counters |= running.counters
         self._running.remove(running)
         self._committed.add(running.xid)
+        self.lsn += 1
 
     def roll_back(self, running: Running) -> None:
         """
@@ -93,6 +151,43 @@ class Database:
         self._running.remove(running)
         self._forget([running])
 
+    def park(self, session: Session, row: Row) -> None:
+        """
+        Set an event aside, in a transaction of its own.
+
+        Raises:
+            Gone: the session has ended.
+        """
+        session.require()
+        self.parked.add(row.id)
+        self.lsn += 1
+
+    def renew(self, session: Session, known: Claim, new: Claim) -> None:
+        """
+        Write a `new` claim if it still is as `known`, in a transaction of its own.
+
+        Raises:
+            Gone: the session has ended.
+            Overtaken: the claim is another's.
+        """
+        session.require()
+        if self.claim != known:
+            raise Overtaken
+        self.claim = new
+        self.lsn += 1
+
+    def begin_term(self, session: Session, beyond: int) -> int:
+        """
+        Begin a term beyond all that were, in a transaction of its own.
+
+        Raises:
+            Gone: the session has ended.
+        """
+        session.require()
+        self.claim = self.claim._replace(term=max(self.claim.term, beyond) + 1)
+        self.lsn += 1
+        return self.claim.term
+
     def crash(self) -> None:
         """
         End every session, and give out again the ids that no commit has brought to the disk.
@@ -100,11 +195,44 @@ class Database:
         What rolled back or ran leaves no trace: the next to come get its numbers.
         """
         self._forget(self._running)
-        for each in self._running:
-            each.is_gone = True
-        self._running.clear()
-        self.holder = None
+        self.shut_down()
         self._next_xid = max(self._committed, default=9) + 1
+
+    def shut_down(self) -> None:
+        """End every transaction and session."""
+        self.abandon()
+        for session in self._sessions:
+            session.is_over = True
+        self._sessions.clear()
+        self.holder = None
+
+    def abandon(self) -> None:
+        """End every transaction: who writes connects to another server."""
+        for running in self._running:
+            running.is_gone = True
+        self._running.clear()
+
+    def copy(self) -> "Database":
+        """Return what comes up from the files as they are now."""
+        left = {running.xid for running in self._running}
+        copy = replace(
+            self,
+            rows=[row for row in self.rows if row.xid not in left],
+            past=list(self.past),
+            parked=set(self.parked),
+            left_at=dict(self.left_at),
+            holder=None,
+            _running=[],
+            _committed=set(self._committed),
+            _sessions=[],
+        )
+        copy.crash()
+        return copy
+
+    def promoted(self, old: "Database") -> None:
+        """Become the primary in the place of `old`, whose standby this was."""
+        self.left_at[old.timeline] = self.lsn
+        self.timeline = old.timeline + 1
 
     def snapshot(self) -> Snapshot:
         """Return what `pg_current_snapshot()` says."""
@@ -122,6 +250,7 @@ class Database:
     def forget(self, published: Cursor) -> None:
         """Make room: what lies behind `published` need not be there any more."""
         self.forgotten = published
+        self.past += [row for row in self.rows if _is_behind(row, published)]
         self.rows = [row for row in self.rows if not _is_behind(row, published)]
 
     def _forget(self, transactions: Iterable[Running]) -> None:

@@ -1,156 +1,246 @@
-"""Run relays, writers and trouble, one step at a time, as a seed will have it; then judge."""
+"""Run relays, commands, writers and trouble, step by step, as a seed will have it; then judge."""
 
 import random
 from collections import Counter
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import StrEnum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
-from proof.count import Seen, Verdict, judge
-from proof.model.postgres import Database, Gone, Row
-from proof.model.relay import EVENTS, Bug, Point, Relay, Steps, World
+from proof.count import Verdict
+from proof.model.command import Accept, Command, Reshard
+from proof.model.judging import is_behind, judged
+from proof.model.party import newest
+from proof.model.postgres import Database, Gone
+from proof.model.relay import Relay
+from proof.model.trouble import LOSSES, Trouble, chances
+from proof.model.world import PROGRESS, Bug, Point, Steps, T, World
+from relay.progress import Cursor
 
 _KEYS = ("a", "b", "c")
-_STEPS = 250
-_SETTLING_STEPS = 4_000
+_WRITERS = 3
+_STEPS = 400
+_SETTLING_STEPS, _TIMES_OUT = 4_000, 400
 
 
-class Trouble(StrEnum):
-    """What may happen to a relay at a step."""
-
-    CRASH = "ended here, and started anew"
-    DELAY = "delayed here, while others go on"
-    LOST_ROLE = "lost the active role here, without knowing"
-    SERVER_CRASH = "Postgres crashed here"
-
-
-_CHANCES = {
-    Trouble.CRASH: 0.02,
-    Trouble.DELAY: 0.03,
-    Trouble.LOST_ROLE: 0.02,
-    Trouble.SERVER_CRASH: 0.005,
-}
-_LONGEST_DELAY = 60
-_ANSWER_GIVEN_UP = 0.06
-_READS_ON = 0.4
+_LONGEST_DELAY, _PATIENCE = 60, 12
 _ROLLED_BACK = 0.25
+_COPIED, _COMMANDED, _RESHARDS, _REJOINS = 0.15, 0.05, 0.2, 0.2
 
 
 @dataclass(slots=True)
 class _Process:
-    """A relay at a step."""
+    """A relay or a command at a step."""
 
-    relay: Relay
+    party: Relay | Command
     steps: Steps[None]
     next: Point
     wakes: int = 0
 
 
-@dataclass(slots=True)
-class Simulation:
-    """One run of a seed."""
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a world ended."""
 
-    seed: int
-    bug: Bug | None = None
-    relays: int = 3
-    writers: int = 3
-    troubles: Counter[tuple[Point, Trouble]] = field(default_factory=Counter)
+    verdict: Verdict
+    false_refusals: int
+    """How often a server that never went back in time was taken for one that did."""
+    may_repeat: int
+    """How many events may be published again, where nothing fences."""
+    accepted: int
+    """How often an operator went on from where a server was that had lost something."""
+    troubles: Counter[tuple[Point, Trouble]]
     """What happened, and at which step."""
 
-    def run(self) -> Verdict:
-        """Run it to its end, and compare what is published with what was committed."""
-        return _Run(self).run()
+    @property
+    def is_well(self) -> bool:
+        """Tell whether the protocol kept its word."""
+        found, most = self.verdict, self.may_repeat
+        wrong = (found.lost, found.duplicated > most, found.out_of_order, self.false_refusals)
+        return not any(wrong)
+
+
+def simulate(seed: int, bug: Bug | None = None, kind: type[Relay] = Relay) -> Outcome:
+    """Run a world to its end, and compare what is published with what was committed."""
+    return _Run(seed, bug, kind).run()
 
 
 class _Run:
-    def __init__(self, simulation: Simulation) -> None:
-        self._simulation = simulation
-        self._chance = random.Random(simulation.seed)  # noqa: S311  # to be repeated, no secret
+    def __init__(self, seed: int, bug: Bug | None, kind: type[Relay]) -> None:
+        self._kind, self._fences = kind, kind is Relay
+        self._troubles: Counter[tuple[Point, Trouble]] = Counter()
+        self._chance = random.Random(seed)  # noqa: S311  # to be repeated, no secret
         self._is_settling = False
-        self._world = World(self._gives_up, self._reads_on, simulation.bug)
+        self._world = World(bug, self._happens)
+        self._chances = chances(self._chance, without=frozenset() if self._fences else LOSSES)
+        self._relays = self._chance.randint(1, 3)
         self._started = 0
         self._now = 0
-        self._relays = [self._start() for _ in range(simulation.relays)]
-        database = self._world.database
-        self._writers = [self._writer(database) for _ in range(simulation.writers)]
+        self._processes = [self._start(kind) for _ in range(self._relays)]
+        self._copies: list[Database] = []
+        self._writers = [self._writer() for _ in range(_WRITERS)]
         self._others = self._other_outbox()
 
-    def run(self) -> Verdict:
+    def run(self) -> Outcome:
         for self._now in range(_STEPS):
             self._step()
+        self._settle()
+        for self._now in range(_STEPS, _STEPS + _SETTLING_STEPS):
+            if self._now % 8 == 0 and not is_behind(self._world):
+                break
+            if self._now % _TIMES_OUT == 0:
+                self._world.broker.time_out()
+            self._step()
+        world = self._world
+        return Outcome(
+            judged(world), world.false_refusals, world.may_repeat, world.accepted, self._troubles
+        )
+
+    def _settle(self) -> None:
+        """Have all trouble end."""
         self._is_settling = True
         for writer in self._writers:
             for _ in writer:  # what is open ends, one after the other
                 pass
         for _ in self._others:
             pass
-        for process in self._relays:
+        for process in self._processes:
             process.wakes = 0
-        for self._now in range(_STEPS, _STEPS + _SETTLING_STEPS):
-            if not self._is_behind():
-                break
-            self._step()
-        return self._judge()
+        for wire in self._world.wires:
+            wire.held_until = 0
+        self._world.broker.rejoin(PROGRESS)
+        self._end_old_primaries()
 
     def _step(self) -> None:
         """Let one of all that could happen happen."""
-        wires = [wire for wire in self._world.wires if wire.queue]
+        now = self._now
+        wires = [each for each in self._world.wires if each.queue and each.held_until <= now]
         roll = self._chance.random()
         if wires and roll < 0.35:  # noqa: PLR2004  # shares of the steps
-            self._chance.choice(wires).deliver()
-        elif roll < 0.75 or self._is_settling:  # noqa: PLR2004  # shares of the steps
-            self._go_on(self._chance.choice(self._relays))
+            self._one_of(wires).deliver()
+        elif roll < 0.68 or self._is_settling:  # noqa: PLR2004  # shares of the steps
+            self._command()
+            awake = [each for each in self._processes if each.wakes <= now]
+            if awake:
+                self._go_on(self._one_of(awake))
         elif roll < 0.97:  # noqa: PLR2004  # shares of the steps
-            next(self._chance.choice(self._writers))
+            next(self._one_of(self._writers))
+            if self._happens(_COPIED):
+                self._copies.append(self._world.database.copy())
         else:
             next(self._others)
+            if self._happens(_REJOINS):
+                self._world.broker.rejoin(PROGRESS)
+
+    def _command(self) -> None:
+        """Be an operator, who runs a command at a time."""
+        if not (self._is_settling or self._happens(_COMMANDED)):
+            return
+        if len(self._processes) > self._relays + 1:
+            return
+        if self._world.is_refused:
+            self._processes.append(self._start(Accept))
+        elif self._fences and self._happens(_RESHARDS):
+            self._processes.append(self._start(Reshard))
 
     def _go_on(self, process: _Process) -> None:
-        if process.wakes > self._now:
-            return
         trouble = None if self._is_settling else self._trouble()
-        if trouble is not None:
-            self._simulation.troubles[process.next, trouble] += 1
-        match trouble:
-            case Trouble.DELAY:
-                process.wakes = self._now + self._chance.randrange(_LONGEST_DELAY)
-                return
-            case Trouble.CRASH:
-                # What it has sent is on its way all the same.
-                process.steps.close()
-                process.relay.end_session()
-                self._relays[self._relays.index(process)] = self._start()
-                return
-            case Trouble.LOST_ROLE:
-                process.relay.end_session()
-            case Trouble.SERVER_CRASH:
-                self._world.database.crash()
-        process.next = next(process.steps)
+        if trouble is not None and self._strikes(trouble, process):
+            self._troubles[process.next, trouble] += 1
+        if trouble in {Trouble.CRASH, Trouble.DELAY}:
+            return
+        following = next(process.steps, None)
+        if following is None:
+            self._processes.remove(process)
+            return
+        if following is process.next is Point.LOCK:
+            # Another has the role.
+            process.wakes = self._now + self._chance.randrange(_PATIENCE)
+        process.next = following
 
     def _trouble(self) -> Trouble | None:
         roll = self._chance.random()
-        for trouble, share in _CHANCES.items():
+        for trouble, share in self._chances.items():
             if roll < share:
                 return trouble
             roll -= share
         return None
 
-    def _start(self) -> _Process:
+    def _strikes(self, trouble: Trouble, process: _Process) -> bool:
+        """Have `trouble` happen; tell whether it can."""
+        world = self._world
+        match trouble:
+            case Trouble.DELAY:
+                process.wakes = self._now + self._chance.randrange(_LONGEST_DELAY)
+            case Trouble.CRASH:
+                # What it has sent is on its way all the same.
+                process.steps.close()
+                process.party.end()
+                self._processes.remove(process)
+                if isinstance(process.party, Relay):
+                    self._processes.append(self._start(self._kind))
+            case Trouble.HELD_BACK:
+                process.party.hold_back(self._now + self._chance.randrange(_LONGEST_DELAY))
+            case Trouble.LOST_ROLE:
+                process.party.end_role()
+            case Trouble.SERVER_CRASH:
+                world.database.crash()
+            case Trouble.FAILOVER:
+                self._fail_over()
+            case Trouble.PUT_BACK:
+                return self._put_back()
+            case Trouble.CUT_OFF:
+                return world.broker.cut_off(PROGRESS)
+        return True
+
+    def _fail_over(self) -> None:
+        """Promote a standby, which may lack the last commits; the old primary goes on."""
+        old = self._world.database
+        new = self._chance.choice([old, old, *self._copies[-2:]]).copy()
+        new.promoted(old)
+        old.abandon()
+        self._end_old_primaries()
+        self._world.old_primaries.append(old)
+        self._world.database = new
+        self._copies.clear()
+
+    def _end_old_primaries(self) -> None:
+        for old in self._world.old_primaries:
+            old.shut_down()
+        self._world.old_primaries.clear()
+
+    def _put_back(self) -> bool:
+        """Put a copy back, if progress has a younger nonce; tell whether there is one."""
+        old, progress = self._world.database, newest(self._world.broker.committed(PROGRESS))
+        known = {
+            id_: {copy.claim.nonce, copy.claim.previous} for id_, copy in enumerate(self._copies)
+        }
+        found = [id_ for id_, nonces in known.items() if progress.nonce not in nonces]
+        if progress.cursor == Cursor() or not found:
+            return False
+        chosen = self._chance.choice(found)
+        del self._copies[chosen + 1 :]
+        old.shut_down()
+        self._world.database = self._copies[chosen].copy()
+        self._world.database.put_back = old.put_back + 1
+        return True
+
+    def _start(self, kind: type[Relay] | type[Command]) -> _Process:
         self._started += 1
-        relay = Relay(self._world, self._started)
-        steps = relay.steps()
-        return _Process(relay, steps, next(steps))
+        party = kind(self._world, self._started)
+        steps = party.steps()
+        return _Process(party, steps, next(steps))
 
-    def _reads_on(self) -> bool:
-        return self._chance.random() < _READS_ON
+    def _one_of(self, things: Sequence[T]) -> T:
+        """Choose as `random.choice` does, which takes four times as long."""
+        return things[int(self._chance.random() * len(things))]
 
-    def _gives_up(self) -> bool:
-        return not self._is_settling and self._chance.random() < _ANSWER_GIVEN_UP
+    def _happens(self, share: float) -> bool:
+        return not self._is_settling and self._chance.random() < share
 
-    def _writer(self, database: Database) -> Iterator[None]:
+    def _writer(self) -> Iterator[None]:
         """Write events under their keys' locks, until all settles."""
         while not self._is_settling:
             yield
+            database = self._world.database
             running = database.begin()
             try:
                 keys = self._chance.sample(_KEYS, self._chance.choice([1, 1, 2]))
@@ -171,24 +261,11 @@ class _Run:
                 continue
 
     def _other_outbox(self) -> Iterator[None]:
-        """Be another outbox's relay, with transactions of its own."""
-        broker, log = self._world.broker, self._world.log_of_others
+        """Be another outbox's relay, with transactions of its own in the same partition."""
+        broker, log = self._world.broker, PROGRESS
         epoch = broker.init("another")
         while not self._is_settling:
             broker.produce("another", epoch, log, "somebody's progress")
             yield
             broker.commit("another", epoch)
             yield
-
-    def _is_behind(self) -> bool:
-        if any(wire.queue for wire in self._world.wires):
-            return True
-        published = set(self._published())
-        return any(row not in published for row in self._world.database.committed())
-
-    def _published(self) -> list[Row]:
-        return [each for each in self._world.broker.committed(EVENTS) if isinstance(each, Row)]
-
-    def _judge(self) -> Verdict:
-        seen = [Seen(row.key, row.number) for row in self._published()]
-        return judge(self._world.database.counters, seen)
