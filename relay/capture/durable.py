@@ -29,6 +29,10 @@ _REPLICATED_COMMIT = _COMMIT.replace(b"local", b"on")
 _RESTS = (0.0002, 0.0004, 0.0008)
 
 
+# Writers flush what they commit: as a rule it is there after the first of these rests, in seconds.
+_RESTS = (0.0002, 0.0004, 0.0008)
+
+
 def keep(conn: psycopg.Connection[Any], lsn: str) -> None:
     """Return when the write-ahead log is on disk up to `lsn`, which is not beyond its end."""
     for rest in _RESTS:
