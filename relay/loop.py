@@ -290,6 +290,7 @@ class Relay:
     ) -> None:
         admitted, progress = self._admit(batch, origin, self._progress)
         rows, cursor, size = list(admitted.rows), batch.cursor, batch.size
+        are_kept = [batch.is_kept]
 
         def later(seconds: float) -> tuple[Sequence[Row], Progress] | None:
             nonlocal progress, cursor, size
@@ -297,6 +298,7 @@ class Relay:
                 return None
             admitted, progress = self._admit(part, origin, progress)
             rows.extend(admitted.rows)
+            are_kept.append(part.is_kept)
             cursor, size = part.cursor, size + part.size
             return admitted.rows, progress
 
@@ -306,7 +308,7 @@ class Relay:
                 self._metrics.publish_seconds.time(),
                 publishing(progress.name, rows),
             ):
-                publisher.publish(admitted.rows, progress, later)
+                publisher.publish(admitted.rows, progress, later, partial(_require_kept, are_kept))
             # Not before: what the server forgets is nowhere else.
             capture.confirm(cursor)
             self._own_term.published(progress, rows=bool(rows or admitted.number))
@@ -387,3 +389,15 @@ class Relay:
             self._retention.beat(conn)
             self._beat_at = time.monotonic() + every / 2
         return min(self._drains.beat(conn), every)
+
+
+def _require_kept(are_kept: Sequence[Callable[[float], bool] | None]) -> None:
+    """
+    Wait until a crash of Postgres can no longer take back what is to be published.
+
+    Raises:
+        Outage: that is not known in time.
+    """
+    if not all(is_kept is None or is_kept(_ANSWER) for is_kept in are_kept):
+        msg = f"Postgres: what was read is not known to be on disk after {_ANSWER:.0f} s"
+        raise Outage(msg)

@@ -58,6 +58,14 @@ def no_more(_: float) -> None:
     """Leave what has come since to the next batch."""
 
 
+Ready: TypeAlias = Callable[[], None]
+"""Called before anything becomes visible: returns when it may, or raises why it may not."""
+
+
+def at_once() -> None:
+    """Let it become visible."""
+
+
 class Publisher(Protocol):
     """Makes batches of events durable at the broker, together with the progress behind them."""
 
@@ -75,11 +83,14 @@ class Publisher(Protocol):
             Fenced: another relay has taken over.
         """
 
-    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
         """
         Publish `rows` in their order, then `progress`; return when all is durable.
 
         What `more` gives, if it is asked at all, goes behind `rows` as a part of the same batch.
+        Nothing of it becomes visible before `ready` returns.
 
         Raises:
             Outage: the broker did not confirm in time; what became of the batch is unknown.
@@ -300,7 +311,9 @@ class TransactionalPublisher(_KafkaPublisher):
             self._until(self._commit)
             self._unfinished = False
 
-    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
         with self._explained("transaction"):
             began = time.monotonic()
             self._producer.begin_transaction()
@@ -313,6 +326,7 @@ class TransactionalPublisher(_KafkaPublisher):
                 rows, progress = later
                 self._produce(rows)
                 self._produce_progress(progress)
+            ready()
             self._until(self._commit)
             self._unfinished = False
         self._forget()
@@ -358,8 +372,10 @@ class PublisherInTurn:
         # All are fenced by now: one of them tells the end for all.
         self._publishers[0].mark(key, value)
 
-    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
-        next(self._turns).publish(rows, progress, more)
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        next(self._turns).publish(rows, progress, more, ready)
 
     def close(self) -> None:
         for publisher in self._publishers:
@@ -390,8 +406,11 @@ class IdempotentPublisher(_KafkaPublisher):
             self._produce_own(key, value.encode())
             self._flush()
 
-    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
         del more  # what was produced is on its way already
+        ready()
         with self._explained("produce"):
             self._rows += rows
             for part in self._parts(rows):

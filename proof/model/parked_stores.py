@@ -17,7 +17,7 @@ from relay.errors import Unpublishable
 from relay.parked_store import ASIDE, Command, Due, Known
 from relay.parking import Key, Mark, Parked, Reason, Scope, identity, key_of
 from relay.progress import Cursor, Origin, Progress, at
-from relay.publisher import More, no_more
+from relay.publisher import More, Ready, at_once, no_more
 from relay.snapshot import Snapshot
 
 NAME, TOPIC = "shop", "orders"
@@ -189,7 +189,13 @@ class Kafka:
     def mark(self, key: bytes, value: str) -> None:
         """There is no other broker to be told from this one."""
 
-    def publish(self, rows: Sequence[Row], progress: Progress, more: More = no_more) -> None:
+    def publish(
+        self,
+        rows: Sequence[Row],
+        progress: Progress,
+        more: More = no_more,
+        ready: Ready = at_once,
+    ) -> None:
         if (later := more(0)) is not None:
             rows, progress = [*rows, *later[0]], later[1]
         if refused := [n for n, row in enumerate(rows) if place_of(row) in self.world.poison]:
@@ -199,6 +205,7 @@ class Kafka:
             scope = Scope.EVENT if told else Scope.REQUEST
             before = self.world.chance.choice(refused)
             raise Unpublishable(rows[before], _LARGE, scope=scope, before=before)
+        ready()
         world, last = self.world, self.world.progress
         if world.bug is Bug.COMMAND_AGAIN:
             progress = replace(progress, last_command=0, requeued=0)

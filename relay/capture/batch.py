@@ -1,6 +1,6 @@
 """What every capture gives: batches of committed events, each with the place behind it."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
@@ -32,6 +32,12 @@ class Batch:
     """Make the cursor durable even if there are no rows: the server waits for it."""
     lsn: str | None = None
     """The write-ahead log up to here holds the commits of all that a snapshot in `cursor` sees."""
+    is_kept: Callable[[float], bool] | None = None
+    """
+    Waits so many seconds, and tells whether a crash of the server can no longer take it back.
+
+    None: it cannot. The thread that reads finds out, when it has handed the batch over.
+    """
     before: Place | None = None
     """Where the cursor stood in front of it, as its reader knows."""
 

@@ -6,8 +6,10 @@ its commit lies in the log before every position that is asked for after the sna
 be at the synchronous standbys, for a session may choose not to wait for them.
 """
 
+import threading
 import time
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import psycopg
 
@@ -31,6 +33,29 @@ _RESTS = (0.0002, 0.0004, 0.0008)
 
 # Writers flush what they commit: as a rule it is there after the first of these rests, in seconds.
 _RESTS = (0.0002, 0.0004, 0.0008)
+
+
+class Pending:
+    """What is handed over before it is known to be on disk: it is, when the block ends well."""
+
+    def __init__(self) -> None:
+        self._done, self._failed = threading.Event(), False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._failed = kind is not None
+        self._done.set()
+
+    def wait(self, seconds: float) -> bool:
+        """Tell, within so many seconds, whether it is on disk."""
+        return self._done.wait(seconds) and not self._failed
 
 
 def keep(conn: psycopg.Connection[Any], lsn: str) -> None:

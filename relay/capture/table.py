@@ -26,7 +26,7 @@ from outbox import schema as outbox_schema
 from outbox.errors import first_line
 from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.durable import keep, keep_all, replicate
+from relay.capture.durable import Pending, keep, keep_all, replicate
 from relay.capture.window import COLUMNS, behind, newest, own, params, tick
 from relay.errors import Refused
 from relay.lsn import NOWHERE, parse_lsn
@@ -94,6 +94,7 @@ class TableCapture:
         """Commits wait for synchronous standbys."""
         self._replicated, self._replicated_at = "0/0", 0.0
         self._nothing: _Nothing | None = None
+        self._unkept: str | None = None
         try:
             outbox_schema.require(self._conn, schema)
             self._prepare(schema)
@@ -190,12 +191,21 @@ class TableCapture:
                     return
                 if rows is not None:
                     cursor = Cursor(snapshot)
-                    batch = Batch(rows, cursor, _size(rows), lsn=lsn)
+                    unkept, self._unkept = self._unkept, None
+                    pending = None if unkept is None else Pending()
+                    is_kept = None if pending is None else pending.wait
+                    batch = Batch(rows, cursor, _size(rows), is_kept=is_kept, lsn=lsn)
                     if not rows:
                         self._nothing = _Nothing(self._seen, batch)
                     # All there was. What has come since is the next poll's: while events flow
                     # there mostly is some, and to look at once would double the ticks.
-                    yield batch
+                    if pending is None or unkept is None:
+                        yield batch
+                        return
+                    with pending:
+                        yield batch
+                        # While it is on its way to the broker.
+                        keep(self._conn, unkept)
                     return
                 cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
             end = Cursor(until := cursor.until or cursor.since)
@@ -220,6 +230,9 @@ class TableCapture:
     def end(self, since: Snapshot) -> Snapshot:
         """Return a snapshot that sees what is committed, as far as there are events of it."""
         end, _, _ = self._tick(since)
+        if self._unkept is not None:
+            keep(self._conn, self._unkept)
+            self._unkept = None
         return end
 
     def up_to(self, end: Snapshot, cursor: Cursor) -> Iterator[Batch]:
@@ -268,7 +281,9 @@ class TableCapture:
         Return where the window ends, in the log too, and its rows if they are few.
 
         One statement has one snapshot: what it sees is what the snapshot it returns sees.
+        `_unkept` is up to where the log has still to be written to disk, for these rows.
         """
+        self._unkept = None
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as everything else that is done here for a tick.
@@ -296,7 +311,10 @@ class TableCapture:
         elif self.is_replicated:
             self._replicate(lsn)
         elif parse_lsn(on_disk) < parse_lsn(lsn):
-            keep(self._conn, lsn)
+            if found and not is_left:
+                self._unkept = lsn
+            else:
+                keep(self._conn, lsn)
         self.is_left = is_left
         # As bytes: int8 would have half of them below 0. Their order is the same.
         last = int.from_bytes(last or max(map(_TRANSACTION, found), default=b""))

@@ -164,6 +164,22 @@ def test_progress_is_there_when_publish_returns(setting: Setting, topic: MakeTop
     assert len(visible(setting.bootstrap, name)) == 6
 
 
+def test_nothing_is_visible_before_it_may_be(setting: Setting, topic: MakeTopic) -> None:
+    name = topic(1)
+
+    def never() -> None:
+        msg = "it is not on disk"
+        raise Outage(msg)
+
+    with setting.publisher() as publisher:
+        publisher.publish(rows(name, [1]), setting.progress(1))
+        with pytest.raises(Outage, match="not on disk"):
+            publisher.publish(rows(name, [2]), setting.progress(2), ready=never)
+    with setting.publisher() as publisher:
+        publisher.publish(rows(name, [3]), setting.progress(3))
+    assert [message.value() for message in visible(setting.bootstrap, name)] == [b"1", b"3"]
+
+
 @pytest.mark.usefixtures("unhurried")
 def test_what_comes_meanwhile_is_published_behind_with_its_own_progress(
     setting: Setting, topic: MakeTopic

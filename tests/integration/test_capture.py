@@ -399,6 +399,29 @@ def test_what_relays_and_operators_write_survives_a_crash_whatever_is_usual_ther
         assert outbox_capture.installed(conn, "outbox").state == "leaving"
 
 
+def test_what_is_handed_over_before_it_is_on_disk_says_so(lazy: Postgres) -> None:
+    dsn = installed(database_of(lazy))
+
+    def commit_lazily(conn: Connection, number: int) -> None:
+        conn.execute(ROUND.format(f"generate_series({number}, {number}) AS n").encode())
+        conn.commit()
+
+    with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
+        commit_lazily(conn, 1)
+        batches = capture.batches(Cursor())
+        batch = next(batches)
+        assert batch.is_kept is not None
+        assert not batch.is_kept(0)
+        assert list(batches) == []
+        assert batch.is_kept(0)
+        commit_lazily(conn, 2)
+        batches = capture.batches(batch.cursor)
+        abandoned = next(batches)
+        assert abandoned.is_kept is not None
+        del batches
+        assert not abandoned.is_kept(10), "nobody will find out"
+
+
 def test_an_event_is_read_soon_while_another_transaction_writes_and_does_not_end(
     lazy: Postgres,
 ) -> None:
