@@ -31,10 +31,6 @@ _REPLICATED_COMMIT = _COMMIT.replace(b"local", b"on")
 _RESTS = (0.0002, 0.0004, 0.0008)
 
 
-# Writers flush what they commit: as a rule it is there after the first of these rests, in seconds.
-_RESTS = (0.0002, 0.0004, 0.0008)
-
-
 class Pending:
     """What is handed over before it is known to be on disk: it is, when the block ends well."""
 
