@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import psycopg
@@ -131,6 +132,18 @@ def test_batches_are_joined_up_to_the_bound_and_never_beyond() -> None:
         found = taken(reader, 60, rows=7)
     assert numbers(found) == list(range(60))
     assert max(len(each.rows) for each in found) == 6
+
+
+def test_joined_batches_are_kept_when_the_last_of_them_is_that_has_to_be() -> None:
+    def later(_: float) -> bool:
+        return False
+
+    capture = FakeCapture(replace(batch(1), is_kept=later), batch(2))
+    with reading(capture) as reader:
+        until(lambda: capture.left == [], within=5, what="batches read ahead")
+        found = taken(reader, 2)
+    assert [each.is_kept for each in found if each.rows][-1] in {later, None}
+    assert later in {each.is_kept for each in found}
 
 
 def test_the_next_poll_asks_from_where_the_last_one_ended() -> None:
