@@ -91,6 +91,14 @@ def init(
         CaptureMode | None,
         typer.Option(help="where events are written: a table, or the write-ahead log alone"),
     ] = None,
+    max_event_bytes: Annotated[
+        int | None,
+        typer.Option(
+            help="the largest event that is let in, in bytes [default: 16777216]",
+            min=1_000,
+            max=1_000_000_000,
+        ),
+    ] = None,
     accept_gap: Annotated[
         bool,
         typer.Option(
@@ -126,6 +134,9 @@ def init(
     place = schema or part.module.DEFAULT_SCHEMA
     given: dict[str, Any] = {"outbox": roles, "inbox": consumers, "push": pushers}
     users = {part.argument: given[part.name]}
+    if max_event_bytes is not None and (print_sql or part.name != "outbox"):
+        msg = "--max-event-bytes is the outbox's, and needs the server: it is in no --print-sql"
+        raise BadSettings(msg)
     if print_sql:
         typer.echo(part.module.script(place, since=since, **users), nl=False)
         return
@@ -133,6 +144,8 @@ def init(
         applied = part.module.install(conn, place, **users)
         if roles.relays:
             outbox_capture.let_relays_read(conn, place)
+        if max_event_bytes is not None:
+            outbox_schema.limit_events(conn, place, max_event_bytes)
         where = f"schema {place!r} of {without_secrets(conn.info.dsn)}"
     for step in applied:
         typer.echo(f"applied {step.version:04d} {step.name}")

@@ -104,6 +104,16 @@ def install(
     return _OUTBOX.install(conn, schema, grants=roles.grants(schema))
 
 
+def limit_events(conn: Connection, schema: str, most_bytes: int) -> None:
+    """Let in events of so many bytes; sessions that are there hold to it, too."""
+    query = "CREATE OR REPLACE FUNCTION {}() RETURNS int LANGUAGE sql IMMUTABLE AS {}"
+    conn.execute(
+        sql.SQL(query).format(
+            sql.Identifier(schema, "max_event_bytes"), sql.Literal(f"SELECT {most_bytes:d}")
+        )
+    )
+
+
 def advice(duty: Duty, role: str, schema: str) -> str:
     """Return the command that gives `role` what it lacks for its duty."""
     command = f"dovecote init --{duty}-role {shlex.quote(role)}{place(schema)}"

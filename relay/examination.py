@@ -17,6 +17,7 @@ from psycopg import sql
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, first_line
 from outbox.kafka_log import kafka_logger
+from relay import clocks
 from relay.capture.catalog import look, prepared, running
 from relay.capture.lag import lag_of
 from relay.capture.slot import Budget
@@ -109,6 +110,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
             yield _of_error(error)
             broker = None
     yield from of_server(server, wanted, later.cursor if later else None)
+    yield from clocks.look(settings, timeout)
     if broker is not None:
         yield from of_both(server, broker, wanted)
 

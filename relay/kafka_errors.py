@@ -1,5 +1,7 @@
 """What an error of Kafka means for a relay."""
 
+from datetime import UTC, datetime
+
 from confluent_kafka import KafkaError
 
 from relay.errors import Refused
@@ -17,20 +19,31 @@ MISSING = {
 }
 """The topic is not there."""
 
-POISON = MISSING | {
-    KafkaError.MSG_SIZE_TOO_LARGE,
-    KafkaError.INVALID_MSG_SIZE,
-    KafkaError.RECORD_LIST_TOO_LARGE,
-    KafkaError.TOPIC_EXCEPTION,
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,
-    KafkaError.INVALID_RECORD,
-    KafkaError.INVALID_TIMESTAMP,
-    KafkaError.POLICY_VIOLATION,
-}
-"""What the broker can never take, however long one waits."""
-
 OF_TOPIC = MISSING | {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED}
 """What is said of every event of a topic."""
+
+OF_EVENT = {
+    # Larger than the topic's max.message.bytes, or librdkafka's message.max.bytes.
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    # Larger than the topic's segment.bytes.
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    # The broker's validation: a compacted topic takes no event without a key, for example.
+    KafkaError.INVALID_RECORD,
+    # What gateways in front of brokers say of what their rules do not let through.
+    KafkaError.POLICY_VIOLATION,
+}
+"""What is said of an event for what it is: its size, its key, its content."""
+
+POISON = OF_TOPIC | OF_EVENT
+"""
+What the broker can never take, however long one waits.
+
+Whatever else it says is about the producer, its request, or the broker's own state; see
+tests/unit/relay/test_kafka_errors.py for each code that an answer to it can have.
+"""
+
+CLOCK = {KafkaError.INVALID_TIMESTAMP}
+"""The time of a record is too far from the broker's: it is ours, and of no event."""
 
 FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -41,6 +54,17 @@ FORBIDDEN = {
 """The broker knows us, and has not been told that we may."""
 
 _TOO_OLD = {KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION}  # noqa: SLF001  # the name librdkafka gives it
+
+
+def of_clocks(topic: str | None, said: str, now: float) -> str:
+    """Return what says that a topic refuses the time `now` that a relay has."""
+    which = "a topic" if topic is None else f"topic {topic}"
+    ours = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
+    return (
+        f"Kafka: {which} refuses the time of records ({said}): this relay's clock says {ours}, "
+        "and the broker's is further from that than the topic's message.timestamp.after.max.ms "
+        "(or before.max.ms) allows; set the clock that is wrong, `dovecote doctor` compares them"
+    )
 
 
 def code_of(error: KafkaError) -> str:

@@ -155,7 +155,9 @@ class Relay:
                 progress, origin = self._take_over(lease, publisher, capture)
             may_confirm = self._retention.begin(lease.conn, progress.cursor)
             self._drains.begin(lease.conn if may_confirm else None, progress.cursor)
-            store = ParkedStore(lease.conn, settings.schema_name, settings.name)
+            store = ParkedStore(
+                lease.conn, settings.schema_name, settings.name, largest=settings.largest()
+            )
             self._parking.begin(store, progress)
             _log.info("publishing from %s", progress.cursor)
             if not origin.timeline and not self._is_warned:
@@ -346,7 +348,7 @@ class Relay:
     ) -> tuple[Admitted, Progress]:
         """Park what cannot be published; return the rest, and the progress behind it all."""
         # Parked before progress passes them.
-        admitted = self._parking.admit(batch.rows)
+        admitted = self._parking.admit(batch.rows, has_large=batch.has_large)
         origin = replace(origin, lsn=admitted.lsn or batch.lsn or origin.lsn)
         return admitted, self._at(origin, batch.cursor, last=last, parked=admitted.number)
 
@@ -363,6 +365,7 @@ class Relay:
                 batch_rows=self._isolation.most,
                 batch_bytes=settings.batch_bytes,
                 timing=timing,
+                largest=settings.largest(),
                 expected=settings.capture,
             )
             return capture if self._shard.of == 1 else ShardCapture(capture, self._shard)

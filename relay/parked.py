@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple, Protocol
 
 from relay.capture.batch import Row
@@ -20,6 +21,7 @@ from relay.metrics import Metrics
 from relay.pace import Pace
 from relay.parked_store import Command, Due, Known
 from relay.parking import (
+    TOO_LARGE,
     Identity,
     Key,
     Mark,
@@ -27,6 +29,7 @@ from relay.parking import (
     Reason,
     Scope,
     identity,
+    is_left,
     key_of,
     sort,
 )
@@ -117,13 +120,16 @@ class Parking:
         self._topics.begin(known.waited, self._clock())
         self._look_at = 0.0
 
-    def admit(self, rows: Sequence[Row]) -> Admitted:
+    def admit(self, rows: Sequence[Row], *, has_large: bool = False) -> Admitted:
         """
         Return what of a batch is to be published, once the rest is parked.
 
         Raises:
             Full: too many events would be parked.
         """
+        for row in filter(is_left, rows if has_large else ()):
+            known = self._marks.get(identity(row))
+            self._marks[identity(row)] = Mark(TOO_LARGE, known.number if known else None)
         closed = self._topics.closed(rows, self._clock(), self._ask)
         policy = self._settings.on_poison
         publish, park = sort(
@@ -254,15 +260,18 @@ class Parking:
             most=self._chunk or self._isolation.most,
             most_bytes=self._pace.most,
         ):
-            if reason := self._refusal(due[0].row[3]):
+            first = due[0].row
+            if reason := TOO_LARGE if is_left(first) else self._refusal(first[3]):
                 # What holds no key has nothing to do with the others, and each of them is told.
                 is_whole = command.topic is not None and command.key is None
+                is_whole = is_whole and reason is not TOO_LARGE
                 self._refused_again(
                     command, due if is_whole else due[:1], Unpublishable(due[0].row, reason)
                 )
-                if not is_whole or self._clock() > until:
+                if command.topic is None or command.key is not None or self._clock() > until:
                     break
                 continue
+            due = list(takewhile(lambda each: not is_left(each.row), due))
             after = due[-1].number
             progress = replace(progress, last_command=command.number, requeued=after)
             rows = self._publish(command, due, publisher, progress)

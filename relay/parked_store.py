@@ -13,7 +13,9 @@ import psycopg
 from psycopg import sql
 
 from relay.capture.batch import Row
-from relay.parking import OF_TOPIC, Identity, Key, Mark, Parked, Reason
+from relay.capture.window import ANY_SIZE, SPARED
+from relay.lsn import format_lsn, log_number, log_place, parse_lsn
+from relay.parking import OF_TOPIC, Identity, Key, Mark, Parked, Reason, is_left
 from relay.postgres_time import format_time
 from relay.server_log import end_of_log
 
@@ -36,20 +38,22 @@ Whether a command `c` is about a parked event `p`.
 What it or a later one found refused it is not about any more: of that, where it stands in progress
 says nothing.
 """
+_PLACE = sql.SQL("p.position, p.lsn::text")
 _ROW = sql.SQL(
-    "p.position, p.id::text,"
+    "{place}, p.id::text,"
     " (extract(epoch FROM p.\"time\" - '2000-01-01 00:00:00+00') * 1000000)::bigint, p.topic,"
-    " p.key, p.value, p.type, p.source, p.subject, p.content_type, p.header_names, p.header_values"
-)
+    " {spared}"
+).format(place=_PLACE, spared=SPARED)
 
 
-_COLUMNS = sql.SQL(
-    'position, id, "time", topic, key, value, type, source, subject, content_type, header_names,'
+_CONTENT = sql.SQL(
+    'id, "time", topic, key, value, type, source, subject, content_type, header_names,'
     " header_values"
 )
+_COLUMNS = sql.SQL("position, lsn, {}").format(_CONTENT)
 _GIVEN = sql.SQL(
-    "(%s::bigint, %s::bigint, %s::bigint, %s::uuid, %s::timestamptz, %s, %s::bytea, %s::bytea, %s,"
-    " %s, %s::text, %s::text, %s::text[], %s::bytea[], %s, %s, %s::boolean)"
+    "(%s::bigint, %s::bigint, %s::bigint, %s::pg_lsn, %s::uuid, %s::timestamptz, %s, %s::bytea,"
+    " %s::bytea, %s, %s, %s::text, %s::text, %s::text[], %s::bytea[], %s, %s, %s::boolean)"
 )
 
 
@@ -89,10 +93,15 @@ class Known(NamedTuple):
 class ParkedStore:
     """The parked events of one outbox name."""
 
-    def __init__(self, conn: psycopg.Connection[Any], schema: str, name: str) -> None:
+    def __init__(
+        self, conn: psycopg.Connection[Any], schema: str, name: str, *, largest: int = ANY_SIZE
+    ) -> None:
+        """Begin on the session that has the role; read nothing that is larger than `largest`."""
         self._conn, self._name = conn, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
+        self._events = sql.Identifier(schema, "events")
+        self._largest = largest
         # Whoever may not do what will have to be done some day shall hear of it now.
         self._execute(
             "WITH gone AS (DELETE FROM {parked} WHERE false),"
@@ -147,7 +156,7 @@ class ParkedStore:
             passed=passed,
         )
         marks = self._execute(
-            "SELECT position, id::text, code, reason, number FROM {parked}"
+            "SELECT {place}, p.id::text, code, reason, number FROM {parked} AS p"
             " WHERE name = %(name)s AND number > %(passed)s",
             passed=passed,
         )
@@ -161,7 +170,10 @@ class ParkedStore:
         return Known(
             count,
             {(topic, key) for topic, key in held},
-            {(at, id_): Mark(Reason(code, why), number) for at, id_, code, why, number in marks},
+            {
+                (_position(place, lsn), id_): Mark(Reason(code, why), number)
+                for place, lsn, id_, code, why, number in marks
+            },
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
         )
 
@@ -171,7 +183,10 @@ class ParkedStore:
         # does not (see `relay.lease`).
         number = first
         for part in _parts(events):
-            self._park(part, number)
+            if is_left(part[0].row):
+                self._park_there(part[0], number)
+            else:
+                self._park(part, number)
             number += len(part)
         return end_of_log(self._conn)
 
@@ -179,7 +194,7 @@ class ParkedStore:
         given: list[object] = []
         for number, each in enumerate(events, first):
             row = each.row
-            given += (number, each.replaces, row[0], row[1], format_time(row[2]), *row[3:])
+            given += (number, each.replaces, *_place(row), row[1], format_time(row[2]), *row[3:])
             given += (*each.reason, each.holds)
         query = self._filled(
             # Progress passes it as soon as it is parked: that must outlive crashes and failovers.
@@ -221,6 +236,26 @@ class ParkedStore:
             )
             return len(list(asked))
 
+    def _park_there(self, event: Parked, number: int) -> None:
+        """Park an event that is too large to be read, and so is in the table only."""
+        place, _ = _place(event.row)
+        self._execute(
+            "WITH moved AS (UPDATE {parked} SET number = %(number)s, code = %(code)s,"
+            " reason = %(reason)s, holds = %(holds)s"
+            " WHERE name = %(name)s AND number = %(replaces)s RETURNING number)"
+            " INSERT INTO {parked} (name, number, {columns}, code, reason, holds)"
+            " SELECT %(name)s, %(number)s, position, NULL, {content}, %(code)s, %(reason)s,"
+            " %(holds)s FROM {events} WHERE position = %(place)s AND id = %(id)s"
+            " AND NOT EXISTS (SELECT FROM moved)",
+            number=number,
+            replaces=event.replaces,
+            place=place,
+            id=event.row[1],
+            code=event.reason.code,
+            reason=event.reason.text,
+            holds=event.holds,
+        )
+
     def commands(self, *, of_aside: bool = True) -> list[Command]:
         """Return the oldest commands that wait; those about events set aside if `of_aside`."""
         return [
@@ -250,8 +285,9 @@ class ParkedStore:
             after=after,
             most=most,
             most_bytes=most_bytes,
+            largest=self._largest,
         )
-        return [Due(number, tuple(row)) for number, *row in found]
+        return [Due(number, (_position(place, lsn), *row)) for number, place, lsn, *row in found]
 
     def published(self, events: Sequence[Due]) -> None:
         """Delete what a committed progress record says is published."""
@@ -323,9 +359,23 @@ class ParkedStore:
             commands=self._commands,
             matches=MATCHES,
             row=_ROW,
+            place=_PLACE,
             columns=_COLUMNS,
+            content=_CONTENT,
+            events=self._events,
             **more,
         )
+
+
+def _place(row: Row) -> tuple[int, str | None]:
+    """Return what of an event's position stands in `position` and in `lsn`."""
+    commit, number = log_place(row[0])
+    return number, format_lsn(commit) if commit else None
+
+
+def _position(place: int, lsn: str | None) -> int:
+    """Return the position that `_place` made this of."""
+    return place if lsn is None else log_number(parse_lsn(lsn), place)
 
 
 def asking_lock(name: str) -> int:
@@ -340,6 +390,9 @@ def _parts(events: Sequence[Parked]) -> Iterator[Sequence[Parked]]:
     size = 0
     for each in events:
         length = len(each.row[4] or b"") + len(each.row[5] or b"")
+        if part and (is_left(each.row) or is_left(part[0].row)):
+            yield part
+            part, size = [], 0
         if part and (len(part) == _MOST_EVENTS or size + length > _MOST_BYTES):
             yield part
             part, size = [], 0

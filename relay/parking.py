@@ -22,7 +22,7 @@ Identity: TypeAlias = tuple[int, str]
 Key: TypeAlias = tuple[str, bytes | None]
 """What is held: a key of a topic."""
 
-_POSITION, _ID, _TOPIC, _KEY = 0, 1, 3, 4
+_POSITION, _ID, _TOPIC, _KEY, _TYPE = 0, 1, 3, 4, 6
 
 
 class Reason(NamedTuple):
@@ -39,6 +39,7 @@ OF_TOPIC = frozenset(
 """What is parked under these codes may be published once its topic is there, or may be used."""
 
 OWN_TOPIC = Reason("TOPIC_RESERVED", "the topic is Kafka's or Dovecote's own")
+TOO_LARGE = Reason("MSG_SIZE_TOO_LARGE", "larger than `message.max.bytes` in `[kafka]`")
 BEHIND = Reason("BEHIND", "an earlier event of its key is parked")
 
 
@@ -82,6 +83,11 @@ class Sorted(NamedTuple):
 def identity(row: Row) -> Identity:
     """Return what an event is known by when it is read again."""
     return row[_POSITION], row[_ID]
+
+
+def is_left(row: Row) -> bool:
+    """Tell whether an event is so large that it was not read, and is where it was."""
+    return row[_TYPE] is None
 
 
 def key_of(row: Row) -> Key:

@@ -13,6 +13,10 @@ _log = kafka_logger("dovecote.relay.kafka")
 Mode = Literal["exactly_once", "at_least_once"]
 
 
+# The broker's own default; librdkafka's, 1000000, is below what `outbox.Limits` let in.
+LARGEST = "1048588"
+
+
 def producer_properties(
     given: Mapping[str, str], *, mode: Mode, transactional_id: str, transaction_timeout: float
 ) -> dict[str, str | bool]:
@@ -28,8 +32,7 @@ def producer_properties(
         # a batch that takes longer to produce, the beginning is sent meanwhile.
         "linger.ms": "5",
         "batch.size": "1000000",
-        # The broker's own default; librdkafka's, 1000000, is below what `outbox.Limits` let in.
-        "message.max.bytes": "1048588",
+        "message.max.bytes": LARGEST,
         "queue.buffering.max.messages": "1000000",
         "queue.buffering.max.kbytes": "1048576",
         "message.timeout.ms": timeout,

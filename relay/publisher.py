@@ -22,7 +22,7 @@ from outbox.reaching import reach
 from relay.capture.batch import Row
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.headers import headers
-from relay.kafka_errors import BROKEN, FENCED, FORBIDDEN, POISON, refusal
+from relay.kafka_errors import BROKEN, CLOCK, FENCED, FORBIDDEN, POISON, of_clocks, refusal
 from relay.parking import OWN_TOPIC, Key, Scope, keys_of, topics_of
 from relay.progress import Progress
 from relay.topics import Ask, no_answer
@@ -252,8 +252,13 @@ class _KafkaPublisher:
         if error.code() in BROKEN:
             # A refused record breaks the producer before it is reported.
             end = time.monotonic() + _SLICE
-            while self._undelivered.poison() is None and time.monotonic() < end:
+            reported = self._undelivered
+            while not (reported.poison() or reported.of_clocks()) and time.monotonic() < end:
                 self._serve(_MOMENT)
+        late = self._undelivered.of_clocks()
+        if late is not None or error.code() in CLOCK:
+            # Of several in one request, each is called an invalid record.
+            return Outage(of_clocks(late and late[1].topic(), error.str(), time.time()))
         if (refused := self._undelivered.poison()) is not None:
             cause, message, row = refused
             topic = message.topic()

@@ -8,7 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from outbox.settings import Dsn, Duration, KafkaProperties, Settings
 from relay.parking import Policy
-from relay.properties import FIXED, Mode, producer_properties
+from relay.properties import FIXED, LARGEST, Mode, producer_properties
 from relay.sharding import SHARD, Shard, divided
 
 PREFIX = "DOVECOTE_RELAY"
@@ -252,6 +252,10 @@ class RelaySettings(Settings):
         # Never a partition of a topic that others write to: their open transactions hide ours.
         topic = f"{self.progress_topic}{SHARD}{shard.number}"
         return self.model_copy(update={"name": shard.name, "progress_topic": topic})
+
+    def largest(self) -> int:
+        """Return the most bytes that a record may have: librdkafka takes no larger one."""
+        return int(self.kafka.get("message.max.bytes", LARGEST))
 
     def transactional_ids(self, outbox: str) -> tuple[str, str]:
         """Return what Kafka knows the producers by that publish in turn."""

@@ -7,7 +7,7 @@ from confluent_kafka import KafkaError, Message
 
 from relay.capture.batch import Row
 from relay.errors import Unpublishable
-from relay.kafka_errors import OF_TOPIC, POISON, code_of
+from relay.kafka_errors import CLOCK, OF_TOPIC, POISON, code_of
 from relay.parking import Reason, Scope
 
 Failure: TypeAlias = tuple[KafkaError, Message, Row | None]
@@ -41,6 +41,15 @@ class Undelivered:
         """
         found = list(self._poison())
         return found[-1] if found else None
+
+    def of_clocks(self) -> Failure | None:
+        """Return a failure that says that the clocks of relay and broker differ."""
+        failures = self._all
+        while failures is not None:
+            failure, failures = failures
+            if failure[0].code() in CLOCK:
+                return failure
+        return None
 
     def unpublishable(
         self, rows: Sequence[Row], row: Row, cause: KafkaError, *, is_known: bool

@@ -38,6 +38,8 @@ class Batch:
 
     None: it cannot. The thread that reads finds out, when it has handed the batch over.
     """
+    has_large: bool = False
+    """Rows without a type are too large to be read, and stay where they are."""
     before: Place | None = None
     """Where the cursor stood in front of it, as its reader knows."""
 

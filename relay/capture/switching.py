@@ -44,6 +44,7 @@ from relay.capture.slot import (
 from relay.capture.standbys import fault as standby_fault
 from relay.capture.table import TableCapture
 from relay.capture.wal import Timing, WalCapture
+from relay.capture.window import ANY_SIZE
 from relay.errors import Outage, Refused
 from relay.lsn import format_lsn
 from relay.progress import Cursor, LogPosition, Origin, Place, Progress
@@ -72,6 +73,7 @@ class SwitchingCapture:
         batch_rows: int,
         batch_bytes: int,
         timing: Timing,
+        largest: int = ANY_SIZE,
         expected: Expected = "auto",
         end: int | None = None,
     ) -> None:
@@ -85,7 +87,12 @@ class SwitchingCapture:
         self._schema, self._expected = schema, expected
         self._shard = shard or Shard(schema)
         self._table = TableCapture(
-            dsn, schema, shard, batch_rows=batch_rows, batch_bytes=batch_bytes
+            dsn,
+            schema,
+            shard,
+            batch_rows=batch_rows,
+            batch_bytes=batch_bytes,
+            largest=largest,
         )
         self._log = WalCapture(
             dsn,

@@ -27,7 +27,7 @@ from outbox.errors import first_line
 from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.durable import Pending, keep, keep_all, replicate
-from relay.capture.window import COLUMNS, behind, newest, own, params, tick
+from relay.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, newest, own, params, tick
 from relay.errors import Refused
 from relay.lsn import NOWHERE, parse_lsn
 from relay.postgres import connect, follow_indexes, instance_of
@@ -76,15 +76,18 @@ class TableCapture:
         *,
         batch_rows: int,
         batch_bytes: int,
+        largest: int = ANY_SIZE,
     ) -> None:
         """
         Connect, and check that this is an outbox that can be read.
+
+        What is larger than `largest`, and than a batch, is not read: of its row some columns are.
 
         Raises:
             Refused: a standby, or a sequence with a cache; both would lose or reorder events.
             SchemaMissing: the outbox is not installed.
         """
-        self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
+        self._batch_rows, self._batch_bytes, self._largest = batch_rows, batch_bytes, largest
         self._interrupted = threading.Event()
         self._shard, self._own = shard, own(shard)
         self._conn = connect(dsn, purpose="read")
@@ -354,38 +357,63 @@ class TableCapture:
             " AND pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
             " AND {own} ORDER BY position LIMIT %(limit)s"
-        ).format(columns=COLUMNS, events=self._events, own=self._own)
+        ).format(
+            columns=self._columns(),
+            events=self._events,
+            own=self._own,
+        )
         lsn = self._keep_all() if self._tells else NOWHERE
-        window = {"until": str(until), "since": str(since)}
+        window = {"until": str(until), "since": str(since), "largest": self._largest}
         limit = min(FIRST_ROWS, self._batch_rows)
         while True:
             read = 0
             page = {**window, "position": position, "limit": limit}
-            for rows, size in self._page(query, page):
+            for rows, size, has_large in self._page(query, page):
                 read += len(rows)
                 position = rows[-1][0]
                 done = read < limit and size < self._batch_bytes
                 cursor = Cursor(until) if done else Cursor(since, until, position)
-                yield Batch(rows, cursor, size, lsn=lsn)
+                yield Batch(rows, cursor, size, lsn=lsn, has_large=has_large)
             if read < limit:
                 return
             limit = self._batch_rows
 
     def _page(
         self, query: sql.Composed, params: Mapping[str, object]
-    ) -> Iterator[tuple[list[Row], int]]:
-        """Yield the rows of one page, split where they are large."""
+    ) -> Iterator[tuple[list[Row], int, bool]]:
+        """Yield the rows of one page, split where they are large; tell if one was not read."""
         rows: list[Row] = []
-        size = 0
+        size, has_large = 0, False
         # In chunks: loading rows one by one takes twice the processor time, all at once no bound.
         for row in self._conn.cursor().stream(query, params, binary=True, size=_CHUNK):
             rows.append(row)
             size += len(row[5] or b"") + len(row[4] or b"")
+            if row[6] is None:
+                has_large = True
             if size >= self._batch_bytes:
-                yield rows, size
+                yield rows, size, has_large
                 rows, size = [], 0
         if rows:
-            yield rows, size
+            yield rows, size, has_large
+
+    def _columns(self) -> sql.Composable:
+        if not self._may_have_large():
+            return COLUMNS
+        return sql.SQL('position, id::text, "time", topic, {}').format(SPARED)
+
+    def _may_have_large(self) -> bool:
+        """Tell whether a value was ever too large for its page: then some may be too large."""
+        if self._largest == ANY_SIZE:
+            return False
+        (found,) = self._one(
+            sql.SQL(
+                "SELECT coalesce(bool_or(pg_relation_size(reltoastrelid) > 0), false)"
+                " FROM pg_class WHERE reltoastrelid <> 0"
+                " AND oid IN (SELECT {events}::regclass UNION ALL SELECT inhrelid"
+                " FROM pg_inherits WHERE inhparent = {events}::regclass)"
+            ).format(events=sql.Literal(self._events.as_string()))
+        )
+        return bool(found)
 
 
 def _size(rows: Sequence[Row]) -> int:

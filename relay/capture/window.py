@@ -5,11 +5,45 @@ from psycopg import sql
 from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
+ANY_SIZE = 1 << 30
+"""No value of Postgres is larger."""
+
 COLUMNS = sql.SQL(
     'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
     " header_names, header_values"
 )
 """What is read of an event, in the order of `relay.capture.batch.Row`."""
+
+LENGTH = sql.SQL(
+    "GREATEST(octet_length(value), octet_length(key), octet_length(type), octet_length(source),"
+    " octet_length(subject), octet_length(content_type), pg_column_size(header_names),"
+    " pg_column_size(header_values))"
+)
+"""The most that one column of an event holds: asked for, it is not read."""
+
+SPARED = sql.SQL(
+    "{key}, {value},"
+    " CASE WHEN {length} <= %(largest)s THEN type END, {source}, {subject}, {content_type},"
+    " {names}, {values}"
+).format(
+    length=LENGTH,
+    **{
+        name: sql.SQL("CASE WHEN {}({}) <= %(largest)s THEN {} END").format(
+            sql.SQL(size), sql.SQL(column), sql.SQL(column)
+        )
+        for name, column, size in (
+            *((each, each, "octet_length") for each in ("key", "value", "source", "subject")),
+            ("content_type", "content_type", "octet_length"),
+            ("names", "header_names", "pg_column_size"),
+            ("values", "header_values", "pg_column_size"),
+        )
+    },
+)
+"""
+The key and what follows it, but nothing larger than the parameter `largest`.
+
+Where there is such a thing the type is NULL.
+"""
 
 
 # Of rows that were written here this says nothing: what a statement finds, its snapshot sees. What
@@ -73,7 +107,7 @@ def tick(
         "WITH found AS MATERIALIZED"
         " (SELECT {columns}, xid FROM {new} WHERE {own} LIMIT %(small)s + 1),"
         " tick AS MATERIALIZED"
-        " (SELECT count(*) <= %(small)s AND coalesce(sum(octet_length(value)), 0) <= %(bytes)s"
+        " (SELECT count(*) <= %(small)s AND coalesce(sum({length}), 0) <= %(bytes)s"
         " AS few,"
         # In the same snapshot: what was written after a switch must not overtake the log.
         # A shard may be back in the table before the others; an older schema knows of none.
@@ -91,6 +125,7 @@ def tick(
         newest=sql.SQL("({})").format(newest(events)) if is_part else sql.SQL("NULL"),
         own=own(shard),
         columns=COLUMNS,
+        length=LENGTH,
         reading=reading,
         number=sql.Literal(str(shard.number if shard else 0)),
         written=sql.SQL("pg_current_wal_insert_lsn()::text" if tells else "NULL"),

@@ -515,3 +515,21 @@ def captured(dsn: str, events: list[Event]) -> list[Row]:
         write(conn, *events)
     with closing(TableCapture(dsn, "outbox", batch_rows=100, batch_bytes=10**7)) as capture:
         return [row for batch in capture.batches(Cursor()) for row in batch.rows]
+
+
+def test_a_time_that_the_broker_refuses_is_an_outage_and_no_fault_of_an_event(
+    setting: Setting, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As if the relay's clock were years behind the broker's.
+    monkeypatch.setattr(relay_publisher, "_NOW", 1_000_000_000_000)
+    name = topic(1, message_timestamp_before_max_ms="3600000")
+    # A request of several is found out by sending them one by one.
+    most = "1" if setting.mode == "at_least_once" else "10000"
+    with (
+        setting.publisher(batch_num_messages=most) as publisher,
+        pytest.raises(Outage, match=r"this relay's clock says .*, and the broker's is further"),
+    ):
+        publisher.publish(rows(name, [0, 1]), setting.progress())
+    monkeypatch.undo()
+    with setting.publisher() as publisher:
+        publisher.publish(rows(name, [0]), setting.progress())

@@ -60,7 +60,7 @@ def test_a_backlog_gets_through_a_way_that_is_narrow(
         # It takes 40 s, and as a whole it would be given up.
         fleet.active(
             capture=capture,
-            transaction_timeout="20s",
+            transaction_timeout="8s",
             kafka={"client.id": client, "compression.type": "none"},
         )
         began = time.monotonic()

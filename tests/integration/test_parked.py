@@ -5,7 +5,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 import pytest
@@ -15,6 +15,8 @@ from cli.main import app
 from devstack import Stack
 from outbox import Event
 from outbox.errors import BadSettings, DovecoteError
+from outbox.schema import limit_events
+from relay.lsn import log_number
 from relay.parked_requests import EVERYTHING, Desk, Which
 from relay.parked_store import ASIDE, ParkedStore
 from relay.parking import Parked, Reason
@@ -149,6 +151,70 @@ def test_an_event_too_large_is_parked_beside_one_whose_topic_is_missing(
         }
         published(fleet, name, 1)
         assert ids(consume(fleet.bootstrap, name)) == [good.id]
+
+
+def test_a_huge_event_is_parked_without_being_read(fleet: Relays, topic: MakeTopic) -> None:
+    name, size = topic(1), 60_000_000
+    with psycopg.connect(fleet.dsn) as conn:
+        limit_events(conn, "outbox", 1_000_000_000)
+    relay = fleet.active()
+    commit(fleet.dsn, event(name, 0, key="huge"), event(name, 0, key="good"))
+    published(fleet, name, 2)
+    before = peak(relay)
+    with psycopg.connect(fleet.dsn) as conn:
+        conn.execute(
+            "SELECT outbox.append(%s, 'huge', convert_to(repeat('x', %s), 'UTF8'), 'Huge')",
+            [name, size],
+        )
+        conn.execute(
+            "SELECT outbox.append(%s, 'good', '', 'Huge', source => repeat('x', %s))",
+            [name, size],
+        )
+    commit(fleet.dsn, event(name, 1, key="huge"), event(name, 1, key="other"))
+    assert len(published(fleet, name, 3)) == 3
+    until(lambda: len(listed(fleet)) == 3, within=20, what="three are parked")
+    assert [(row["code"], row["size"]) for row in listed(fleet)] == [
+        ("MSG_SIZE_TOO_LARGE", size), ("MSG_SIZE_TOO_LARGE", 0), ("BEHIND", 1),
+    ]  # fmt: skip
+    # Nor is it read when it is requeued, or by who takes over.
+    assert parked(fleet, "requeue", "--all", "--wait").returncode == 1
+    assert [row["attempt"] for row in listed(fleet)] == [2, 2, 1]
+    assert peak(relay) < before + 50_000_000
+    relay.kill()
+    fleet.active()
+    assert parked(fleet, "drop", "--all", "--wait").stdout == "dropped 3 events\n"
+
+
+def peak(relay: RelayProcess) -> int:
+    """Return the most memory that a relay has had."""
+    status = Path(f"/proc/{relay.pid}/status").read_text(encoding="ascii")
+    return 1024 * int(next(line.split()[1] for line in status.splitlines() if "VmHWM" in line))
+
+
+TOO_LARGE: list[LiteralString] = [
+    "SELECT outbox.append('orders', 'k', convert_to(repeat('x', %s), 'UTF8'), 'T')",
+    "SELECT outbox.append('orders', '', '', 'T', subject => repeat('x', %s))",
+    "SELECT outbox.append('orders', convert_to(repeat('x', %s), 'UTF8'), '', 'T')",
+    """SELECT outbox.append('orders', '', '', 'T', header_names => ARRAY['h'],
+       header_values => ARRAY[convert_to(repeat('x', %s), 'UTF8')])""",
+    """SELECT outbox.append_many(ARRAY['a', 'b'], ARRAY[NULL, '']::bytea[],
+       ARRAY['', convert_to(repeat('x', %s), 'UTF8')], ARRAY['T', 'T'],
+       ARRAY[gen_random_uuid(), gen_random_uuid()], ARRAY['s', 's'],
+       ARRAY[NULL, NULL], ARRAY[now(), now()], ARRAY[NULL, NULL])""",
+]
+
+
+@pytest.mark.parametrize("capture", ["table", "wal"])
+def test_an_event_is_no_larger_than_the_outbox_lets_in(database: str, capture: str) -> None:
+    with psycopg.connect(installed(database, capture), autocommit=True) as conn:
+        conn.execute(TOO_LARGE[0], [10_000_000])
+        for refused in TOO_LARGE:
+            with pytest.raises(psycopg.errors.CheckViolation, match="at most 16777216 are"):
+                conn.execute(refused, [17_000_000])
+        with psycopg.connect(database, autocommit=True) as other:
+            limit_events(other, "outbox", 1_000)
+        with pytest.raises(psycopg.errors.CheckViolation, match="at most 1000 are"):
+            conn.execute(TOO_LARGE[0], [2_000])
 
 
 def test_of_two_events_that_differ_in_their_headers_the_refused_one_is_parked(
@@ -374,6 +440,28 @@ def test_what_is_asked_of_an_event_that_is_read_again_is_done(database: str) -> 
         (command,) = store.commands()
         (due,) = store.due(command, after=0, most=10, most_bytes=1_000)
         assert (due.number, due.row[1]) == (1, id_)
+
+
+def test_one_id_that_is_written_twice_to_the_log_is_two_events(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        id_ = str(uuid.uuid4())
+        # Each the first event of its transaction.
+        both = [log_number(0x1_0000_0000, 1), log_number(0x2_0000_0000, 1)]
+        store.park([unpublishable(id_, position) for position in both], 1)
+        # The relay ends before progress passes them, and reads them again.
+        marks = store.load(0).marks
+        assert [(position, id_) for position in both] == list(marks)
+        asked = desk.ask("requeue", Which(ids=[id_]))
+        assert store.commands(of_aside=False) == []
+        again = [unpublishable(id_, at, replaces=marks[at, id_].number) for at in both]
+        store.park(again, 1)
+        (command,) = store.commands(of_aside=False)
+        due = store.due(command, after=0, most=10, most_bytes=1_000)
+        assert [(each.number, each.row[0]) for each in due] == [(1, both[0]), (2, both[1])]
+        store.published(due)
+        store.finish(command)
+        assert (desk.are_done(asked), desk.count()) == (True, 0)
 
 
 def test_what_is_set_aside_stays_where_it_is_however_often_a_relay_begins(database: str) -> None:

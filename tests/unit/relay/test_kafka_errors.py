@@ -3,7 +3,78 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from relay.kafka_errors import refusal, shuts_out
+from relay.kafka_errors import CLOCK, OF_EVENT, OF_TOPIC, POISON, of_clocks, refusal, shuts_out
+
+# What each answer to a produce request is about: the codes of Kafka (common.protocol.Errors)
+# that ReplicaManager, LogValidator, UnifiedLog and KafkaApis give there, and librdkafka's own.
+MEANINGS = {
+    "topic": [
+        KafkaError.UNKNOWN_TOPIC_OR_PART,  # deleted, or never made
+        KafkaError._UNKNOWN_TOPIC,
+        KafkaError._UNKNOWN_PARTITION,
+        KafkaError.TOPIC_EXCEPTION,  # no topic can have the name
+        KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    ],
+    "event": [
+        KafkaError.MSG_SIZE_TOO_LARGE,  # max.message.bytes; the client's own before it is sent
+        KafkaError.RECORD_LIST_TOO_LARGE,  # segment.bytes
+        KafkaError.INVALID_RECORD,  # LogValidator: no key on a compacted topic
+        KafkaError.POLICY_VIOLATION,  # gateways; a broker gives it of topics and settings alone
+    ],
+    "clock": [KafkaError.INVALID_TIMESTAMP],  # message.timestamp.after.max.ms; the time is ours
+    "request": [
+        KafkaError.INVALID_MSG,  # a checksum: damaged on the way
+        KafkaError.INVALID_MSG_SIZE,  # of a fetch, in truth
+        KafkaError.INVALID_REQUIRED_ACKS,
+        KafkaError.UNSUPPORTED_COMPRESSION_TYPE,
+        KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+        KafkaError.INVALID_REQUEST,
+    ],
+    "producer": [
+        KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        KafkaError.DUPLICATE_SEQUENCE_NUMBER,
+        KafkaError.UNKNOWN_PRODUCER_ID,
+        KafkaError.INVALID_PRODUCER_ID_MAPPING,
+        KafkaError.INVALID_TXN_STATE,
+        KafkaError.CONCURRENT_TRANSACTIONS,
+        KafkaError._PURGE_QUEUE,
+        KafkaError._PURGE_INFLIGHT,
+        KafkaError._MSG_TIMED_OUT,
+    ],
+    "broker": [
+        KafkaError.UNKNOWN,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.REQUEST_TIMED_OUT,
+        KafkaError.NOT_ENOUGH_REPLICAS,
+        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        KafkaError.KAFKA_STORAGE_ERROR,
+        KafkaError.THROTTLING_QUOTA_EXCEEDED,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError._TRANSPORT,
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("meaning", "code"), [(meaning, code) for meaning, codes in MEANINGS.items() for code in codes]
+)
+def test_only_what_an_event_or_its_topic_is_counts_as_poison(meaning: str, code: int) -> None:
+    assert (code in OF_TOPIC) == (meaning == "topic")
+    assert (code in OF_EVENT) == (meaning == "event")
+    assert (code in CLOCK) == (meaning == "clock")
+    assert (code in POISON) == (meaning in {"topic", "event"})
+
+
+def test_whatever_counts_as_poison_is_in_the_table() -> None:
+    assert {*MEANINGS["topic"], *MEANINGS["event"]} == POISON
+    assert set(MEANINGS["clock"]) == CLOCK
+
+
+def test_what_is_said_of_clocks_names_both() -> None:
+    said = of_clocks("orders", "Broker: Invalid timestamp", 1_700_000_000)
+    assert "this relay's clock says 2023-11-14T22:13:20+00:00" in said
+    assert "the broker's" in said
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,14 @@
+"""Version 15 of the outbox."""
+
+from typing import ClassVar
+
+from django.db import migrations
+
+from outbox.django.operations import InstallOutbox
+
+
+class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+    """An event has a largest size."""
+
+    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0014_identity")]
+    operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(15)]
