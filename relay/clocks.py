@@ -36,8 +36,12 @@ def compare(postgres: float, newest: float | None) -> Iterator[Finding]:
         yield Finding("warn", f"Postgres's clock is {_apart(postgres)} this machine's", _RESOLVE)
     if newest is not None and newest > _TOLERATED:
         wrong = True
-        what = f"the newest record of progress is {_apart(newest)} this machine's clock"
-        yield Finding("warn", f"{what}: so is the relay's, or the broker's", _RESOLVE)
+        yield Finding(
+            "warn",
+            f"the newest record of progress is {_apart(newest)} this machine's clock: so is the "
+            "relay's, or the broker's",
+            _RESOLVE,
+        )
     if not wrong:
         seen = "Postgres" if newest is None else "Postgres and of progress in Kafka"
         yield Finding("ok", f"the clocks of this machine, of {seen} agree")

@@ -279,7 +279,8 @@ def test_every_finding_of_the_doctor_that_is_no_refusal_is_in_the_table() -> Non
     shown = [plain(row[0].strip("`")) for row in table(RELAY, "What is wrong?")]
     told = [
         plain(text(call.args[1]))
-        for call in ast.walk(ast.parse((ROOT / "relay/diagnosis.py").read_text()))
+        for module in ("relay/diagnosis.py", "relay/clocks.py")
+        for call in ast.walk(ast.parse((ROOT / module).read_text()))
         if isinstance(call, ast.Call)
         and getattr(call.func, "id", "") == "Finding"
         and isinstance(call.args[0], ast.Constant)

@@ -4,6 +4,11 @@ import pytest
 
 from relay.clocks import compare
 
+FUTURE = (
+    "the newest record of progress is 90 s ahead of this machine's clock: so is the relay's, or "
+    "the broker's"
+)
+
 
 @pytest.mark.parametrize(
     ("postgres", "newest", "says"),
@@ -15,12 +20,7 @@ from relay.clocks import compare
         (
             0.0,
             90.0,
-            [
-                (
-                    "the newest record of progress is 90 s ahead of this machine's clock: so is "
-                    "the relay's, or the broker's"
-                )
-            ],
+            [FUTURE],
         ),
     ],
 )
