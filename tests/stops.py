@@ -126,10 +126,12 @@ class Stops:
         return task.exception(120)
 
 
-def end_sessions(dsn: str) -> None:
-    """End all sessions of a database but the one that does it."""
+def end_sessions(dsn: str, *, besides: psycopg.Connection | None = None) -> None:
+    """End all sessions of a database but the one that does it, and one of the test."""
+    spared = besides.info.backend_pid if besides else 0
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(
             "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            " WHERE datname = current_database() AND pid NOT IN (pg_backend_pid(), %s)",
+            [spared],
         )

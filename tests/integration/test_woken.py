@@ -11,9 +11,13 @@ import pytest
 from outbox import slots
 from outbox.capture import use_table, use_wal
 from relay import resharding
-from relay.errors import RelayError
+from relay.errors import Outage, RelayError
+from relay.parked_requests import EVERYTHING, Action, Asked, desk
+from relay.parked_store import ParkedStore
+from relay.settings import RelaySettings
 from relay.shard_count import in_force
 from tests.fix_stack import MakeTopic, Servers
+from tests.integration.test_lease import poison
 from tests.integration.test_shards import crew_of, wanted
 from tests.relaying import (
     AGREE,
@@ -138,6 +142,33 @@ def test_a_change_of_the_capture_that_is_woken_at_any_step_changes_nothing(
             assert stops.wake(task) is not None, stops.steps[at]
             assert state_of(database) == known, stops.steps[at]
     assert at > 5
+
+
+@pytest.mark.parametrize("action", ["requeue", "drop"])
+def test_what_is_asked_of_parked_events_is_asked_at_once_or_not_at_all(
+    database: str, stops: Stops, action: Action
+) -> None:
+    installed(database)
+    given = {"dsn": "host=h", "name": "shop", "kafka": {"bootstrap.servers": "nowhere"}}
+    settings = RelaySettings.model_validate(given).model_copy(update={"dsn": database})
+
+    def ask() -> Asked:
+        with desk(settings) as found:
+            return found.ask(action, EVERYTHING)
+
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("SELECT outbox.settle_shards('shop', '{shop}')")
+        ParkedStore(conn, "outbox", "shop").park(poison(2), 1)
+        with stops.running(ask, Stop("", 0, "never")) as task:
+            assert task.exception(60) is None
+        query = "DELETE FROM outbox.parked_commands RETURNING number"
+        assert len(conn.execute(query).fetchall()) == 1
+        for at in range(1, len(stops.steps)):
+            with stops.running(ask, Stop("", 0, "", at)) as task:
+                assert not task.done()
+                end_sessions(database, besides=conn)
+                assert isinstance(stops.wake(task), Outage), stops.steps[at]
+                assert conn.execute(query).fetchall() == [], stops.steps[at]
 
 
 def as_new(dsn: str) -> None:
