@@ -7,6 +7,7 @@ from confluent_kafka.admin import AdminClient
 
 from outbox.errors import DovecoteError
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.consumer.kafka")
 
@@ -18,7 +19,7 @@ def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str
     Raises:
         DovecoteError: Kafka does not answer; the message says where it was looked for.
     """
-    admin = AdminClient(dict(kafka), logger=_log)
+    admin = AdminClient(fresh_all(kafka), logger=_log)
     try:
         return admin.list_topics(timeout=timeout).topics.keys()
     except KafkaException as error:

@@ -36,10 +36,12 @@ from dedup.tasks import Loop
 from dedup.within import within
 from dedup.workers import workers_for
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 from outbox.threads import require_threads
 
 _log = logging.getLogger("dovecote.consumer")
 _client_log = kafka_logger("dovecote.consumer.kafka")
+_USERNAME, _PASSWORD = "sasl.username", "sasl.password"  # the property's name
 
 _STATISTICS_MILLISECONDS = 2_000
 _ASIDE_THREADS = 8
@@ -236,7 +238,8 @@ class Consumer:
             "error_cb": self._error,
             "on_commit": self._committed,
         }
-        return KafkaConsumer(properties, logger=_client_log)
+        self._made = made = KafkaConsumer(properties, logger=_client_log)
+        return made
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         if self._commits is not None:
@@ -245,6 +248,11 @@ class Consumer:
     def _error(self, error: KafkaError) -> None:
         # The client's log has it as well; a server that is away says it many times a second.
         _client_log.debug("%s", error.str())
+        given = self._settings.kafka
+        if error.code() == KafkaError._AUTHENTICATION and _PASSWORD in given:  # noqa: SLF001  # the name librdkafka gives it
+            # It may have been replaced since this client was made, which lives on.
+            found = fresh_all({name: given.get(name, "") for name in (_USERNAME, _PASSWORD)})
+            self._made.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
 
     def _statistics(self, text: str) -> None:
         told = json.loads(text)

@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, KafkaException
 
 from outbox.errors import BadSettings
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.consumer.kafka")
 
@@ -54,7 +55,7 @@ def client_properties(
         fixed["partition.assignment.strategy"] = assignor
     if instance is not None:
         fixed["group.instance.id"] = instance
-    return {**defaults, **given, **fixed}
+    return {**defaults, **fresh_all(given), **fixed}
 
 
 SAID_BY = {

@@ -21,6 +21,7 @@ from dedup import copies
 from dedup.dead import Action, Letter, Which, resolution, standing
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import DovecoteError
+from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
 _CHUNK = 500
@@ -121,7 +122,7 @@ class DeadTopic:
     def _producer(self) -> Iterator[Producer]:
         producer = Producer(
             {
-                **self._kafka,
+                **fresh_all(self._kafka),
                 "transactional.id": f"dovecote.dead.{self._topic}",
                 "message.max.bytes": 2_000_000,
                 "partitioner": "murmur2_random",
@@ -207,7 +208,7 @@ class DeadTopic:
     def _consumer(self) -> Iterator[Consumer]:
         consumer = Consumer(
             {
-                **self._kafka,
+                **fresh_all(self._kafka),
                 "group.id": "dovecote-dead",  # asked for by the client, used for nothing
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,

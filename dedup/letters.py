@@ -13,6 +13,7 @@ from dedup.aside import Outage
 from dedup.copies import Copy, Unwritable
 from outbox.errors import DovecoteError
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.consumer.retries")
 _client_log = kafka_logger("dovecote.consumer.kafka")
@@ -119,7 +120,7 @@ class Letters:
         """Return the producer, made when there is something to send."""
         with self._lock:
             if self._made is None:
-                self._made = Producer(self._properties, logger=_client_log)
+                self._made = Producer(fresh_all(self._properties), logger=_client_log)
                 if not self._poller.is_alive():
                     self._poller.start()
             return self._made

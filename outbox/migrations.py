@@ -162,6 +162,8 @@ class Migrations:
         require_seen(conn, schema)
         installed = self.version(conn, schema)
         self._refuse_newer(installed, schema)
+        if not installed:
+            self._refuse_without_data(conn, schema)
         if installed < (newest := self.steps()[-1].version):
             state = f"is at version {installed}, not {newest}" if installed else "is not installed"
             msg = (

@@ -2,25 +2,36 @@
 Settings of one process: a TOML file below the environment, into a model that explains itself.
 
 Unknown fields are errors. Secrets come from the environment or from files, never from the TOML:
-write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file = "/run/secrets/kafka" }`.
+write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file = "/run/secrets/kafka" }`. A file
+is read again for each connection of `dsn` and each client of Kafka.
 """
 
 import json
 import re
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+)
 from pydantic.fields import FieldInfo
 
 from outbox.durations import duration
 from outbox.errors import BadSettings
+from outbox.secrets import Reread, fresh_all
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -78,16 +89,21 @@ def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
                 raise ValueError(msg)
             return environ[name], True
         case {"file": str(path), **rest} if not rest:
-            try:
-                return Path(path).read_text(encoding="utf-8").strip(), True
-            except OSError as error:
-                msg = f"cannot read {path}: {error.strerror}"
-                raise ValueError(msg) from error
-            except UnicodeDecodeError:
-                msg = f"{path} is not UTF-8 text"
-                raise ValueError(msg) from None
+            return Reread(partial(_text, Path(path))), True
         case _:
             return value, False
+
+
+def _text(path: Path) -> str:
+    """Return what a file holds, as a secret has it."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ValueError(msg) from error
+    except UnicodeDecodeError:
+        msg = f"{path} is not UTF-8 text"
+        raise ValueError(msg) from None
 
 
 def _environ(info: ValidationInfo) -> Mapping[str, str]:
@@ -99,11 +115,12 @@ def pointed(value: object, info: ValidationInfo) -> object:
     return _resolve(value, _environ(info))[0]
 
 
-def _kafka(value: object, info: ValidationInfo) -> object:
+def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
+    """Return properties, whose secrets are read anew; pydantic would copy them."""
     if not isinstance(value, Mapping):
         msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
         raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
-    return {name: _property(name, given, _environ(info)) for name, given in value.items()}
+    return {str(k): _property(str(k), given, _environ(info)) for k, given in value.items()}
 
 
 def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
@@ -112,6 +129,8 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
         msg = f'{name} is a secret: write {{ env = "NAME" }} or {{ file = "PATH" }} in its place'
         raise ValueError(msg)
     match value:
+        case Reread():
+            return value
         case bool():
             return str(value).lower()
         case str() | int() | float():
@@ -124,24 +143,19 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
             raise ValueError(msg)
 
 
-def _dsn(value: object, info: ValidationInfo) -> str:
+def _dsn(value: object, _: object, info: ValidationInfo) -> str:
+    """Return a connection string, which reads its secrets anew; pydantic would copy it."""
     value, pointed = _resolve(value, _environ(info))
     # libpq would take it for a server on this machine: mostly a variable that was not set.
     if value == {} or (isinstance(value, str) and not value.strip()):
         raise ValueError(_EMPTY_DSN)
     if isinstance(value, Mapping):
         parameters = {k: _property(k, v, _environ(info)) for k, v in value.items()}
-        try:
-            return make_conninfo(**parameters)
-        except ProgrammingError as error:
-            msg = f"libpq: {str(error).strip()}"
-            raise ValueError(msg) from None
-    try:
-        parts = conninfo_to_dict(str(value))
-    except ProgrammingError:
-        # What libpq says of it quotes it, and it may hold a password.
-        msg = "libpq cannot read this connection string (not shown, it may hold a password)"
-        raise ValueError(msg) from None
+        made = partial(_conninfo, parameters)
+        return Reread(made) if any(isinstance(v, Reread) for v in parameters.values()) else made()
+    if isinstance(value, Reread):
+        return Reread(partial(_parsed, value.read))
+    parts = _parts(str(value))
     if not pointed and (secrets := [name for name in parts if _SECRET.search(name)]):
         msg = (
             f"holds {', '.join(secrets)}: use PGPASSWORD, a passfile, {{ env = … }} for the whole "
@@ -149,6 +163,31 @@ def _dsn(value: object, info: ValidationInfo) -> str:
         )
         raise ValueError(msg)
     return str(value)
+
+
+def _conninfo(parameters: Mapping[str, str]) -> str:
+    try:
+        return make_conninfo(**fresh_all(parameters))
+    except ProgrammingError as error:
+        msg = f"libpq: {str(error).strip()}"
+        raise ValueError(msg) from None
+
+
+def _parsed(read: Callable[[], str]) -> str:
+    """Return a connection string that libpq can read, from where it is kept."""
+    if not (text := read()):
+        raise ValueError(_EMPTY_DSN)
+    _parts(text)
+    return text
+
+
+def _parts(text: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(text)
+    except ProgrammingError:
+        # What libpq says of it quotes it, and it may hold a password.
+        msg = "libpq cannot read this connection string (not shown, it may hold a password)"
+        raise ValueError(msg) from None
 
 
 _EMPTY_DSN = (
@@ -159,7 +198,7 @@ _EMPTY_DSN = (
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
 
-KafkaTable: TypeAlias = Annotated[dict[str, str], BeforeValidator(_kafka)]
+KafkaTable: TypeAlias = Annotated[dict[str, str], WrapValidator(_kafka)]
 """`KafkaProperties` inside of something else, which keeps them out of its repr."""
 
 KafkaProperties: TypeAlias = Annotated[
@@ -167,7 +206,7 @@ KafkaProperties: TypeAlias = Annotated[
 ]
 """Any librdkafka property; its values never appear in a repr."""
 
-Dsn: TypeAlias = Annotated[str, BeforeValidator(_dsn), Field(repr=False)]
+Dsn: TypeAlias = Annotated[str, WrapValidator(_dsn), Field(repr=False)]
 """A libpq connection string, or a table of libpq parameters; never in a repr."""
 
 

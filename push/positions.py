@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 from push import pattern
 from push.errors import Away, Conflict, Refused
 from push.parts import At, Offsets, Position
@@ -46,7 +47,7 @@ class Positions:
     """Where groups are on one broker."""
 
     def __init__(self, kafka: Mapping[str, str], *, admin: AdminClient | None = None) -> None:
-        self._admin = admin or AdminClient(dict(kafka), logger=_log)
+        self._admin = admin or AdminClient(fresh_all(kafka), logger=_log)
 
     def reset(self, subscription: Subscription, to: Position) -> dict[str, dict[str, int]]:
         """

@@ -21,6 +21,7 @@ from dedup.retries import Retries
 from dedup.tasks import Loop
 from outbox.errors import DovecoteError
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 from push import shape
 from push.addresses import Network
 from push.client import Client, Patience
@@ -196,7 +197,7 @@ class Reading:
     def _make_topics(self) -> None:
         """Make the topics of dead letters and of those that are requeued, where there are none."""
         subscription = self._subscription
-        admin = AdminClient(dict(self._kafka), logger=_client_log)
+        admin = AdminClient(fresh_all(self._kafka), logger=_client_log)
         try:
             there = admin.list_topics(timeout=_TOPIC_SECONDS).topics
         except KafkaException as error:

@@ -10,6 +10,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 from relay.kafka_errors import MISSING, OF_TOPIC, code_of
 from relay.parking import Reason
 from relay.progress_topic import client_properties
@@ -38,7 +39,7 @@ class Asking:
     def ask(self, topics: Collection[str]) -> Mapping[str, Reason | None]:
         """Return why no event can go to each of `topics`, None if one can; see `relay.topics`."""
         if self._admin is None:
-            self._admin = AdminClient({**self._properties}, logger=_log)
+            self._admin = AdminClient(fresh_all(self._properties), logger=_log)
         found = self._described(self._admin, list(topics))
         self._have_made(self._admin, [t for t, error in found.items() if error in MISSING])
         return {topic: None if error is None else _reason(error) for topic, error in found.items()}

@@ -1,7 +1,7 @@
 """What an outbox's state means for its operator: one finding per thing looked at."""
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from relay.capture.slot import (
     INIT,
@@ -157,6 +157,16 @@ def _of_leaving(behind: int) -> Finding:
         "the relay leaves it when those have ended that began before the switch: see "
         "pg_stat_activity and pg_prepared_xacts",
     )
+
+
+def of_orphans(names: Sequence[str]) -> Iterator[Finding]:
+    """Yield what there is to say of slots whose outbox is gone."""
+    for name in names:
+        yield Finding(
+            "warn",
+            f"replication slot {name} holds back the write-ahead log, and its outbox was dropped",
+            f"if no event of it is wanted any more: SELECT pg_drop_replication_slot('{name}')",
+        )
 
 
 def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:

@@ -17,12 +17,13 @@ from psycopg import sql
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, first_line
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 from relay import clocks
-from relay.capture.catalog import look, prepared, running
+from relay.capture.catalog import look, orphans, prepared, running
 from relay.capture.lag import lag_of
 from relay.capture.slot import Budget
 from relay.capture.table import TableCapture
-from relay.diagnosis import of_both, of_broker, of_server
+from relay.diagnosis import of_both, of_broker, of_orphans, of_server
 from relay.errors import Outage, Refused, RelayError
 from relay.findings import Broker, Finding, Server, Wanted, of_message
 from relay.lease import active, lock_key
@@ -72,6 +73,17 @@ def examine(
     about = partial(outbox_schema.about, settings.schema_name)
     for found in _examine(settings, shard, timeout):
         yield replace(found, what=about(found.what), resolve=about(found.resolve))
+    if shard is None or shard.number == 0:
+        yield from of_orphans(_orphans(settings))
+
+
+def _orphans(settings: RelaySettings) -> list[str]:
+    """Return slots of outboxes that were dropped: this one may have been, too."""
+    try:
+        with connect(settings.dsn, purpose="doctor") as conn:
+            return orphans(conn)
+    except (psycopg.Error, DovecoteError):
+        return []  # said already, of the outbox itself
 
 
 def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> Iterator[Finding]:
@@ -137,7 +149,7 @@ def _later(settings: RelaySettings, timeout: float) -> Progress | None:
 
 def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
     """Return the broker's transaction.max.timeout.ms, None if it does not tell us."""
-    admin = AdminClient(dict(client_properties(settings.kafka)), logger=_client_log)
+    admin = AdminClient(fresh_all(client_properties(settings.kafka)), logger=_client_log)
     try:
         number = next(iter(admin.list_topics(timeout=timeout).brokers))
         resource = ConfigResource(ResourceType.BROKER, str(number))

@@ -21,6 +21,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from confluent_kafka.cimpl import NewTopic
 
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 from relay.errors import Outage, Refused
 from relay.kafka_errors import FORBIDDEN, MISSING, shuts_out
 from relay.progress import Progress, key_of
@@ -31,6 +32,9 @@ _log = kafka_logger("dovecote.relay.kafka")
 _TAIL = 1_000
 
 _GROUP = "dovecote-progress"
+
+_DELETED = "; was it deleted? Restore it: a relay started anew refuses to begin again"
+_NOT_KNOWN_YET = "; it was made a moment ago, and not every broker knows of it yet"
 
 # What the key of the record by which the end is known adds to that of progress.
 _FENCE = b"/fence"
@@ -56,6 +60,7 @@ class ProgressTopic:
         self.name, self._timeout = name, timeout
         self._client = client_properties(properties)
         self._said: list[KafkaError] = []
+        self._is_new = False
 
     def cluster(self) -> str:
         """
@@ -91,6 +96,7 @@ class ProgressTopic:
                 [topic], operation_timeout=self._timeout, request_timeout=2 * self._timeout
             )
             made[self.name].result()
+            self._is_new = True
             _log.info("created progress topic %s", self.name)
         except KafkaException as error:
             self._explain_creation(error)
@@ -130,7 +136,7 @@ class ProgressTopic:
     def _admin(self) -> AdminClient:
         self._said.clear()
         # Declared as if there were no callbacks.
-        listening: Any = {**self._client, "error_cb": self._said.append}
+        listening: Any = {**fresh_all(self._client), "error_cb": self._said.append}
         return AdminClient(listening, logger=_log)
 
     def _topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
@@ -228,6 +234,7 @@ class ProgressTopic:
     def _read(self, name: str, outbox: str, fence: str | None) -> Progress | None:
         try:
             found = self._found(Search(name, outbox, fence))
+            self._is_new = False
         except KafkaException as error:
             msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
             if error.args[0].code() in FORBIDDEN:
@@ -237,7 +244,7 @@ class ProgressTopic:
                 )
                 raise Refused(msg) from error
             if error.args[0].code() in MISSING:
-                msg += "; was it deleted? Restore it: a relay started anew refuses to begin again"
+                msg += _NOT_KNOWN_YET if self._is_new else _DELETED
             raise Outage(msg) from error
         except ValueError as error:
             msg = f"progress topic {self.name}: {error}; upgrade dovecote, or use another `name`"
@@ -294,7 +301,7 @@ class ProgressTopic:
     def _consumer(self) -> Consumer:
         return Consumer(
             {
-                **self._client,
+                **fresh_all(self._client),
                 "group.id": _GROUP,  # required, never used: we assign
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",

@@ -7,6 +7,7 @@ from confluent_kafka import KafkaException, Producer
 
 from outbox.errors import BadSettings
 from outbox.kafka_log import kafka_logger
+from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.relay.kafka")
 
@@ -60,7 +61,7 @@ def producer_properties(
         # What follows a record that failed must not be delivered before its repetition. A record
         # that times out is not covered, so none does.
         fixed |= {"enable.gapless.guarantee": "true", "message.timeout.ms": "0"}
-    return {**defaults, **given, **fixed}
+    return {**defaults, **fresh_all(given), **fixed}
 
 
 FIXED = frozenset(

@@ -9,6 +9,7 @@ from psycopg import sql
 
 from outbox import capture as outbox_capture
 from outbox import slots as outbox_slots
+from outbox.errors import SchemaMissing
 from relay.capture.slot import Beginning, Slot
 from relay.lsn import NOWHERE, parse_lsn
 from relay.sharding import Shard, divided
@@ -99,14 +100,33 @@ def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None)
     )
 
 
+def orphans(conn: psycopg.Connection[Any]) -> list[str]:
+    """Return the slots in this database whose outbox was dropped: nobody will read them."""
+    rows = conn.execute(
+        "SELECT s.slot_name::text FROM pg_replication_slots s, pg_database d"
+        " WHERE d.datname = current_database() AND s.database = d.datname"
+        " AND s.slot_name ~ ('^dovecote_' || d.oid || '_[0-9]+(_[0-9]+_of_[0-9]+)?$')"
+        " AND NOT EXISTS (SELECT FROM pg_class c WHERE c.relname = 'reading'"
+        " AND c.relnamespace::text = split_part(s.slot_name, '_', 3)) ORDER BY 1"
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
 def outbox_id(conn: psycopg.Connection[Any], schema: str) -> str:
     """Return the id that the outbox in `schema` has of its own."""
     query = sql.SQL("SELECT id::text FROM {}").format(sql.Identifier(schema, "identity"))
     row = conn.execute(query).fetchone()
     if row is None:
-        msg = "a query for one row returned none"
-        raise AssertionError(msg)
+        raise SchemaMissing(without_row(schema))
     return str(row[0])
+
+
+def without_row(schema: str) -> str:
+    """Return what to say of an outbox whose id was not restored with it."""
+    return (
+        f"{schema}.identity is empty: the outbox was restored without its data; restore its row, "
+        "or, if there is nothing in it to keep, drop the schema and install it anew"
+    )
 
 
 def _one(
@@ -137,7 +157,9 @@ def running(conn: psycopg.Connection[Any]) -> frozenset[str]:
         "SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
         " WHERE l.locktype = 'virtualxid' AND l.granted AND l.virtualxid = l.virtualtransaction"
         " AND a.datname = current_database() AND l.pid <> pg_backend_pid()"
-        " AND coalesce(a.backend_type, '') NOT IN ('walsender', 'autovacuum worker')"
+        " AND coalesce(a.backend_type, '') <> 'autovacuum worker'"
+        # Who follows the log writes nothing; any other replication connection may.
+        " AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = l.pid)"
     ).fetchall()
     return frozenset(row[0] for row in rows)
 

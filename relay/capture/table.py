@@ -23,9 +23,10 @@ from psycopg import sql
 from psycopg.types.numeric import Int8BinaryLoader
 
 from outbox import schema as outbox_schema
-from outbox.errors import first_line
+from outbox.errors import SchemaMissing, first_line
 from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
+from relay.capture.catalog import without_row
 from relay.capture.durable import Pending, keep, keep_all, replicate
 from relay.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, newest, own, params, tick
 from relay.errors import Refused
@@ -112,7 +113,7 @@ class TableCapture:
         conn.execute("SET max_parallel_workers_per_gather = 0")
         conn.execute("SET default_transaction_isolation = 'read committed'")
         conn.prepare_threshold = 1
-        self._events = sql.Identifier(schema, "events")
+        self._schema, self._events = schema, sql.Identifier(schema, "events")
         self._reading = sql.Identifier(schema, "reading")
         self._identity = sql.Identifier(schema, "identity")
         self._ticks: dict[bool, bytes] = {}
@@ -175,6 +176,8 @@ class TableCapture:
                 " pg_current_snapshot()::text, (SELECT id::text FROM {})"
             ).format(sql.Literal(self._events.as_string()), self._identity)
         )
+        if outbox is None:
+            raise SchemaMissing(without_row(self._schema))
         timeline, lsn = log_of(self._conn) if self._tells else (0, NOWHERE)
         seen, started = Snapshot.parse(snapshot), self.instance.started
         return Origin(system, database, schema, timeline, lsn, seen, outbox, started)
