@@ -15,6 +15,7 @@ from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.generators import execute, fetch
 
+from outbox.secrets import fresh
 from relay.errors import Refused
 from relay.instance import Instance
 from relay.lsn import format_lsn
@@ -74,6 +75,7 @@ class Stream:
             Refused: the role lacks REPLICATION.
             psycopg.OperationalError: the server is away.
         """
+        dsn = fresh(dsn)
         given = conninfo_to_dict(dsn)
         options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
         conninfo = make_conninfo(dsn, replication="database", options=options.strip())
