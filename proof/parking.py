@@ -62,6 +62,11 @@ class Parker:
             except psycopg.OperationalError:
                 self._enough.wait(0.1)
 
+    @property
+    def writes(self) -> bool:
+        """Whether it was not told to stop."""
+        return not self._enough.is_set()
+
     def stop(self) -> None:
         self._enough.set()
 

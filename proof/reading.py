@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -18,7 +18,9 @@ _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIM
 class Reading:
     """All committed records of topics, from its beginning to where they end at the moment."""
 
-    def __init__(self, bootstrap: str, topics: Sequence[str]) -> None:
+    def __init__(
+        self, bootstrap: str, topics: Sequence[str], since: Mapping[int, int] | None = None
+    ) -> None:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -36,7 +38,14 @@ class Reading:
             if topic in known
             for number in known[topic].partitions
         }
-        self._consumer.assign([TopicPartition(*each, 0) for each in sorted(self._partitions)])
+        # Where each partition begins, if that is not its beginning.
+        self._first = since or {}
+        self._consumer.assign(
+            [
+                TopicPartition(topic, number, self._first.get(number, 0))
+                for topic, number in sorted(self._partitions)
+            ]
+        )
         self.seen: list[Seen] = []
 
     def __enter__(self) -> Self:
@@ -64,7 +73,7 @@ class Reading:
         """
         # An end that was reached is told once, and again after a seek alone.
         for place in self._consumer.position(self._consumer.assignment()):
-            place.offset = max(place.offset, 0)
+            place.offset = max(place.offset, self._first.get(place.partition, 0))
             self._consumer.seek(place)
         rest = set(self._partitions)
         while rest:

@@ -24,9 +24,8 @@ from proof.plan import ONE_BROKER, THREE_BROKERS, Disturbance, Done, Kind, plan,
 from proof.reading import Reading
 from proof.servers import Servers
 from proof.troubles import Scene, Stuck, Troubles
-from proof.world import World
+from proof.world import TOPIC, World
 
-_TOPIC = "proof"
 _PARTITIONS = 4
 _STUCK_SECONDS = 150.0
 _SAY_SECONDS = 5.0
@@ -118,7 +117,7 @@ def run(options: Options, show: Show) -> Outcome:
             dsn=dsn,
             world=world,
             crew=crew,
-            writers=writers.Writers(dsn, _TOPIC, seed=options.seed, pace=options.pace),
+            writers=writers.Writers(dsn, TOPIC, seed=options.seed, pace=options.pace),
             parker=parker,
             commands=commands,
             journal=journal,
@@ -145,7 +144,7 @@ def _prepare(world: World, capture: str) -> str:
     writers.prepare(dsn)
     if capture == "wal":
         use_wal(dsn, schema.DEFAULT_SCHEMA)
-    world.make_topic(_TOPIC, _PARTITIONS)
+    world.make_topic(TOPIC, _PARTITIONS)
     return dsn
 
 
@@ -163,6 +162,8 @@ class _Proof:
         began = time.monotonic()
         scene = self._scene
         with ThreadPoolExecutor(1, thread_name_prefix="parker") as pool:
+            if Kind.PARK in self._without:
+                scene.parker.stop()
             parking = pool.submit(scene.parker.work)
             try:
                 with writers.at_work(scene.writers, self._options.writers):
@@ -224,7 +225,7 @@ class _Proof:
         self._release()
         committed = writers.committed(scene.dsn)
         total = sum(len(each) for ranges in committed.values() for each in ranges)
-        with Reading(scene.world.bootstrap, [_TOPIC, *scene.parker.topics]) as reading:
+        with Reading(scene.world.bootstrap, [TOPIC, *scene.parker.topics]) as reading:
             moved, before = time.monotonic(), 0
             # More than wanted is no reason to wait; less is, as long as there is hope.
             while self._lacks(reading, committed, total) and (

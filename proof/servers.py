@@ -14,11 +14,15 @@ from devstack.pair import CLIENTS, Pair
 from proof import writers
 from proof.crew import GaveUp
 from proof.plan import Disturbance, Kind
+from proof.reading import Reading
 from proof.troubles import Scene, Waiting
+from proof.world import TOPIC
 
 _PROGRESS = "progress"
 # How often a supervisor starts a relay that refuses, before an operator comes.
 _STARTS = 4
+# Records of transactions that were under way when the snapshot was taken, and of no later ones.
+_SOME = 200
 # Shares: of brokers that lead progress, of connections that break, of what is done or not.
 _AIMED, _RESETS, _HALF = 0.7, 0.3, 0.5
 
@@ -139,15 +143,19 @@ class Servers(Waiting):
         copy = pair.directory / "snapshot"
         volumes.take(pair.primary, copy)
         scene.journal.note("snapshot taken")
+        before = self._held()
         self.rest(chance.uniform(0.3, 3.0))
+        # Otherwise nothing may be wrong with going on.
+        self.until(lambda: self._held() > before + _SOME, "something else is published")
         is_first = chance.choice(["writers", "relays"])
         self._go_back(pair, copy, writers_first=is_first == "writers")
+        ends = scene.world.ends(TOPIC)
         scene.journal.note(f"snapshot put back; {is_first} first")
         if is_first == "writers":
             self.rest(chance.uniform(0.2, 2.0))
             scene.crew.fill()
         try:
-            self._refused()
+            self._refused(ends)
             self._accept()
         finally:
             scene.crew.may_refuse = False
@@ -155,6 +163,10 @@ class Servers(Waiting):
             scene.parker.go_on()
         scene.done.snapshots += 1
         self.active()
+
+    def _held(self) -> int:
+        """Return how much there ever was in the topic."""
+        return sum(self.scene.world.ends(TOPIC).values())
 
     def _go_back(self, pair: Pair, copy: Path, *, writers_first: bool) -> None:
         scene, primary = self.scene, pair.primary
@@ -175,16 +187,28 @@ class Servers(Waiting):
         writers.begin_era(scene.world.postgres_dsn(scene.dsn))
         pair.gates.shut()
 
-    def _refused(self) -> None:
+    def _refused(self, ends: Mapping[int, int]) -> None:
         """Let the supervisor start relays that refuse again and again: none may ever go on."""
         crew = self.scene.crew
-        self.until(lambda: len(crew.refusals) >= _STARTS or bool(crew.actives()), "a refusal")
-        if actives := crew.actives():
+
+        def is_over() -> bool:
+            self.rest(1.0)
+            return len(crew.refusals) >= _STARTS or self._went_on(ends)
+
+        self.until(is_over, f"{_STARTS} refusals, of which {len(crew.refusals)} came")
+        if self._went_on(ends):
+            logs = "\n".join(each.child.tail() for each in crew.members)
             msg = (
                 "a relay went on at a server that was put back to an earlier state, after "
-                f"{len(crew.refusals)} refusals\n{actives[0].child.tail()}"
+                f"{len(crew.refusals)} refusals\n{logs}"
             )
             raise GaveUp(msg)
+
+    def _went_on(self, ends: Mapping[int, int]) -> bool:
+        """Tell whether events were published since the topic ended at `ends`."""
+        with Reading(self.scene.world.bootstrap, [TOPIC], ends) as reading:
+            reading.finish()
+            return bool(reading.seen)
 
     def _accept(self) -> None:
         scene = self.scene

@@ -166,7 +166,9 @@ class Troubles(Waiting):
 
     def _woken(self, disturbance: Disturbance) -> None:
         chance, switching = disturbance.chance(), self.scene.capture == "switching"
-        kinds = [self._parking_woken, self._init_woken if switching else self._reshard_woken]
+        kinds = [self._init_woken if switching else self._reshard_woken]
+        if self.scene.parker.writes:
+            kinds.append(self._parking_woken)
         # Not every command lasts until it is stopped: another then.
         for _ in range(4):
             if chance.choice(kinds)(chance):

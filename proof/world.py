@@ -6,7 +6,7 @@ from functools import cached_property
 from types import TracebackType
 from typing import Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
     AdminClient,
     AlterConfigOpType,
@@ -23,6 +23,9 @@ from devstack.kafka import Kafka
 from devstack.pair import Pair
 from devstack.places import LOOPBACK
 from devstack.postgres import Postgres
+
+TOPIC = "proof"
+"""The topic of most events."""
 
 _SETTINGS: Mapping[str, str] = {"max_prepared_transactions": "20"}
 _ADMIN_SECONDS = 60
@@ -104,6 +107,20 @@ class World:
             for topic in topics
             for partition in topic.partitions.values()
         )
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return where each partition of a topic ends."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "unused"})
+        try:
+            partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+            return {
+                number: consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=30)[
+                    1
+                ]
+                for number in partitions
+            }
+        finally:
+            consumer.close()
 
     def leader(self, part: str) -> int | None:
         """Return the broker that leads a topic with `part` in its name."""
