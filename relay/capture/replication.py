@@ -9,6 +9,7 @@ import re
 import select
 import struct
 import time
+from collections.abc import Mapping
 
 import psycopg
 from psycopg import errors, pq
@@ -84,8 +85,7 @@ class Stream:
             self._conn = connect(conninfo, purpose="wal")
         except psycopg.OperationalError as error:
             if _LACKS_REPLICATION.search(str(error)):
-                role = error.pgconn.user.decode() if error.pgconn else str(given.get("user"))
-                raise Refused(lacks_replication(role)) from error
+                raise Refused(lacks_replication(_role(error, given))) from error
             raise
         self._pgconn = self._conn.pgconn
         self._timeout = timeout
@@ -187,6 +187,10 @@ class Stream:
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
             return errors.error_from_result(result)
         return psycopg.OperationalError("the server ended the replication stream")
+
+
+def _role(error: psycopg.OperationalError, given: Mapping[str, object]) -> str:
+    return error.pgconn.user.decode() if error.pgconn else str(given.get("user"))
 
 
 def _readable(seconds: float, *descriptors: int) -> list[int]:
