@@ -19,6 +19,7 @@ _COMMANDS = (
     "init",
     "relay",
     "replay",
+    "reconcile",
     "reshard",
     "schema",
     "status",

@@ -6,66 +6,41 @@ number tells: a volume that was put back gives the same transaction ids and posi
 out again. So each relay that takes over, and now and then the active one, writes a nonce, first
 into the database and then into progress. The database keeps two, for a crash may come between the
 two steps. A database that was put back has neither, for good.
+
+With the nonce goes a mark: the progress that was durable then, and the relay's clock. Of a
+database that was put back it tells where to begin to look for what Kafka has, and what it may
+lack. So rows, and the log, are kept from the mark on.
 """
 
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import sql
 
 from relay.errors import LeaseLost, Refused
+from relay.fit import Held, misfit, put_back_refusal, to_be_found
 from relay.lsn import parse_lsn
-from relay.progress import Cursor, LogPosition, Origin, Progress
+from relay.progress import Cursor, LogPosition, Origin, Place, Progress
 from relay.server_log import end_of_log
-
-RECONCILE = "dovecote reconcile"
 
 # The active relay writes a new nonce this often, in seconds, while it publishes.
 _EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
-    """What the database remembers of one name."""
+class Mark:
+    """Progress that is durable, and the time before which all of it was sent."""
 
-    began: bool
-    """Its first progress is in Kafka."""
-    since: str
-    cluster: str | None
-    term: int
-    nonce: str | None
-    previous: str | None
+    progress: Progress | None
+    at: int
 
-
-def misfit(progress: Progress, held: Held | None) -> str | None:
-    """Return why this database is not the one that `progress` was made of, or None if it is."""
-    if progress.cursor == Cursor():
-        # Nothing was published yet.
-        return None
-    if held is not None and progress.nonce in {held.nonce, held.previous}:
-        return None
-    return (
-        f"this database was put back to an earlier state: progress of outbox {progress.name!r}, "
-        f"which reached {progress.cursor}, carries a nonce that the database does not have. Kafka "
-        "may have events of which there are no rows any more, and new transactions may have the "
-        f"numbers of lost ones; `{RECONCILE}` tells what is missing where, and goes on with "
-        "`--accept-restored`"
-    )
-
-
-def other_cluster(held: Held | None, name: str, cluster: str) -> str | None:
-    """Return why an outbox must not be published to `cluster`, or None if it may."""
-    if held is None or held.cluster in {None, cluster}:
-        return None
-    return (
-        f"outbox {name!r} is published to the Kafka cluster {held.cluster}, and this is cluster "
-        f"{cluster}: what it has is a copy, or nothing. Correct `bootstrap.servers` or give this "
-        f"relay a `name` of its own; if this cluster is to take the other's place, `{RECONCILE}` "
-        "tells what it lacks, and goes on with `--accept-cluster`"
-    )
+    @classmethod
+    def now(cls, progress: Progress | None) -> Self:
+        """Return the mark of `progress`, behind which nothing is sent yet."""
+        return cls(progress, int(time.time() * 1000))
 
 
 class Claim:
@@ -79,12 +54,28 @@ class Claim:
         row = self._conn.execute(
             sql.SQL(
                 "SELECT began, since::timestamptz(0)::text, cluster, term, nonce::text,"
-                " previous::text FROM {}"
+                " previous::text, mark, marked_at FROM {}"
                 " WHERE (name, system_identifier, database) = (%s, %s, %s)"
             ).format(sql.Identifier(self._schema, "claims")),
             [self._name, origin.system_identifier, origin.database],
         ).fetchone()
-        return None if row is None else Held(*row)
+        if row is None:
+            return None
+        began, since, held_by, term, nonce, previous, mark, at = row
+        progress = Progress.decode(mark.encode()) if mark else None
+        return Held(began, since, held_by, term, nonce, previous, progress, at)
+
+    def misfit(self, progress: Progress, held: Held | None) -> str | None:
+        """Return why `progress` was not made of this database, as it is, or None if it was."""
+        if reason := misfit(progress, held):
+            return reason
+        if (newest := to_be_found(progress, held)) is None:
+            return None
+        events = sql.Identifier(self._schema, "events")
+        query = sql.SQL("SELECT FROM {} WHERE position = %s AND id = %s::uuid").format(events)
+        if self._conn.execute(query, newest).fetchone() is not None:
+            return None
+        return put_back_refusal(progress, f"is behind an event {newest[1]}")
 
     def require_none(self, origin: Origin, topic: str) -> None:
         """
@@ -104,25 +95,39 @@ class Claim:
             )
             raise Refused(msg)
 
-    def take(self, held: Held | None, cluster: str, progress: Progress | None) -> "Term":
+    def take(
+        self,
+        held: Held | None,
+        cluster: str,
+        progress: Progress | None,
+        *,
+        begins: Progress | None = None,
+        keep: bool = False,
+    ) -> "Term":
         """
         Begin a term, if the database remembers what `held` says; `progress` is what Kafka has.
+
+        The mark is where it `begins`, by default there; or stays what it is if it is to be kept.
 
         Raises:
             LeaseLost: another relay was faster.
         """
         carried, beyond = (progress.nonce, progress.term) if progress else ("", 0)
-        number, nonce, lsn = self._renew(held.nonce if held else None, cluster, carried, beyond)
-        return Term(self, cluster, number=number, carried=carried, nonce=nonce, lsn=lsn)
+        known, mark = held.nonce if held else None, Mark.now(begins or progress)
+        kept = "" if keep else carried
+        number, nonce, lsn = self._renew(
+            cluster, known=known, kept=kept, beyond=beyond, mark=None if keep else mark
+        )
+        return Term(self, cluster, mark, number=number, carried=carried, nonce=nonce, lsn=lsn)
 
-    def renew(self, cluster: str, known: str) -> tuple[str, int]:
+    def renew(self, cluster: str, known: str, carried: str, mark: Mark) -> tuple[str, int]:
         """
-        Write a new nonce; `known` is the one that both the database and progress have.
+        Write a new nonce and `mark`; the database has `known`, and progress `carried`.
 
         Raises:
             LeaseLost: another relay has taken over.
         """
-        _, nonce, lsn = self._renew(known, cluster, known, None)
+        _, nonce, lsn = self._renew(cluster, known=known, kept=carried, beyond=None, mark=mark)
         return nonce, lsn
 
     def begin(self) -> None:
@@ -133,13 +138,23 @@ class Claim:
         )
 
     def _renew(
-        self, known: str | None, cluster: str, kept: str, beyond: int | None
+        self,
+        cluster: str,
+        *,
+        known: str | None,
+        kept: str,
+        beyond: int | None,
+        mark: Mark | None,
     ) -> tuple[int, str, int]:
+        progress = mark.progress if mark else None
         row = self._conn.execute(
-            sql.SQL("SELECT term, nonce::text FROM {}(%s, %s, %s::uuid, %s::uuid, %s)").format(
-                sql.Identifier(self._schema, "renew_claim")
-            ),
-            [self._name, cluster, known, kept or None, beyond],
+            sql.SQL(
+                "SELECT term, nonce::text FROM {}(%s, %s, %s::uuid, %s::uuid, %s, %s, %s)"
+            ).format(sql.Identifier(self._schema, "renew_claim")),
+            [
+                *(self._name, cluster, known, kept or None, beyond),
+                *(progress.encode().decode() if progress else None, mark.at if mark else None),
+            ],
         ).fetchone()
         if row is None:
             msg = f"another relay has taken over outbox {self._name!r}"
@@ -152,11 +167,20 @@ class Term:
     """
     One relay's time as the active one: what its progress records carry.
 
-    `renew` is called by the thread that keeps the role, everything else by the one that publishes.
+    `renew` is called by the thread that keeps the role, too, all else by the one that
+    publishes.
     """
 
     def __init__(
-        self, claim: Claim, cluster: str, *, number: int, carried: str, nonce: str, lsn: int
+        self,
+        claim: Claim,
+        cluster: str,
+        mark: Mark,
+        *,
+        number: int,
+        carried: str,
+        nonce: str,
+        lsn: int,
     ) -> None:
         self.number = number
         self._claim, self._cluster = claim, cluster
@@ -167,7 +191,11 @@ class Term:
         self._next: tuple[str, int] | None = (nonce, lsn)
         """What it is to have next, and where the log ends that has its commit."""
         self._renewed = time.monotonic()
+        self.mark = mark
+        """What is durable now."""
         self._has_published = False
+        """Since the last mark that the database has."""
+        self._safe = mark.progress.cursor if mark.progress else Cursor()
 
     def nonce(self, place: Cursor | LogPosition, lsn: str) -> str:
         """Return what progress at `place` carries; it was read when the log was at `lsn`."""
@@ -187,10 +215,24 @@ class Term:
         # A reader of the log moves on by itself where nothing is published, with a record.
         return isinstance(progress.cursor, Cursor) and progress.nonce != self._carried
 
+    @property
+    def has_switched(self) -> bool:
+        """Tell whether progress went from the table into the log, or back, since the last mark."""
+        progress = self.mark.progress
+        return progress is not None and not isinstance(progress.cursor, type(self._safe))
+
+    @property
+    def safe(self) -> Place:
+        """Up to where the database may forget: it has a mark of that."""
+        return self._safe
+
     def published(self, progress: Progress, *, rows: bool) -> None:
-        """Learn that `progress` is durable."""
+        """Learn that `progress` is durable, and nothing behind it is sent yet."""
         with self._lock:
+            self.mark = Mark.now(progress)
             self._has_published = self._has_published or rows
+            if not self._has_published and isinstance(progress.cursor, type(self._safe)):
+                self._safe = progress.cursor
             if self._next is not None and progress.nonce == self._next[0]:
                 self._carried, self._next = progress.nonce, None
 
@@ -199,9 +241,11 @@ class Term:
         with self._renewing:
             self._is_over = True
 
-    def renew(self) -> None:
+    def renew(self, *, at_once: bool = False) -> None:
         """
-        Write a new nonce, if it is time and anything was published since the last one.
+        Write a new nonce and mark, if it is time and anything was published since the last one.
+
+        Whoever publishes may ask for it `at_once`.
 
         Raises:
             LeaseLost: another relay has taken over.
@@ -210,10 +254,12 @@ class Term:
         with self._renewing:
             with self._lock:
                 is_due = self._has_published and now - self._renewed >= _EVERY
-                if self._is_over or self._next or not is_due:
+                if self._is_over or not (at_once or is_due) or (self._next and not at_once):
                     return
                 self._renewed, self._has_published = now, False
-            # Until there is a new one, what is carried does not change.
-            following = self._claim.renew(self._cluster, self._carried)
+                mark, known = self.mark, self._next[0] if self._next else self._carried
+            following = self._claim.renew(self._cluster, known, self._carried, mark)
             with self._lock:
                 self._next = following
+                durable = mark if self._has_published else self.mark
+                self._safe = durable.progress.cursor if durable.progress else Cursor()

@@ -190,6 +190,9 @@ def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
 def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]:
     """Yield what only both tell together: whether progress fits, and the lag behind it."""
     progress, later = broker.progress, broker.later
+    if server.other_cluster is not None:
+        yield of_message(server.other_cluster)
+        return
     if later is None and server.claimed:
         yield Finding(
             "fail",
@@ -202,7 +205,7 @@ def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]
         return
     if progress is None:
         yield Finding("ok", f"outbox {wanted.name!r} has not published anything yet")
-    elif reason := refusal(progress, server.origin, server.shared):
+    elif reason := refusal(progress, server.origin, server.shared) or server.put_back:
         yield of_message(reason)
         return
     else:

@@ -23,9 +23,11 @@ from relay.capture.catalog import look, orphans, prepared, running
 from relay.capture.lag import lag_of
 from relay.capture.slot import Budget
 from relay.capture.table import TableCapture
+from relay.claims import Claim
 from relay.diagnosis import of_both, of_broker, of_orphans, of_server
 from relay.errors import Outage, Refused, RelayError
 from relay.findings import Broker, Finding, Server, Wanted, of_message
+from relay.fit import cluster_refusal
 from relay.lease import active, lock_key
 from relay.parked_requests import Desk
 from relay.postgres import connect, lacks_replication
@@ -35,6 +37,9 @@ from relay.settings import RelaySettings
 from relay.shard_count import require_noted
 from relay.sharding import Shard, divided
 from relay.timeline import shared
+
+# How long the broker may take for a second look, in seconds.
+_AGAIN = 10.0
 
 _client_log = kafka_logger("dovecote.relay.kafka")
 
@@ -105,7 +110,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
     else:
         yield from of_broker(broker, wanted)
     try:
-        server = _server(settings, shard, broker.progress if broker else None)
+        server = _server(settings, shard, broker)
     except psycopg.Error as error:
         yield Finding("fail", f"Postgres: {first_line(error)}", "is `dsn` right?")
         return
@@ -138,7 +143,8 @@ def _broker(settings: RelaySettings, timeout: float) -> Broker:
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     has_topic = topic.check()
     progress = topic.peek(settings.name) if has_topic else None
-    return Broker(has_topic, progress, _longest_transaction(settings, timeout), progress)
+    longest, cluster = _longest_transaction(settings, timeout), topic.cluster()
+    return Broker(has_topic, progress, longest, progress, cluster)
 
 
 def _later(settings: RelaySettings, timeout: float) -> Progress | None:
@@ -160,8 +166,8 @@ def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
         return None
 
 
-def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | None) -> Server:
-    schema = settings.schema_name
+def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None) -> Server:
+    schema, progress = settings.schema_name, broker.progress if broker else None
     with connect(settings.dsn, purpose="doctor") as conn:
         _require_rights(conn, schema)
         outbox_schema.require(conn, schema)
@@ -174,6 +180,7 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             " current_user::text",
         )
         origin = _origin(settings, is_read=found.state == "table")
+        claim = Claim(conn, schema, settings.name)
         return Server(
             version=version,
             wal_level=wal_level,
@@ -192,12 +199,27 @@ def _server(settings: RelaySettings, shard: Shard | None, progress: Progress | N
             leaving_behind=len(running(conn)) + len(prepared(conn)),
             active=active(conn, lock_key(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
+            put_back=_put_back(settings, claim, origin, progress),
+            other_cluster=cluster_refusal(claim.read(origin), settings.name, broker.cluster)
+            if broker
+            else None,
             gone=_gone(conn, settings, shard),
             has_fsync=found.has_fsync,
             standbys=found.standbys,
             parked=Desk(conn, schema, settings.name).count(),
             lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
         )
+
+
+def _put_back(
+    settings: RelaySettings, claim: Claim, origin: Origin, progress: Progress | None
+) -> str | None:
+    """Return why the database is not in the state that progress was made of."""
+    if progress is None or claim.misfit(progress, claim.read(origin)) is None:
+        return None
+    # A relay at work may have gone on since the first look, by more than the database remembers.
+    again = _later(settings, _AGAIN)
+    return claim.misfit(again, claim.read(origin)) if again else None
 
 
 def _gone(

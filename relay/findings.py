@@ -60,6 +60,10 @@ class Server:
     active: str | None
     claimed: bool
     """A relay of this name has published from this database."""
+    put_back: str | None
+    """Why this database is not in the state that progress was made of."""
+    other_cluster: str | None
+    """Why this is not the Kafka that the outbox is published to."""
     gone: tuple[str, ...]
     """Names besides this outbox's that published from here, and under which no relay is active."""
     has_fsync: bool
@@ -84,6 +88,7 @@ class Broker:
 
     What the server was told to forget is in this one, and what it has is ahead of the other one.
     """
+    cluster: str = ""
 
 
 def of_message(text: str) -> Finding:

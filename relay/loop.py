@@ -25,9 +25,10 @@ from relay.capture.catalog import leave_log
 from relay.capture.shard import ShardCapture
 from relay.capture.switching import SwitchingCapture
 from relay.capture.wal import Timing
-from relay.claims import Claim, Term, misfit, other_cluster
+from relay.claims import Claim, Term
 from relay.drains import Drains
 from relay.errors import Full, LeaseLost, Outage, Refused, Unpublishable
+from relay.fit import cluster_refusal
 from relay.guardian import BudgetSpent, Guardian
 from relay.isolation import Isolation
 from relay.lease import Lease, active, candidate_key
@@ -36,9 +37,10 @@ from relay.metrics import Metrics
 from relay.pace import Pace
 from relay.parked import Admitted, Parking
 from relay.parked_store import ParkedStore
-from relay.progress import Origin, Place, Progress, at, refusal
+from relay.parking import topics_of
+from relay.progress import Newest, Origin, Place, Progress, at, refusal, widened
 from relay.progress_topic import ProgressTopic, fence_key
-from relay.publisher import Publisher
+from relay.publisher import More, Publisher, Ready, at_once, no_more
 from relay.publishers import make_publisher
 from relay.reader import Reader
 from relay.retention import Retention
@@ -87,6 +89,8 @@ class Relay:
         self._guardian = Guardian(settings, shard, metrics)
         self._progress: Progress | None = None
         self._term: Term | None = None
+        self._forgotten: Place | None = None
+        """Up to here the database was told to forget."""
         self._retention = Retention(
             settings.schema_name,
             settings.name,
@@ -175,7 +179,7 @@ class Relay:
                 for batch in reader.batches(self._most, stop):
                     lease.require()
                     self._guardian.require()
-                    behind = self._parking.obey(publisher, progress)
+                    behind = self._parking.obey(_Marking(publisher, self._own_term), progress)
                     if behind is None:
                         return
                     self._progress = behind
@@ -217,12 +221,12 @@ class Relay:
         claim = Claim(lease.conn, self._settings.schema_name, name)
         origin = capture.origin()
         outbox = origin.outbox
+        cluster = self._topic.cluster()
+        if reason := cluster_refusal(claim.read(origin), name, cluster):
+            raise Refused(reason)
         if known is None:
             # A topic that is made anew would look as if nothing had been lost.
             self._topic.ensure(lambda: claim.require_none(origin, self._topic.name))
-        cluster = self._topic.cluster()
-        if reason := other_cluster(claim.read(origin), name, cluster):
-            raise Refused(reason)
         # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
         # Before the fence: a clone of production must not fence production. What the slot says is
         # no reason yet: it may be ahead of what the topic said a moment ago.
@@ -246,7 +250,7 @@ class Relay:
                 )
                 raise Refused(msg)
             claim.require_none(origin, self._topic.name)
-        elif reason := misfit(progress, held):
+        elif reason := claim.misfit(progress, held):
             raise Refused(about(self._settings.schema_name, reason))
         place = capture.resume(progress)
         term = self._term = claim.take(held, cluster, progress)
@@ -255,23 +259,36 @@ class Relay:
         if progress is None:
             progress = self._at(origin, place)
             publisher.publish([], progress)
-            term.published(progress, rows=False)
+            self._is_durable(progress)
         if held is None or not held.began:
             # Not before: progress that was never there is not lost.
             claim.begin()
         if place != progress.cursor:
             progress = self._at(origin, place, last=progress)
             publisher.publish([], progress)
-            term.published(progress, rows=False)
-        capture.confirm(progress.cursor)
+            self._is_durable(progress)
+        capture.confirm(progress.cursor, term.safe)
         self._progress = progress
         return progress, origin
 
+    def _is_durable(self, progress: Progress, *, rows: bool = False) -> None:
+        term = self._own_term
+        term.published(progress, rows=rows)
+        if term.has_switched:
+            # The slot of one is gone where the other is: a mark there would be of no use.
+            term.renew(at_once=True)
+
     def _at(
-        self, origin: Origin, place: Place, *, last: Progress | None = None, parked: int = 0
+        self,
+        origin: Origin,
+        place: Place,
+        *,
+        last: Progress | None = None,
+        parked: int = 0,
+        newest: Newest | None = None,
     ) -> Progress:
         name, shards, term = self._settings.name, self._shard.of, self._own_term
-        progress = at(name, origin, place, shards=shards, last=last, parked=parked)
+        progress = at(name, origin, place, shards=shards, last=last, parked=parked, newest=newest)
         return replace(progress, term=term.number, nonce=term.nonce(place, origin.lsn))
 
     @property
@@ -311,14 +328,17 @@ class Relay:
                 publishing(progress.name, rows),
             ):
                 publisher.publish(admitted.rows, progress, later, partial(_require_kept, are_kept))
+            self._is_durable(progress, rows=bool(rows or admitted.number))
             # Not before: what the server forgets is nowhere else.
-            capture.confirm(cursor)
-            self._own_term.published(progress, rows=bool(rows or admitted.number))
-            self._retention.confirmed(cursor)
+            capture.confirm(cursor, self._own_term.safe)
             self._parking.taken(rows)
             self._metrics.published(rows)
             self._metrics.batches.inc()
         self._progress = progress
+        if (safe := self._own_term.safe) is not self._forgotten:
+            capture.confirm(progress.cursor, safe)
+            self._retention.confirmed(safe)
+            self._forgotten = safe
         self._drains.reached(cursor)
         self._metrics.progress_time.set_to_current_time()
         self._well_at = time.monotonic()
@@ -350,7 +370,12 @@ class Relay:
         # Parked before progress passes them.
         admitted = self._parking.admit(batch.rows, has_large=batch.has_large)
         origin = replace(origin, lsn=admitted.lsn or batch.lsn or origin.lsn)
-        return admitted, self._at(origin, batch.cursor, last=last, parked=admitted.number)
+        number, newest = admitted.number, batch.newest
+        progress = self._at(origin, batch.cursor, last=last, parked=number, newest=newest)
+        if batch.rows:
+            topics = widened(progress.topics, set(map(topics_of, batch.rows)))
+            progress = replace(progress, topics=topics)
+        return admitted, progress
 
     def _open_capture(self) -> Capture:
         settings = self._settings
@@ -404,3 +429,30 @@ def _require_kept(are_kept: Sequence[Callable[[float], bool] | None]) -> None:
     if not all(is_kept is None or is_kept(_ANSWER) for is_kept in are_kept):
         msg = f"Postgres: what was read is not known to be on disk after {_ANSWER:.0f} s"
         raise Outage(msg)
+
+
+class _Marking:
+    """
+    A publisher behind whose batches the database has a mark, before anything else is done.
+
+    What is requeued is deleted then: a database that was put back does not look for it on Kafka.
+    """
+
+    def __init__(self, publisher: Publisher, term: Term) -> None:
+        self._publisher, self._term = publisher, term
+
+    def open(self) -> None:
+        self._publisher.open()
+
+    def mark(self, key: bytes, value: str) -> None:
+        self._publisher.mark(key, value)
+
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        self._publisher.publish(rows, progress, more, ready)
+        self._term.published(progress, rows=True)
+        self._term.renew(at_once=True)
+
+    def close(self) -> None:
+        self._publisher.close()

@@ -1,7 +1,7 @@
 """How far a relay has come: what its progress record says, and whether to believe it."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -11,6 +11,11 @@ from relay.snapshot import BEGINNING, Snapshot
 
 _FORMAT = 1
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
+
+# So many topics a progress record names; more would make it large.
+_MOST_TOPICS = 100
+
+_WAY_OUT = "`dovecote reconcile` tells what is missing where, and goes on with `--accept-restored`"
 
 ACCEPT = "dovecote init --capture wal --accept-gap"
 """Makes the slot anew: what comes next is captured, and the rest given up."""
@@ -63,6 +68,14 @@ class LogPosition:
 Place: TypeAlias = Cursor | LogPosition
 """Where a relay stands: in the table, or in the write-ahead log."""
 
+Newest: TypeAlias = tuple[int, str]
+"""
+What tells a database that has all that was published from one that was put back.
+
+In the table position and id of an event of the newest transaction, in the log where the newest
+transaction committed, and which it was.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -114,6 +127,10 @@ class Progress:
     """How often a relay had taken over. Of two records the one of the higher term counts."""
     nonce: str = ""
     """One of the last two that the database has for this name, unless it went back in time."""
+    topics: tuple[str, ...] = ()
+    """Where events went, as far as these are few: there a database that went back is compared."""
+    newest: Newest | None = None
+    """Published since the nonce was written, and in the database unless it went back in time."""
 
     @property
     def key(self) -> bytes:
@@ -154,9 +171,11 @@ class Progress:
             msg = f"progress record of another format: {value[:200]!r}"
             raise ValueError(msg)
         try:
-            cursor = fields.pop("cursor")
+            cursor, newest = fields.pop("cursor"), fields.pop("newest", None)
+            topics = tuple(fields.pop("topics", ()))
             place = _READERS[fields["capture"]](cursor)
-            return cls(cursor=place, **fields)
+            newest = None if newest is None else tuple(newest)
+            return cls(cursor=place, newest=newest, topics=topics, **fields)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(msg) from error
 
@@ -213,15 +232,19 @@ def at(
     shards: int = 1,
     last: Progress | None = None,
     parked: int = 0,
+    newest: Newest | None = None,
 ) -> Progress:
     """
     Return the progress of outbox `name` when everything up to `cursor` is published, or parked.
 
     What `last` says of commands holds on; `parked` is the highest number of a parked event.
     """
+    capture = "table" if isinstance(cursor, Cursor) else "wal"
+    if newest is None and last is not None and last.capture == capture:
+        newest = last.newest
     return Progress(
         name=name,
-        capture="table" if isinstance(cursor, Cursor) else "wal",
+        capture=capture,
         cursor=cursor,
         system_identifier=origin.system_identifier,
         database=origin.database,
@@ -233,7 +256,16 @@ def at(
         last_command=last.last_command if last else 0,
         requeued=last.requeued if last else 0,
         outbox=origin.outbox,
+        newest=newest,
+        topics=last.topics if last else (),
     )
+
+
+def widened(known: tuple[str, ...], topics: Collection[str]) -> tuple[str, ...]:
+    """Return the topics that are `known` and others, of which the newest stay."""
+    if not (new := set(topics).difference(known)):
+        return known
+    return (*known, *sorted(new))[-_MOST_TOPICS:]
 
 
 def key_of(name: str, outbox: str) -> bytes:
@@ -257,6 +289,27 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
     Where progress was made on an earlier timeline, `shared` is the end of the log that the server
     has of it; None if that cannot be learnt.
     """
+    if reason := origin_refusal(progress, origin):
+        return reason
+    # 0: not told, by a server of then or of now.
+    is_told = progress.timeline > 0 and origin.timeline > 0
+    if (
+        is_told
+        and progress.timeline != origin.timeline
+        and (reason := _timeline_refusal(progress, origin, shared))
+    ):
+        return reason
+    if ahead := _ahead(progress.cursor, origin):
+        return (
+            f"the progress of outbox {progress.name!r} lies ahead of this server ({ahead}): it "
+            "was restored to an earlier point, and events may be published that it no longer "
+            f"has; {_WAY_OUT}"
+        )
+    return None
+
+
+def origin_refusal(progress: Progress, origin: Origin) -> str | None:
+    """Return why `progress` is that of another outbox, or None if it is this one's."""
     if progress.system_identifier != origin.system_identifier:
         return (
             f"the progress of outbox {progress.name!r} was made by another database server "
@@ -277,20 +330,6 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
             f"id {origin.outbox}: it was dropped and made again, or two outboxes share a name; "
             "give this relay a `name` of its own"
         )
-    # 0: not told, by a server of then or of now.
-    is_told = progress.timeline > 0 and origin.timeline > 0
-    if (
-        is_told
-        and progress.timeline != origin.timeline
-        and (reason := _timeline_refusal(progress, origin, shared))
-    ):
-        return reason
-    if ahead := _ahead(progress.cursor, origin):
-        return (
-            f"the progress of outbox {progress.name!r} lies ahead of this server ({ahead}): it "
-            "was restored to an earlier point, and events may be published that it no longer "
-            f"has; {_way_out(progress.cursor)}"
-        )
     return None
 
 
@@ -309,14 +348,14 @@ def _timeline_refusal(progress: Progress, origin: Origin, shared: int | None) ->
             f"{progress.timeline} and reaches to {format_lsn(reached)}, and this server was "
             f"promoted or restored to timeline {origin.timeline} with no more of it than "
             f"{format_lsn(shared)}. Events may be published that it does not have, and new "
-            f"transactions may have the numbers of lost ones; {_way_out(progress.cursor)}"
+            f"transactions may have the numbers of lost ones; {_WAY_OUT}"
         )
     if shared is None and reached > 0:
         return (
             f"the progress of outbox {progress.name!r} is of timeline {progress.timeline}, this "
             f"server was promoted to timeline {origin.timeline}, and only a role with REPLICATION "
             "can learn now whether commits were lost: give the relay's role REPLICATION until it "
-            f"has started once; or {_way_out(progress.cursor)}"
+            f"has started once; or {_WAY_OUT}"
         )
     return None
 
@@ -331,9 +370,3 @@ def _ahead(place: Place, origin: Origin) -> str | None:
     if newest.xmax <= origin.snapshot.xmax:
         return None
     return f"transaction {newest.xmax}, the server is at {origin.snapshot.xmax}"
-
-
-def _way_out(place: Place) -> str:
-    if isinstance(place, LogPosition):
-        return f"`{ACCEPT}` and a `name` of its own for this relay go on with what comes next"
-    return "give this relay a `name` of its own to publish everything it holds again"

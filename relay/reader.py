@@ -97,7 +97,7 @@ class Reader:
             if (parts := split(batch, rows=most_rows, size=most_bytes)) is not None:
                 batch, self._held = parts
             rows, size, keep = list(batch.rows), batch.size, batch.keep
-            is_kept, has_large = batch.is_kept, batch.has_large
+            is_kept, has_large, newest = batch.is_kept, batch.has_large, batch.newest
             while self._held is None and len(rows) < most_rows and size < most_bytes:
                 following = self._ahead.take(0)
                 if following is None and is_old and rows:
@@ -113,14 +113,20 @@ class Reader:
                     break
                 rows += following.rows
                 size += following.size
-                keep = keep or following.keep
+                keep, newest = keep or following.keep, following.newest or newest
                 # Nothing is read before it is known of what was read last.
                 is_kept = following.is_kept or is_kept
                 has_large = has_large or following.has_large
                 batch = following
             self._room, self._room_bytes = most_rows - len(rows), most_bytes - size
             yield replace(
-                batch, rows=rows, size=size, keep=keep, is_kept=is_kept, has_large=has_large
+                batch,
+                rows=rows,
+                size=size,
+                keep=keep,
+                is_kept=is_kept,
+                has_large=has_large,
+                newest=newest,
             )
 
     def more(self, seconds: float) -> Batch | None:

@@ -28,7 +28,7 @@ from relay.capture.switching import SwitchingCapture
 from relay.capture.table import TableCapture
 from relay.capture.up_to import LogUpTo, UpTo
 from relay.capture.wal import Timing
-from relay.claims import Claim, misfit
+from relay.claims import Claim
 from relay.errors import LeaseLost, Refused
 from relay.health import Health
 from relay.isolation import Isolation
@@ -150,7 +150,7 @@ def _fenced(role: Lease, settings: RelaySettings, origin: Origin) -> Progress | 
     topic.ensure(lambda: claim.require_none(origin, topic.name))
     with closing(_publisher(settings, origin)) as own:
         progress = _read_fenced(role, own, settings, origin)
-    if progress is not None and (reason := misfit(progress, claim.read(origin))):
+    if progress is not None and (reason := claim.misfit(progress, claim.read(origin))):
         raise Refused(outbox_schema.about(settings.schema_name, reason))
     return progress
 
@@ -301,8 +301,8 @@ def _begin(role: Lease, settings: RelaySettings, shard: Shard, ending: "Ending")
             where = "nowhere" if found is None else found.cursor
             msg = f"{settings.name!r} was published up to {place}, and stands at {where} by now"
             raise LeaseLost(msg)
-        term = claim.take(claim.read(origin), topic.cluster(), found)
         progress = at(settings.name, origin, place, shards=shard.of)
+        term = claim.take(claim.read(origin), topic.cluster(), found, begins=progress)
         nonce = term.nonce(place, origin.lsn)
         own.publish([], replace(progress, term=term.number, nonce=nonce))
     claim.begin()

@@ -21,13 +21,19 @@ ALTER TABLE {schema}.claims
     -- Progress in Kafka carries one of these two. A database that was put back to an earlier state
     -- knows neither.
     ADD COLUMN nonce    uuid,
-    ADD COLUMN previous uuid;
+    ADD COLUMN previous uuid,
+    -- Progress that was durable when the nonce was written, and when that was by the relay's clock, in
+    -- milliseconds since 1970. What is published by then was published before, and everything else
+    -- after. Rows that this progress does not pass stay where they are.
+    ADD COLUMN mark      text,
+    ADD COLUMN marked_at bigint;
 
 -- For a relay that takes over, and now and then for the active one: writes a nonce that was never used
 -- before, and returns it with the number of its term. Returns no row if the nonce is not `known` any
--- more: another relay was faster. `kept` is the one that progress carries.
+-- more: another relay was faster. `kept` is the one that progress carries. Without `marked_at` the mark
+-- stays.
 CREATE FUNCTION {schema}.renew_claim(
-    claimed text, cluster text, known uuid, kept uuid, beyond bigint
+    claimed text, cluster text, known uuid, kept uuid, beyond bigint, mark text, marked_at bigint
 ) RETURNS TABLE (term bigint, nonce uuid)
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -39,14 +45,16 @@ BEGIN
     PERFORM set_config('synchronous_commit', 'local', true);
     RETURN QUERY
     INSERT INTO {schema}.claims AS c
-           (name, system_identifier, database, began, cluster, term, nonce, previous)
+           (name, system_identifier, database, began, cluster, term, nonce, previous, mark, marked_at)
     SELECT claimed, s.system_identifier::text, d.oid, false, renew_claim.cluster,
-           coalesce(beyond, 0) + 1, gen_random_uuid(), kept
+           coalesce(beyond, 0) + 1, gen_random_uuid(), kept, renew_claim.mark, renew_claim.marked_at
       FROM pg_control_system() AS s, pg_database AS d
      WHERE d.datname = current_database()
     ON CONFLICT (name, system_identifier, database) DO UPDATE
        SET cluster = excluded.cluster, nonce = excluded.nonce, previous = excluded.previous,
-           term = CASE WHEN beyond IS NULL THEN c.term ELSE greatest(c.term, beyond) + 1 END
+           term = CASE WHEN beyond IS NULL THEN c.term ELSE greatest(c.term, beyond) + 1 END,
+           mark = CASE WHEN excluded.marked_at IS NULL THEN c.mark ELSE excluded.mark END,
+           marked_at = coalesce(excluded.marked_at, c.marked_at)
      WHERE c.nonce IS NOT DISTINCT FROM known
     RETURNING c.term, c.nonce;
 END

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from relay.progress import Origin, Place, Progress
+from relay.progress import Newest, Origin, Place, Progress
 
 Row: TypeAlias = tuple[Any, ...]
 """
@@ -42,6 +42,8 @@ class Batch:
     """Rows without a type are too large to be read, and stay where they are."""
     before: Place | None = None
     """Where the cursor stood in front of it, as its reader knows."""
+    newest: Newest | None = None
+    """What only a database has that has all up to `cursor`, if that is new."""
 
 
 class Leave(Protocol):
@@ -76,8 +78,12 @@ class Capture(Protocol):
     def wait(self, seconds: float) -> None:
         """Return when more may be there, after `seconds` at the latest."""
 
-    def confirm(self, cursor: Place) -> None:
-        """Learn, from another thread, that everything up to `cursor` is durably published."""
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
+        """
+        Learn, from another thread, that everything up to `cursor` is durably published.
+
+        The server may forget what lies before `forget`; all of it if that is not given.
+        """
 
     def settle(self, leave: Leave) -> None:
         """Leave the log, if durable progress says that we are back in the table."""

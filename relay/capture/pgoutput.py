@@ -22,7 +22,7 @@ from relay.capture.payload import (
     read_list,
 )
 from relay.lsn import log_number, log_place
-from relay.progress import LogPosition
+from relay.progress import LogPosition, Newest
 from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
@@ -66,6 +66,14 @@ def read_keepalive(data: bytes) -> Keepalive:
     return Keepalive(end, bool(wants_reply))
 
 
+def read_begin(data: bytes) -> Newest | None:
+    """Return which transaction a message begins, and where it committed; None: none."""
+    if data[_DATA_SIZE : _DATA_SIZE + 1] != b"B":
+        return None
+    lsn, committed, xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
+    return lsn, f"{xid}@{committed}"
+
+
 class Decoder:
     """
     Turns messages into rows, and knows the place behind the last one taken.
@@ -96,6 +104,7 @@ class Decoder:
         self.xid = 0
         """The low half of the id of the transaction that came last."""
         self.in_transaction = False
+        self._committed = 0
         self.rows_of: set[int] | None = None
         """Gathers the transactions of which rows have come; None: nobody asks."""
 
@@ -106,6 +115,11 @@ class Decoder:
             return self._at
         # Made when it is asked for, and not for each event.
         return LogPosition(self._commit_lsn, self._index, self._at.seen, self._at.seen_to)
+
+    @property
+    def newest(self) -> Newest | None:
+        """The newest transaction that has come, as `read_begin` has it."""
+        return (self._commit_lsn, f"{self.xid}@{self._committed}") if self._commit_lsn else None
 
     def behind(self, row: Row) -> LogPosition:
         """Return the place behind `row`, which is one of those that were taken last."""
@@ -140,7 +154,7 @@ class Decoder:
             self._move(end)
 
     def _begin(self, data: bytes) -> None:
-        self._commit_lsn, _, self.xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
+        self._commit_lsn, self._committed, self.xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
         self.in_transaction, self._index = True, 0
         since = self._since
         # Sent again after a restart: all of it was published, or its first events.

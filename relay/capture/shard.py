@@ -51,9 +51,9 @@ class ShardCapture:
     def wait(self, seconds: float) -> None:
         self._capture.wait(seconds)
 
-    def confirm(self, cursor: Place) -> None:
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
         self._durable, self._durable_at = cursor, time.monotonic()
-        self._capture.confirm(cursor)
+        self._capture.confirm(cursor, forget)
 
     def settle(self, leave: Leave) -> None:
         self._capture.settle(leave)

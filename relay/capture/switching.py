@@ -46,8 +46,9 @@ from relay.capture.table import TableCapture
 from relay.capture.wal import Timing, WalCapture
 from relay.capture.window import ANY_SIZE
 from relay.errors import Outage, Refused
+from relay.fit import put_back_refusal
 from relay.lsn import format_lsn
-from relay.progress import Cursor, LogPosition, Origin, Place, Progress
+from relay.progress import Cursor, LogPosition, Newest, Origin, Place, Progress
 from relay.sharding import Shard
 from relay.snapshot import BEGINNING, Snapshot
 
@@ -113,7 +114,8 @@ class SwitchingCapture:
     def origin(self) -> Origin:
         return self._table.origin()
 
-    def resume(self, progress: Progress | None) -> Place:
+    def resume(self, progress: Progress | None, *, verified: bool = True) -> Place:
+        """As every capture; `verified`: the log must end with what is published last."""
         found = self._look()
         place = progress.cursor if progress else None
         self._refuse(
@@ -132,9 +134,24 @@ class SwitchingCapture:
         if found.beginning.passed and in_log(resumed) < found.beginning.lsn:
             begins = format_lsn(found.beginning.lsn)
             _log.warning("what was in the log before %s is passed over: that was accepted", begins)
+        if verified and resumed == place and progress is not None:
+            self._require_newest(found, resumed, progress)
         if place is not None and resumed != place:
             _log.warning("going on at %s: the gap from %s was accepted", resumed, place)
         return resumed
+
+    def _require_newest(self, found: Look, place: Place, progress: Progress) -> None:
+        """
+        Check that the log has what was published last, as far as its slot has not passed it.
+
+        Raises:
+            Refused: it does not: the database was put back to an earlier state.
+        """
+        newest, slot = progress.newest, found.slot
+        if not isinstance(place, LogPosition) or newest is None or slot is None:
+            return
+        if (slot.confirmed or 0) <= newest[0] and not self._log.has(place, newest):
+            raise Refused(about(self._schema, put_back_refusal(progress, _transaction(newest))))
 
     @staticmethod
     def _fault(found: Look, place: Place | None) -> Fault | None:
@@ -290,9 +307,11 @@ class SwitchingCapture:
         if not self._log.wait(seconds):
             self._table.wait(seconds)
 
-    def confirm(self, cursor: Place) -> None:
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
         if isinstance(cursor, LogPosition):
-            self._log.confirm(cursor)
+            # From the table into the log: all that the slot has is still to be kept.
+            kept = LogPosition(0) if isinstance(forget, Cursor) else forget
+            self._log.confirm(cursor, kept)
         elif cursor == self._left:
             self._is_left_durable = True
 
@@ -306,6 +325,10 @@ class SwitchingCapture:
     def close(self) -> None:
         self._log.close()
         self._table.close()
+
+
+def _transaction(newest: Newest) -> str:
+    return f"is behind a transaction {newest[1].partition('@')[0]}"
 
 
 def _has_slots(found: Look) -> bool:

@@ -28,11 +28,12 @@ from outbox.restored import foreign, remedy
 from relay.capture.batch import FIRST_ROWS, Batch, Row
 from relay.capture.catalog import without_row
 from relay.capture.durable import Pending, keep, keep_all, replicate
-from relay.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, newest, own, params, tick
+from relay.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, own, params, tick
+from relay.capture.window import newest as newest_of
 from relay.errors import Refused
 from relay.lsn import NOWHERE, parse_lsn
 from relay.postgres import connect, follow_indexes, instance_of
-from relay.progress import Cursor, Origin, Place
+from relay.progress import Cursor, Newest, Origin, Place
 from relay.server_log import log_of
 from relay.sharding import Shard
 from relay.snapshot import BEGINNING, Snapshot
@@ -186,12 +187,13 @@ class TableCapture:
         if not isinstance(cursor, Cursor):
             msg = f"the table has no place {cursor}"
             raise TypeError(msg)
+        newest: Newest | None = None
         while True:
             if cursor.until is None:
                 if self._nothing is not None and self._is_still(self._nothing, cursor):
                     yield self._nothing.batch
                     return
-                snapshot, lsn, rows = self._tick(cursor.since)
+                snapshot, lsn, rows, event = self._tick(cursor.since)
                 if self.is_left:
                     yield Batch([], cursor, 0)
                     return
@@ -199,8 +201,14 @@ class TableCapture:
                     cursor = Cursor(snapshot)
                     unkept, self._unkept = self._unkept, None
                     pending = None if unkept is None else Pending()
-                    is_kept = None if pending is None else pending.wait
-                    batch = Batch(rows, cursor, _size(rows), is_kept=is_kept, lsn=lsn)
+                    batch = Batch(
+                        rows,
+                        cursor,
+                        _size(rows),
+                        lsn=lsn,
+                        is_kept=None if pending is None else pending.wait,
+                        newest=event,
+                    )
                     if not rows:
                         self._nothing = _Nothing(self._seen, batch)
                     # All there was. What has come since is the next poll's: while events flow
@@ -214,9 +222,10 @@ class TableCapture:
                         keep(self._conn, unkept)
                     return
                 cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
+                newest = event
             end = Cursor(until := cursor.until or cursor.since)
-            yield from self._window(cursor.since, until, cursor.position)
-            cursor = end
+            yield from self._window(cursor.since, until, cursor.position, newest)
+            cursor, newest = end, None
 
     def _is_still(self, nothing: "_Nothing", cursor: Cursor) -> bool:
         """
@@ -235,7 +244,7 @@ class TableCapture:
 
     def end(self, since: Snapshot) -> Snapshot:
         """Return a snapshot that sees what is committed, as far as there are events of it."""
-        end, _, _ = self._tick(since)
+        end, *_ = self._tick(since)
         if self._unkept is not None:
             keep(self._conn, self._unkept)
             self._unkept = None
@@ -253,7 +262,7 @@ class TableCapture:
         """Nothing tells of new rows: ask again later."""
         self._interrupted.wait(seconds)
 
-    def confirm(self, cursor: Place) -> None:
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
         """Rows stay where they are."""
 
     def stay(self) -> None:
@@ -282,9 +291,9 @@ class TableCapture:
             raise AssertionError(msg)
         return row
 
-    def _tick(self, since: Snapshot) -> tuple[Snapshot, str, list[Row] | None]:
+    def _tick(self, since: Snapshot) -> tuple[Snapshot, str, list[Row] | None, Newest | None]:
         """
-        Return where the window ends, in the log too, and its rows if they are few.
+        Return where the window ends, in the log too, its rows if they are few, and its newest.
 
         One statement has one snapshot: what it sees is what the snapshot it returns sees.
         `_unkept` is up to where the log has still to be written to disk, for these rows.
@@ -299,13 +308,22 @@ class TableCapture:
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(FIRST_ROWS, self._batch_rows)
         given = {"small": small, "bytes": self._batch_bytes, **params(since)}
-        (few, text, _, lsn, _, _, state, on_disk, *_, last), *found = self._conn.execute(
+        (few, text, _, lsn, _, _, state, on_disk, event, *_, last), *found = self._conn.execute(
             query, given, binary=True
         ).fetchall()
         self._seen = text
         if not few and last is None:
             # By a later snapshot: the end of the log is asked for after it.
-            found = self._conn.execute(newest(self._events), params(since), binary=True).fetchall()
+            one = self._conn.execute(
+                newest_of(self._events), params(since), binary=True
+            ).fetchone()
+            last, known = (one[0], one[1:]) if one else (b"", ())
+        elif last is None:
+            # As bytes: int8 would have half of them below 0. Their order is the same.
+            latest = max(found, key=_TRANSACTION, default=None)
+            last, known = (latest[-1], latest[:2]) if latest else (b"", ())
+        else:
+            known = event.split("/")
         is_left = state != "table"
         if not self._tells:
             lsn = NOWHERE
@@ -322,10 +340,9 @@ class TableCapture:
             else:
                 keep(self._conn, lsn)
         self.is_left = is_left
-        # As bytes: int8 would have half of them below 0. Their order is the same.
-        last = int.from_bytes(last or max(map(_TRANSACTION, found), default=b""))
-        end = Snapshot.parse(text).before(max(since.xmax, last + 1))
-        return end, lsn, sorted(map(_COLUMNS, found), key=_POSITION) if few else None
+        end = Snapshot.parse(text).before(max(since.xmax, (xid := int.from_bytes(last)) + 1))
+        rows = sorted(map(_COLUMNS, found), key=_POSITION) if few else None
+        return end, lsn, rows, (int(known[0]), known[1]) if xid >= since.xmax else None
 
     def _keep_all(self) -> str:
         """Return a position in the log that nothing visible lies behind, once it is kept."""
@@ -352,7 +369,9 @@ class TableCapture:
         (first,) = self._one(query.format(behind(self._events, since)), params(since))
         return int(first)
 
-    def _window(self, since: Snapshot, until: Snapshot, position: int) -> Iterator[Batch]:
+    def _window(
+        self, since: Snapshot, until: Snapshot, position: int, newest: Newest | None = None
+    ) -> Iterator[Batch]:
         """Yield a large window in pages by position, each page a transaction of its own."""
         # Written so that no index on xid fits: the pages follow the primary key.
         query = sql.SQL(
@@ -376,7 +395,7 @@ class TableCapture:
                 position = rows[-1][0]
                 done = read < limit and size < self._batch_bytes
                 cursor = Cursor(until) if done else Cursor(since, until, position)
-                yield Batch(rows, cursor, size, lsn=lsn, has_large=has_large)
+                yield Batch(rows, cursor, size, lsn=lsn, has_large=has_large, newest=newest)
             if read < limit:
                 return
             limit = self._batch_rows

@@ -35,7 +35,8 @@ class UpTo:
     def wait(self, seconds: float) -> None:
         self._table.wait(seconds)
 
-    def confirm(self, cursor: Place) -> None:
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
+        del forget  # rows stay where they are
         if cursor == self._end:
             self._reached.set()
 
@@ -82,8 +83,8 @@ class LogUpTo:
     def wait(self, seconds: float) -> None:
         self._log.wait(seconds)
 
-    def confirm(self, cursor: Place) -> None:
-        self._log.confirm(cursor)
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
+        self._log.confirm(cursor, forget)
         if cursor == self._end:
             self._reached.set()
 

@@ -20,13 +20,14 @@ from outbox import capture as outbox_capture
 from outbox.schema import about
 from outbox.slots import slot_name
 from relay.capture.batch import FIRST_ROWS, Batch, Row
-from relay.capture.pgoutput import NOWHERE, Decoder, read_keepalive
+from relay.capture.pgoutput import NOWHERE, Decoder, read_begin, read_keepalive
 from relay.capture.replication import Stream, Wake
 from relay.errors import Refused
 from relay.instance import Instance
 from relay.leaves import TABLES
+from relay.lsn import format_lsn
 from relay.postgres import connect, instance_of, require_one
-from relay.progress import ACCEPT, LogPosition
+from relay.progress import ACCEPT, LogPosition, Newest
 from relay.sharding import Shard
 from relay.snapshot import Snapshot
 
@@ -78,10 +79,12 @@ class WalCapture:
         self._dsn, self._schema, self._shard, self._timing = dsn, schema, shard, timing
         self._end = NOWHERE if end is None else end
         self._batch_rows, self._batch_bytes = batch_rows, batch_bytes
-        self._confirmed = 0
+        self._durable = self._confirmed = 0
         self._durable_at = time.monotonic()
         self._stream: Stream | None = None
         self._decoder: Decoder | None = None
+        self._early: list[bytes] = []
+        """Has come, and is not looked at yet."""
         self._tracked: set[int] | None = None
         self._see: Callable[[], Snapshot] | None = None
         self._replicate: Callable[[], None] | None = None
@@ -107,7 +110,7 @@ class WalCapture:
             position = self._given if self._held else decoder.position
             late = time.monotonic() - self._durable_at > self._timing.heartbeat
             stream.report(self._confirmed)
-            if late and position.lsn > self._confirmed:
+            if late and position.lsn > self._durable:
                 self._durable_at = time.monotonic()
                 self._make_sure()
                 yield Batch([], position, 0, keep=True)
@@ -180,7 +183,9 @@ class WalCapture:
         take, most_bytes = decoder.take, self._batch_bytes
         most = min(FIRST_ROWS, self._batch_rows)
         enough = time.monotonic() + _LONGEST_ROUND
-        while not self._held and time.monotonic() < enough and (messages := stream.receive()):
+        while (
+            not self._held and time.monotonic() < enough and (messages := self._received(stream))
+        ):
             for data in messages:
                 if data[0] == _KEEPALIVE:
                     self._kept_alive(stream, decoder, data)
@@ -204,13 +209,36 @@ class WalCapture:
                         # Of a call with many events, the rest comes with the next batch.
                         batch, rows = rows[:most], rows[most:]
                         share = size * most // (most + len(rows))
-                        yield Batch(batch, decoder.behind(batch[-1]), share)
+                        yield Batch(batch, decoder.behind(batch[-1]), share, newest=decoder.newest)
                         size, most = size - share, self._batch_rows
                     if len(rows) == most or size >= most_bytes:
-                        yield Batch(rows, decoder.position, size)
+                        yield Batch(rows, decoder.position, size, newest=decoder.newest)
                         rows, size, most = [], 0, self._batch_rows
         if rows:
-            yield Batch(rows, decoder.position, size)
+            yield Batch(rows, decoder.position, size, newest=decoder.newest)
+
+    def _received(self, stream: Stream) -> list[bytes]:
+        messages, self._early = self._early, []
+        return messages or stream.receive()
+
+    def has(self, cursor: LogPosition, newest: Newest) -> bool:
+        """Tell whether the log up to `cursor` ends with the transaction that is its newest."""
+        stream, decoder = self._open(cursor, since=newest[0])
+        enough = time.monotonic() + _LONGEST_SILENCE
+        while time.monotonic() < enough and not self._interrupted.is_set():
+            for data in (messages := stream.receive()):
+                if data[0] == _KEEPALIVE:
+                    # It says up to where the log was looked through.
+                    if read_keepalive(data).end > newest[0]:
+                        return False
+                    self._kept_alive(stream, decoder, data)
+                elif (begun := read_begin(data)) is not None:
+                    self._early = messages
+                    return begun == newest
+            stream.report(self._confirmed)
+            stream.wait(_SLICE, self._wake)
+        msg = f"the replication stream does not come to {format_lsn(newest[0])}"
+        raise psycopg.OperationalError(msg)
 
     def _kept_alive(self, stream: Stream, decoder: Decoder, data: bytes) -> None:
         end, wants_reply = read_keepalive(data)
@@ -233,8 +261,12 @@ class WalCapture:
             stream.report(self._confirmed)
             stream.wait(_SLICE, self._wake)
 
-    def _open(self, position: LogPosition) -> tuple[Stream, Decoder]:
-        """Return the stream that stands at `position`; begin one if there is none."""
+    def _open(self, position: LogPosition, *, since: int | None = None) -> tuple[Stream, Decoder]:
+        """
+        Return the stream that stands at `position`; begin one if there is none.
+
+        What lies between `since` and there is sent, and passed over.
+        """
         if self._stream is not None and self._decoder is not None:
             if position == (self._given if self._held else self._decoder.position):
                 return self._stream, self._decoder
@@ -250,7 +282,8 @@ class WalCapture:
         self._stream = Stream(self._dsn, timeout=self._timing.lease)
         if self._at is not None:
             require_one(self._at, self._stream.instance(), "the replication stream")
-        self._stream.start(slot, installed.publication, position.lsn)
+        lsn = position.lsn if since is None else since
+        self._stream.start(slot, installed.publication, lsn)
         tables = {(self._schema, table) for table in TABLES}
         self._decoder = Decoder(prefix, tables, position, shard=self._shard, end=self._end)
         self._decoder.rows_of = self._tracked
@@ -260,7 +293,7 @@ class WalCapture:
         """Let go of the slot."""
         if self._stream is not None:
             self._stream.close()
-        self._stream = self._decoder = None
+        self._stream, self._decoder, self._early = None, None, []
         self._held, self._unseen = [], set()
 
     def wait(self, seconds: float) -> bool:
@@ -284,9 +317,10 @@ class WalCapture:
             self._has_warned = True
         self._wake.wait(min(seconds, rest))
 
-    def confirm(self, cursor: LogPosition) -> None:
-        """Learn, from another thread, up to where the server may forget."""
-        self._confirmed = max(self._confirmed, cursor.lsn)
+    def confirm(self, cursor: LogPosition, forget: LogPosition | None = None) -> None:
+        """Learn, from another thread, what is durable, and up to where the server may forget."""
+        self._durable = max(self._durable, cursor.lsn)
+        self._confirmed = max(self._confirmed, (forget or cursor).lsn)
         self._durable_at = time.monotonic()
 
     def stay(self) -> None:

@@ -77,9 +77,15 @@ def later(events: sql.Identifier) -> sql.Composed:
     ).format(events, _IS_OVER)
 
 
-def newest(events: sql.Identifier) -> sql.Composed:
-    """Return the statement for the newest transaction among the rows of `later`."""
-    return sql.SQL("SELECT w.xid FROM {} AS w ORDER BY w.xid DESC LIMIT 1").format(later(events))
+_NEWEST = sql.SQL("w.xid, w.position, w.id::text")
+_EVENT = sql.SQL("w.position || '/' || w.id")
+
+
+def newest(events: sql.Identifier, what: sql.SQL = _NEWEST) -> sql.Composed:
+    """Return the statement for the newest transaction in `later`, and one of its rows."""
+    return sql.SQL("SELECT {} FROM {} AS w ORDER BY w.xid DESC LIMIT 1").format(
+        what, later(events)
+    )
 
 
 def tick(
@@ -95,10 +101,10 @@ def tick(
 
     The first row has 1 for the position if they are, for the id what the statement sees, for the
     topic a position of the log that nothing it sees lies behind, for the type where events are
-    read, and for the source up to where the log is on disk. The others come as they are found, and
-    have their transactions behind their columns; of a shard, whose rows do not tell, the first has
-    the newest one there. Parameters: those of `params`, and `small` and `bytes`, more than which
-    is not few.
+    read, for the source up to where the log is on disk, and for the subject an event of the newest
+    transaction of a shard. The others come as they are found, and have their transactions behind
+    their columns; of a shard, whose rows do not tell, the first has the newest one there.
+    Parameters: those of `params`, and `small` and `bytes`, more than which is not few.
     """
     is_part = shard is not None and shard.of > 1
     # Materialized: a look at the outbox is one at five tables, and costs more than its rows. To
@@ -116,13 +122,14 @@ def tick(
         " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
         " FROM {reading} AS r) AS state FROM found)"
         " SELECT few::int, pg_current_snapshot()::text, NULL, {written},"
-        " NULL, NULL, state, {flushed}, NULL, NULL, NULL, NULL, {newest}"
+        " NULL, NULL, state, {flushed}, {event}, NULL, NULL, NULL, {newest}"
         " FROM tick"
         # Asked once, and not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
     ).format(
         new=behind(events, since),
-        newest=sql.SQL("({})").format(newest(events)) if is_part else sql.SQL("NULL"),
+        newest=_subquery(newest(events, sql.SQL("w.xid")) if is_part else None),
+        event=_subquery(newest(events, _EVENT) if is_part else None),
         own=own(shard),
         columns=COLUMNS,
         length=LENGTH,
@@ -131,6 +138,10 @@ def tick(
         written=sql.SQL("pg_current_wal_insert_lsn()::text" if tells else "NULL"),
         flushed=sql.SQL("pg_current_wal_flush_lsn()::text" if tells else "NULL"),
     )
+
+
+def _subquery(query: sql.Composed | None) -> sql.Composable:
+    return sql.SQL("({})").format(query) if query else sql.SQL("NULL")
 
 
 def own(shard: Shard | None) -> sql.Composable:

@@ -19,6 +19,7 @@ from relay.timeline import shared
 from tests.fix_stack import MakeTopic, Servers, new_topics
 from tests.integration.test_schema import init
 from tests.relaying import Relays, commit, event, ids, installed, published, relays
+from tests.restoring import reconcile
 from tests.waiting import consume, until
 
 ROLE = "relay_without_replication"
@@ -196,14 +197,24 @@ def test_a_failover_that_lost_commits_is_refused_whoever_asks(lossy: Lossy) -> N
         commit(owner, event(topic, number))
     for dsn in (as_role(lossy.server), owner):
         assert "commits were lost: the progress of outbox" in refused(lossy, "table", dsn)
-    lossy.fleet.active(dsn=as_role(lossy.server), name=lossy.fleet.name + "anew")
+    lost, name = ids(consume(lossy.fleet.bootstrap, topic)), lossy.fleet.name + "table"
+    for options in ([], ["--accept-restored"]):
+        (said,) = reconcile(lossy.fleet, *options, dsn=as_role(lossy.server), name=name)
+        assert "commits were lost" in said["reason"]
+        assert (said["ids"], said["to_publish"]) == (lost, 8)
     found = ids(published(lossy.fleet, topic, 4 + 8))
     with psycopg.connect(owner) as conn:
         rows = conn.execute("SELECT id::text FROM outbox.events ORDER BY position").fetchall()
-    assert found[4:] == [row[0] for row in rows]
+    assert found == [*lost, *(row[0] for row in rows)]
+    last = event(topic, 12)
+    commit(owner, last)
+    lossy.fleet.active(dsn=as_role(lossy.server), name=name)
+    assert ids(published(lossy.fleet, topic, 4 + 9))[-1] == last.id
 
 
-def test_a_log_whose_slot_and_commits_were_lost_is_left_for_a_new_name(lossy: Lossy) -> None:
+def test_a_log_whose_slot_and_commits_were_lost_goes_on_when_both_are_accepted(
+    lossy: Lossy,
+) -> None:
     dsn, topic = lossy.dsns["wal"], lossy.topics["wal"]
     assert "commits were lost: the progress of outbox" in refused(lossy, "wal", dsn)
     anew = lossy.fleet.start(dsn=dsn, name=lossy.fleet.name + "next", capture="wal")
@@ -214,8 +225,11 @@ def test_a_log_whose_slot_and_commits_were_lost_is_left_for_a_new_name(lossy: Lo
     assert "the events that no relay had read from it are given up" in accept.stdout
     said = refused(lossy, "wal", dsn)
     assert "commits were lost: the progress of outbox" in said
-    assert "--accept-gap` and a `name` of its own" in said
-    lossy.fleet.active(dsn=dsn, name=lossy.fleet.name + "next", capture="wal")
+    assert "goes on with `--accept-restored`" in said
+    name = lossy.fleet.name + "wal"
+    (lost,) = reconcile(lossy.fleet, "--accept-restored", dsn=dsn, name=name)
+    assert lost["ids"] == ids(consume(lossy.fleet.bootstrap, topic))
     last = event(topic, 4)
     commit(dsn, last)
+    lossy.fleet.active(dsn=dsn, name=name, capture="wal")
     assert ids(published(lossy.fleet, topic, 4 + 1))[4:] == [last.id]

@@ -41,6 +41,8 @@ TABLE = Server(
     leaving_behind=0,
     active="10.0.0.7 (session 42)",
     claimed=True,
+    put_back=None,
+    other_cluster=None,
     gone=(),
     has_fsync=True,
     standbys="",
@@ -123,9 +125,15 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             Cursor(Snapshot(1, 100)),
             "fail",
             "commits were lost",
-            "`name` of its own",
+            "--accept-restored",
         ),
-        (TABLE, Cursor(Snapshot(1, 101)), "fail", "lies ahead of this server", "`name` of its"),
+        (
+            TABLE,
+            Cursor(Snapshot(1, 101)),
+            "fail",
+            "lies ahead of this server",
+            "--accept-restored",
+        ),
         (
             replace(LOG, wal_level="replica"),
             LogPosition(150),
@@ -277,3 +285,15 @@ def test_a_refusal_is_a_finding_whose_resolution_comes_behind() -> None:
         "fail", "it is broken", "mend it; soon"
     )
     assert of_message("it is away") == Finding("fail", "it is away")
+
+
+@pytest.mark.parametrize("which", ["put_back", "other_cluster"])
+def test_a_database_that_was_put_back_and_another_cluster_are_findings(which: str) -> None:
+    said = "it is not what it was; do that"
+    server = (
+        replace(TABLE, put_back=said)
+        if which == "put_back"
+        else replace(TABLE, other_cluster=said)
+    )
+    (found,) = bad(diagnose(server, Cursor(Snapshot(7, 9))))
+    assert str(found) == "fail  it is not what it was; do that"

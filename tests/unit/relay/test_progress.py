@@ -77,7 +77,7 @@ def test_progress_made_elsewhere_is_refused_with_a_way_out(
     assert reason is not None
     assert says in reason
     assert "'shop'" in reason
-    assert "`name` of its own" in reason
+    assert "`name` of its own" in reason or "--accept-restored" in reason
 
 
 def test_a_place_in_the_log_must_be_one_that_the_server_has() -> None:
@@ -118,10 +118,12 @@ def test_what_cannot_be_learnt_is_not_believed(place: Place) -> None:
     assert "give the relay's role REPLICATION until it has started once" in reason
 
 
-def test_each_capture_has_its_own_way_out() -> None:
-    table, log = (refusal(at("shop", HERE, place), PROMOTED, 0) or "" for place in PLACES[:2])
-    assert "`name` of its own to publish everything it holds again" in table
-    assert "`dovecote init --capture wal --accept-gap` and a `name` of its own" in log
+@pytest.mark.parametrize("place", PLACES)
+def test_the_way_out_tells_what_is_lost_first(place: Place) -> None:
+    said = refusal(at("shop", HERE, place), PROMOTED, 0) or ""
+    assert said.endswith(
+        "`dovecote reconcile` tells what is missing where, and goes on with `--accept-restored`"
+    )
 
 
 def test_who_has_published_nothing_has_lost_nothing() -> None:

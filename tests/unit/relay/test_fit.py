@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from relay.claims import Held, misfit, other_cluster
+from relay.fit import Held, cluster_refusal, misfit
 from relay.progress import Cursor, LogPosition, Origin, Place, at
 from relay.snapshot import Snapshot
 
@@ -40,9 +40,9 @@ def test_where_nothing_is_published_nothing_can_be_missing() -> None:
 
 
 def test_the_cluster_is_the_one_that_the_name_began_with() -> None:
-    assert other_cluster(None, "shop", "any") is None
-    assert other_cluster(replace(HELD, cluster=None), "shop", "any") is None
-    assert other_cluster(HELD, "shop", "cluster") is None
-    said = other_cluster(HELD, "shop", "mirror")
+    assert cluster_refusal(None, "shop", "any") is None
+    assert cluster_refusal(replace(HELD, cluster=None), "shop", "any") is None
+    assert cluster_refusal(HELD, "shop", "cluster") is None
+    said = cluster_refusal(HELD, "shop", "mirror")
     assert said is not None
     assert "cluster mirror" in said

@@ -1,0 +1,74 @@
+"""A database that is put back to an earlier state is refused until its loss is accepted."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.fix_stack import MakeTopic, Servers
+from tests.relaying import COMMAND, DSN, Relays, fill, ids, installed, published, relays, settings
+from tests.restoring import Volume, volume
+from tests.waiting import consume
+
+PUT_BACK = "put back to an earlier state"
+
+
+@pytest.fixture
+def files() -> Iterator[Volume]:
+    with volume() as own:
+        yield own
+
+
+def on_kafka(fleet: Relays, topic: str) -> list[str]:
+    return ids(consume(fleet.bootstrap, topic))
+
+
+def doctor(fleet: Relays) -> str:
+    config = fleet.folder / "doctor.toml"
+    config.write_text(settings(fleet.bootstrap, name=fleet.name))
+    done = subprocess.run(
+        [COMMAND, "doctor", "--config", str(config)],
+        env={**os.environ, DSN: fleet.dsn},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stdout
+
+
+@pytest.mark.parametrize("first", ["writers", "relay"])
+@pytest.mark.parametrize("capture", ["table", "wal"])
+def test_it_is_refused_however_often_a_supervisor_starts_the_relay(
+    stack: Servers, topic: MakeTopic, tmp_path: Path, files: Volume, capture: str, first: str
+) -> None:
+    name, dsn = topic(1), installed(files.dsn, capture)
+    with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
+        relay = fleet.active()
+        fill(dsn, name, 20)
+        published(fleet, name, 20)
+        copy = files.snapshot()
+        fill(dsn, name, 300, first=20)
+        published(fleet, name, 320)
+        assert relay.terminate() == 0
+        files.put_back(copy)
+        before = on_kafka(fleet, name)
+        if first == "relay":
+            assert fleet.start().wait() == 1
+        # Until their numbers are beyond those that are published.
+        for part in range(4):
+            fill(dsn, name, 150, first=1000 * (part + 1))
+            relay = fleet.start()
+            assert relay.wait() == 1
+        assert PUT_BACK in relay.log
+        assert "dovecote reconcile" in relay.log
+        if capture == "wal":
+            # What the log ends with, only a reader of the slot sees.
+            return
+        found = doctor(fleet)
+        assert "fail  this database was put back to an earlier state: progress of" in found
+        assert "goes on with `--accept-restored`" in found
+        assert on_kafka(fleet, name) == before
