@@ -120,6 +120,23 @@ class Claim:
         )
         return Term(self, cluster, mark, number=number, carried=carried, nonce=nonce, lsn=lsn)
 
+    def raise_term(self, held: Held | None, cluster: str, progress: Progress) -> int:
+        """
+        Return the number of a new term, in which progress still carries the nonce that it has.
+
+        Raises:
+            LeaseLost: another relay was faster.
+        """
+        number, _, _ = self._renew(
+            cluster,
+            known=held.nonce if held else None,
+            kept=progress.nonce,
+            beyond=progress.term,
+            mark=None,
+            anew=False,
+        )
+        return number
+
     def renew(self, cluster: str, known: str, carried: str, mark: Mark) -> tuple[str, int]:
         """
         Write a new nonce and `mark`; the database has `known`, and progress `carried`.
@@ -145,15 +162,17 @@ class Claim:
         kept: str,
         beyond: int | None,
         mark: Mark | None,
+        anew: bool = True,
     ) -> tuple[int, str, int]:
         progress = mark.progress if mark else None
         row = self._conn.execute(
             sql.SQL(
-                "SELECT term, nonce::text FROM {}(%s, %s, %s::uuid, %s::uuid, %s, %s, %s)"
+                "SELECT term, nonce::text FROM {}(%s, %s, %s::uuid, %s::uuid, %s, %s, %s, %s)"
             ).format(sql.Identifier(self._schema, "renew_claim")),
             [
                 *(self._name, cluster, known, kept or None, beyond),
                 *(progress.encode().decode() if progress else None, mark.at if mark else None),
+                anew,
             ],
         ).fetchone()
         if row is None:

@@ -204,7 +204,7 @@ class Relay:
             ask=self._asking.ask,
         )
 
-    def _take_over(
+    def _take_over(  # noqa: C901  # steps whose order is the guarantee
         self, lease: Lease, publisher: Publisher, capture: Capture
     ) -> tuple[Progress, Origin]:
         """
@@ -253,6 +253,11 @@ class Relay:
         elif reason := claim.misfit(progress, held):
             raise Refused(about(self._settings.schema_name, reason))
         place = capture.resume(progress)
+        if progress is not None and self._settings.mode == "at_least_once":
+            # Nothing fences: what an earlier relay writes late, with a nonce that comes to nothing
+            # now, must count no more before there is another one.
+            progress = replace(progress, term=claim.raise_term(held, cluster, progress))
+            publisher.publish([], progress)
         term = self._term = claim.take(held, cluster, progress)
         # By now: progress with the nonce lies behind the nonce's commit.
         origin = capture.origin()

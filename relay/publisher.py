@@ -415,13 +415,14 @@ class IdempotentPublisher(_KafkaPublisher):
         self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
     ) -> None:
         del more  # what was produced is on its way already
+        # Before and after: whoever was paused sends no batch more than the one that is on its way.
+        self._require_role()
         ready()
         with self._explained("produce"):
             self._rows += rows
             for part in self._parts(rows):
                 self._send(part)
                 self._flush()
-        # Whoever was paused since would write progress that is older than that of the next relay.
         self._require_role()
         with self._explained("produce"):
             self._produce_progress(progress)

@@ -31,9 +31,10 @@ ALTER TABLE {schema}.claims
 -- For a relay that takes over, and now and then for the active one: writes a nonce that was never used
 -- before, and returns it with the number of its term. Returns no row if the nonce is not `known` any
 -- more: another relay was faster. `kept` is the one that progress carries. Without `marked_at` the mark
--- stays.
+-- stays, and unless it is to be written `anew` the nonce.
 CREATE FUNCTION {schema}.renew_claim(
-    claimed text, cluster text, known uuid, kept uuid, beyond bigint, mark text, marked_at bigint
+    claimed text, cluster text, known uuid, kept uuid, beyond bigint, mark text, marked_at bigint,
+    anew boolean DEFAULT true
 ) RETURNS TABLE (term bigint, nonce uuid)
 LANGUAGE plpgsql
 SECURITY DEFINER
@@ -51,7 +52,9 @@ BEGIN
       FROM pg_control_system() AS s, pg_database AS d
      WHERE d.datname = current_database()
     ON CONFLICT (name, system_identifier, database) DO UPDATE
-       SET cluster = excluded.cluster, nonce = excluded.nonce, previous = excluded.previous,
+       SET cluster = excluded.cluster,
+           nonce = CASE WHEN anew THEN excluded.nonce ELSE c.nonce END,
+           previous = CASE WHEN anew THEN excluded.previous ELSE c.previous END,
            term = CASE WHEN beyond IS NULL THEN c.term ELSE greatest(c.term, beyond) + 1 END,
            mark = CASE WHEN excluded.marked_at IS NULL THEN c.mark ELSE excluded.mark END,
            marked_at = coalesce(excluded.marked_at, c.marked_at)

@@ -2,12 +2,17 @@
 
 import threading
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
+from relay.claims import Claim, Mark, Term
 from relay.errors import LeaseLost
+from relay.postgres import connect
 from relay.progress import Cursor, Origin, Progress, at
 from relay.progress_topic import ProgressTopic
 from relay.properties import producer_properties
@@ -25,6 +30,10 @@ BATCH, LATER = 50, 1_000
 @pytest.fixture
 def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
     return Relays(tmp_path, installed(database), stack.kafka.bootstrap)
+
+
+class Crashed(Exception):
+    """What a relay dies of."""
 
 
 class Held:
@@ -85,6 +94,40 @@ def test_progress_that_a_paused_relay_writes_late_repeats_no_more_than_its_batch
     found = ids(consume(fleet.bootstrap, name))
     assert set(found) == set(committed(fleet.dsn, name))
     assert len(found) - len(set(found)) <= BATCH
+
+
+def test_a_nonce_that_an_earlier_relay_writes_late_does_not_look_like_a_restore(
+    fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, settings = topic(1), wanted(fleet)
+    with running([settings]):
+        commit(fleet.dsn, event(name, 0))
+        until(lambda: len(consume(fleet.bootstrap, name)) == 1, within=30, what="an event")
+    place = ProgressTopic(settings.progress_topic, settings.kafka, timeout=10)
+    stood = place.peek(settings.name)
+    assert stood is not None
+    with connect(fleet.dsn, purpose="test") as conn:
+        claim = Claim(conn, "outbox", fleet.name)
+        on_its_way, _ = claim.renew(place.cluster(), stood.nonce, stood.nonce, Mark.now(stood))
+    # The next relay gets as far as its own nonce, and no further …
+    begin = Claim.take
+
+    def taken(*given: Any, **more: Any) -> Term:
+        begin(*given, **more)
+        raise Crashed
+
+    monkeypatch.setattr(Claim, "take", taken)
+    with pytest.raises(Crashed), running([settings]):
+        pass
+    monkeypatch.undo()
+    # … before the progress arrives that the one before it had sent.
+    late = replace(stood, nonce=on_its_way)
+    producer = Producer({"bootstrap.servers": fleet.bootstrap})
+    producer.produce(settings.progress_topic, late.encode(), late.key, partition=0)
+    producer.flush(30)
+    with running([settings]):
+        commit(fleet.dsn, event(name, 1))
+        until(lambda: len(consume(fleet.bootstrap, name)) == 2, within=30, what="both events")
 
 
 def test_without_the_role_a_batch_is_not_followed_by_its_progress(
