@@ -1,13 +1,14 @@
 """The relays under proof: some active, others standing by, each with a network of its own."""
 
 import json
+import signal
 import time
 from pathlib import Path
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from demo.children import Child, dovecote
+from demo.children import Child, ChildFailed, dovecote
 from outbox.errors import DovecoteError
 from proof.journal import Journal
 from proof.proxy import Proxy
@@ -185,8 +186,17 @@ class Crew:
             if member.paused:
                 member.resume()
             if member.child.status is None:
-                member.child.stop(within=60)
+                self._stop(member)
             self._retire(member)
+
+    @staticmethod
+    def _stop(member: Member) -> None:
+        try:
+            member.child.stop(within=60)
+        except ChildFailed:
+            # One that has just been started does not know yet what is asked of it.
+            if member.child.status != -signal.SIGTERM or _ACTIVE in member.told():
+                raise
 
     def kill(self) -> None:
         """Kill all; none takes their place before `fill`."""

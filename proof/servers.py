@@ -12,6 +12,7 @@ from devstack import volumes
 from devstack.cluster import Cluster
 from devstack.pair import CLIENTS, Pair
 from proof import writers
+from proof.count import Seen
 from proof.crew import GaveUp
 from proof.plan import Disturbance, Kind
 from proof.reading import Reading
@@ -21,8 +22,6 @@ from proof.world import TOPIC
 _PROGRESS = "progress"
 # How often a supervisor starts a relay that refuses, before an operator comes.
 _STARTS = 4
-# Records of transactions that were under way when the snapshot was taken, and of no later ones.
-_SOME = 200
 # Shares: of brokers that lead progress, of connections that break, of what is done or not.
 _AIMED, _RESETS, _HALF = 0.7, 0.3, 0.5
 
@@ -143,10 +142,15 @@ class Servers(Waiting):
         copy = pair.directory / "snapshot"
         volumes.take(pair.primary, copy)
         scene.journal.note("snapshot taken")
-        before = self._held()
+        counted, before = writers.counted(scene.dsn), scene.world.ends(TOPIC)
         self.rest(chance.uniform(0.3, 3.0))
         # Otherwise nothing may be wrong with going on.
-        self.until(lambda: self._held() > before + _SOME, "something else is published")
+        self.until(
+            lambda: any(
+                record.number >= counted.get(record.key, 0) for record in self._seen(before)
+            ),
+            "something is published that the snapshot lacks",
+        )
         is_first = chance.choice(["writers", "relays"])
         self._go_back(pair, copy, writers_first=is_first == "writers")
         ends = scene.world.ends(TOPIC)
@@ -163,10 +167,6 @@ class Servers(Waiting):
             scene.parker.go_on()
         scene.done.snapshots += 1
         self.active()
-
-    def _held(self) -> int:
-        """Return how much there ever was in the topic."""
-        return sum(self.scene.world.ends(TOPIC).values())
 
     def _go_back(self, pair: Pair, copy: Path, *, writers_first: bool) -> None:
         scene, primary = self.scene, pair.primary
@@ -193,10 +193,10 @@ class Servers(Waiting):
 
         def is_over() -> bool:
             self.rest(1.0)
-            return len(crew.refusals) >= _STARTS or self._went_on(ends)
+            return len(crew.refusals) >= _STARTS or bool(self._seen(ends))
 
         self.until(is_over, f"{_STARTS} refusals, of which {len(crew.refusals)} came")
-        if self._went_on(ends):
+        if self._seen(ends):
             logs = "\n".join(each.child.tail() for each in crew.members)
             msg = (
                 "a relay went on at a server that was put back to an earlier state, after "
@@ -204,11 +204,11 @@ class Servers(Waiting):
             )
             raise GaveUp(msg)
 
-    def _went_on(self, ends: Mapping[int, int]) -> bool:
-        """Tell whether events were published since the topic ended at `ends`."""
+    def _seen(self, ends: Mapping[int, int]) -> list[Seen]:
+        """Return what was published since the topic ended at `ends`."""
         with Reading(self.scene.world.bootstrap, [TOPIC], ends) as reading:
             reading.finish()
-            return bool(reading.seen)
+            return reading.seen
 
     def _accept(self) -> None:
         scene = self.scene

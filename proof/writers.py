@@ -213,6 +213,13 @@ def begin_era(dsn: str) -> None:
         conn.execute("UPDATE counters SET era = era + 1, n = 0")
 
 
+def counted(dsn: str) -> dict[str, int]:
+    """Return the number that the next event of each key will have."""
+    with psycopg.connect(dsn) as conn:
+        rows = conn.execute("SELECT key, era, n FROM counters").fetchall()
+    return {key: era * ERA + count for key, era, count in rows}
+
+
 def committed(dsn: str) -> dict[str, list[range]]:
     """Return the numbers of the events of each key that are committed."""
     query = (

@@ -11,7 +11,7 @@ import pytest
 @pytest.mark.parametrize("capture", ["table", "wal"])
 def test_a_short_proof_meets_every_kind_of_trouble_and_finds_nothing_wrong(capture: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "proof", "--kills", "10", "--seconds", "150", "--capture", capture],
+        [sys.executable, "-m", "proof", "--kills", "6", "--seconds", "120", "--capture", capture],
         capture_output=True,
         text=True,
         timeout=220,
