@@ -142,24 +142,26 @@ class Servers(Waiting):
         copy = pair.directory / "snapshot"
         volumes.take(pair.primary, copy)
         scene.journal.note("snapshot taken")
-        counted, before = writers.counted(scene.dsn), scene.world.ends(TOPIC)
-        self.rest(chance.uniform(0.3, 3.0))
-        # Otherwise nothing may be wrong with going on.
-        self.until(
-            lambda: any(
-                record.number >= counted.get(record.key, 0) for record in self._seen(before)
-            ),
-            "something is published that the snapshot lacks",
-        )
+        counted = writers.counted(scene.dsn)
+        with self._reading() as reading:
+            self.rest(chance.uniform(0.3, 3.0))
+            # Otherwise nothing may be wrong with going on.
+            self.until(
+                lambda: any(
+                    record.number >= counted.get(record.key, 0) for record in _more(reading)
+                ),
+                "something is published that the snapshot lacks",
+            )
         is_first = chance.choice(["writers", "relays"])
         self._go_back(pair, copy, writers_first=is_first == "writers")
-        ends = scene.world.ends(TOPIC)
+        reading = self._reading()
         scene.journal.note(f"snapshot put back; {is_first} first")
         if is_first == "writers":
             self.rest(chance.uniform(0.2, 2.0))
             scene.crew.fill()
         try:
-            self._refused(ends)
+            with reading:
+                self._refused(reading)
             self._accept()
         finally:
             scene.crew.may_refuse = False
@@ -187,16 +189,17 @@ class Servers(Waiting):
         writers.begin_era(scene.world.postgres_dsn(scene.dsn))
         pair.gates.shut()
 
-    def _refused(self, ends: Mapping[int, int]) -> None:
+    def _refused(self, reading: Reading) -> None:
         """Let the supervisor start relays that refuse again and again: none may ever go on."""
         crew = self.scene.crew
 
         def is_over() -> bool:
-            self.rest(1.0)
-            return len(crew.refusals) >= _STARTS or bool(self._seen(ends))
+            self.rest(0.5)
+            return bool(_more(reading)) or len(crew.refusals) >= _STARTS
 
         self.until(is_over, f"{_STARTS} refusals, of which {len(crew.refusals)} came")
-        if self._seen(ends):
+        # What is on its way arrives, if it was published at all.
+        if _more(reading, within=2.0):
             logs = "\n".join(each.child.tail() for each in crew.members)
             msg = (
                 "a relay went on at a server that was put back to an earlier state, after "
@@ -204,11 +207,10 @@ class Servers(Waiting):
             )
             raise GaveUp(msg)
 
-    def _seen(self, ends: Mapping[int, int]) -> list[Seen]:
-        """Return what was published since the topic ended at `ends`."""
-        with Reading(self.scene.world.bootstrap, [TOPIC], ends) as reading:
-            reading.finish()
-            return reading.seen
+    def _reading(self) -> Reading:
+        """Return what reads all that is published from now on."""
+        world = self.scene.world
+        return Reading(world.bootstrap, [TOPIC], world.ends(TOPIC))
 
     def _accept(self) -> None:
         scene = self.scene
@@ -233,3 +235,9 @@ class Servers(Waiting):
     def _pair(self) -> Pair:
         assert self.scene.world.pair is not None  # noqa: S101  # planned for three brokers
         return self.scene.world.pair
+
+
+def _more(reading: Reading, within: float = 0.5) -> list[Seen]:
+    """Read on, and return all that was read."""
+    reading.go_on(within)
+    return reading.seen
