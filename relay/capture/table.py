@@ -120,8 +120,6 @@ class TableCapture:
         self._ticks: dict[bool, bytes] = {}
         self._seen = ""
         self.instance = instance_of(conn)
-        # Whether the server says where its log ends.
-        self._tells = log_of(conn) != (0, NOWHERE)
         (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
         if standby:
             msg = (
@@ -129,6 +127,8 @@ class TableCapture:
                 "transactions as visible, and events would be lost; connect to the primary"
             )
             raise Refused(msg)
+        # Whether the server says where its log ends; a standby would say that it is none.
+        self._tells = log_of(conn) != (0, NOWHERE)
         if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
             msg = (
                 f"database {conn.info.dbname} has the encoding SQL_ASCII: which characters its "
