@@ -116,8 +116,9 @@ def test_a_failover_to_a_synchronous_standby_leaves_no_event_without_its_row(
     with paired() as pair:
         dsn, after = dsns(pair.primary)[kind], dsns(pair.standby)[kind]
         with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
-            relay = fleet.active(capture=kind)
+            # A relay at work looks for such a change twice a second.
             wait_for_standbys(pair.primary, "walreceiver")
+            relay = fleet.active(capture=kind)
             commit(dsn, event(name, 1))
             published(fleet, name, 1)
             until_received(pair)
