@@ -1,9 +1,11 @@
 """
 A standby's word, kept in Postgres, that it can reach Kafka; and what it has to say if it cannot.
 
-An active relay that publishes nothing gives the role up if there is another one that could do
-better: a shared lock tells, which ends with its session. While Kafka is away for all there is
-none, and the role stays where it is: its holder guards the write-ahead log.
+An active relay that publishes nothing, and whose own questions Kafka does not answer, gives the
+role up if there is another one that could do better. A shared lock tells, which ends with its
+session. A way that is merely slow is no reason: the next relay would begin anew on it. While Kafka
+is away for all there is no candidate, and the role stays where it is: its holder guards the
+write-ahead log.
 """
 
 import math
@@ -36,7 +38,7 @@ class Candidacy:
 
     def __init__(self, settings: RelaySettings, keys: Sequence[int]) -> None:
         self._settings, self._keys = settings, keys
-        self._look: _Look | None = None
+        self._look: Look | None = None
         self._conn: psycopg.Connection[Any] | None = None
         self._defers_until = 0.0
 
@@ -50,7 +52,7 @@ class Candidacy:
 
     def stand(self) -> str | None:
         """Stand for the roles if Kafka can be reached; return what is in the way if it cannot."""
-        self._look = look = self._look or _Look(self._settings)
+        self._look = look = self._look or Look(self._settings)
         if look.has_reached and time.monotonic() >= self._defers_until:
             try:
                 self._announce()
@@ -95,13 +97,14 @@ class Candidacy:
         self._conn = None
 
 
-class _Look:
+class Look:
     """Asks Kafka again and again, in a thread of its own, until `end`."""
 
     def __init__(self, settings: RelaySettings) -> None:
         lease = settings.lease.total_seconds()
         self._every, self._counts = _EVERY * lease, _COUNTS * lease
         self._reached_at, self._asked_at = -math.inf, time.monotonic()
+        self._began = self._asked_at
         self._reason: str | None = None
         self._said: list[KafkaError] = []
         # Declared as if there were no callbacks.
@@ -109,6 +112,11 @@ class _Look:
         self._admin = AdminClient(listening, logger=_log)
         self._done = threading.Event()
         threading.Thread(target=self._run, name="look", daemon=True).start()
+
+    @property
+    def has_failed(self) -> bool:
+        """Tell whether Kafka was asked for long enough, and has not answered lately."""
+        return time.monotonic() - self._began > self._counts and not self.has_reached
 
     @property
     def has_reached(self) -> bool:

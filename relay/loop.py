@@ -20,6 +20,7 @@ from outbox.errors import first_line
 from outbox.schema import about
 from relay.ahead import Ahead
 from relay.asking import Asking
+from relay.candidacy import Look
 from relay.capture.batch import Batch, Capture, Row
 from relay.capture.catalog import leave_log
 from relay.capture.shard import ShardCapture
@@ -100,6 +101,7 @@ class Relay:
         )
         self._drains = Drains(settings.schema_name, settings.name)
         self._beat_at = self._well_at = 0.0
+        self._look: Look | None = None
         self._is_warned = False
         self._isolation = Isolation(settings.batch_rows)
         self._asking = Asking(settings.kafka)
@@ -115,7 +117,7 @@ class Relay:
             LeaseLost: Postgres gave the active role away.
             Refused: going on could lose or repeat events.
         """
-        self._well_at = time.monotonic()
+        self._is_well()
         _log.info("active: this relay alone may publish %s", self._shard)
         self._metrics.active.set(1)
         done = threading.Event()
@@ -140,6 +142,7 @@ class Relay:
             done.set()
             keeper.join()
             self._asking.close()
+            self._is_well()
             self._metrics.active.set(0)
             self._metrics.unknown()
             _log.info("no longer active")
@@ -346,8 +349,14 @@ class Relay:
             self._forgotten = safe
         self._drains.reached(cursor)
         self._metrics.progress_time.set_to_current_time()
-        self._well_at = time.monotonic()
+        self._is_well()
         self._trouble.recovered("active")
+
+    def _is_well(self) -> None:
+        self._well_at = time.monotonic()
+        if self._look is not None:
+            self._look.end()
+            self._look = None
 
     def _wait_for_kafka(self, lease: Lease, reason: str) -> None:
         self._trouble.slow(reason)
@@ -358,11 +367,13 @@ class Relay:
         Give the role up after so long without progress, if another relay can reach Kafka.
 
         Raises:
-            LeaseLost: it can.
+            LeaseLost: it can, and we cannot.
         """
+        look = self._look = self._look or Look(self._settings)
         key = candidate_key(self._settings.schema_name, self._shard.name)
         if (
             time.monotonic() - self._well_at > self._settings.lease.total_seconds()
+            and look.has_failed
             and (other := active(lease.conn, key)) is not None
         ):
             msg = f"{reason}; {other} stands by and can reach Kafka: the role is left to it"
