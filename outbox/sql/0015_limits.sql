@@ -31,22 +31,22 @@ BEGIN
     FOR correction IN VALUES
         ('append',
          'AND header_names IS NULL AND header_values IS NULL',
-         'AND header_names IS NULL AND header_values IS NULL
+         $with$AND header_names IS NULL AND header_values IS NULL
             AND coalesce(octet_length(value)::bigint, 0) + coalesce(octet_length(key), 0)
                 + octet_length(type) + octet_length(source) + coalesce(octet_length(subject), 0)
-                + coalesce(octet_length(content_type), 0) <= {schema}.max_event_bytes()'),
+                + coalesce(octet_length(content_type), 0) <= {schema}.max_event_bytes()$with$),
         ('append',
-         '{schema}.require_headers(header_names, header_values);',
-         '{schema}.require_headers(header_names, header_values),
+         $with${schema}.require_headers(header_names, header_values);$with$,
+         $with${schema}.require_headers(header_names, header_values),
                 {schema}.require_size(
                     coalesce(octet_length(value)::bigint, 0) + coalesce(octet_length(key), 0)
                     + octet_length(type) + octet_length(source)
                     + coalesce(octet_length(subject), 0) + coalesce(octet_length(content_type), 0)
                     + coalesce(pg_column_size(header_names), 0)
-                    + coalesce(pg_column_size(header_values), 0));'),
+                    + coalesce(pg_column_size(header_values), 0));$with$),
         ('append_many',
-         '    IF {schema}.writes_to_wal() THEN',
-         '    -- Together they are rarely so large that one of them could be.
+         $with$    IF {schema}.writes_to_wal() THEN$with$,
+         $with$    -- Together they are rarely so large that one of them could be.
     IF pg_column_size(keys)::bigint + pg_column_size("values") + pg_column_size(types)
             + pg_column_size(sources) + pg_column_size(subjects) + pg_column_size(content_types)
             + coalesce(pg_column_size(header_names), 0)
@@ -68,7 +68,7 @@ BEGIN
                                 unnest(content_types) AS content_type,
                                 unnest(header_counts) AS own) AS u) AS e;
     END IF;
-    IF {schema}.writes_to_wal() THEN')
+    IF {schema}.writes_to_wal() THEN$with$)
     LOOP
         SELECT pg_get_functiondef(p.oid) INTO STRICT definition
           FROM pg_proc AS p

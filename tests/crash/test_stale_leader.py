@@ -51,12 +51,17 @@ def test_a_leader_that_was_cut_off_is_not_believed(cluster: Cluster) -> None:
     write(cluster.bootstrap, topic, [(progress(1).key, progress(1).encode())])
     old = leader(cluster.bootstrap, topic)
     others = ",".join(each.bootstrap for each in cluster.brokers if each.number != old)
+    cut_off = {"bootstrap.servers": cluster.broker(old).bootstrap}
+    until(
+        lambda: ProgressTopic(topic, cut_off, timeout=5).peek("shop") == progress(1),
+        within=30,
+        what="the commit at the broker that leads",
+    )
     cluster.isolate(old)
     until(lambda: leader(others, topic) != old, within=90, what="another leader")
     newer, fence = replace(progress(2), term=2), uuid4().hex
     write(others, topic, [(newer.key, newer.encode())])
     write(others, topic, [(fence_key("shop", ""), fence.encode())])
-    cut_off = {"bootstrap.servers": cluster.broker(old).bootstrap}
     # What any reader of the end of a topic is told there …
     assert ProgressTopic(topic, cut_off, timeout=5).peek("shop") == progress(1)
     # … is not the end to a relay.
