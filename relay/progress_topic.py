@@ -261,6 +261,12 @@ class ProgressTopic:
                 first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
                 start = max(first, end - tail)
                 whole = self._scan(consumer, search.anew(), (start, end), deadline)
+            except KafkaException as error:
+                # The connection to the address that was given ends as soon as others are known.
+                gone = error.args[0].code() == KafkaError._DESTROY_BROKER  # noqa: SLF001  # the name librdkafka gives it
+                if not gone or time.monotonic() > deadline:
+                    raise
+                continue
             finally:
                 consumer.close()
             if whole and (search.own is not None or start == first):

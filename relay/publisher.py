@@ -38,6 +38,9 @@ _PATIENCE = 2.0
 _DOUBT, _NEXT_DOUBT = 0.5, 5.0
 # How long a broker may take to say that it is there; then everything begins anew.
 _ANSWER = 5.0
+# What librdkafka lets in where nobody says otherwise.
+_MESSAGE_MAX_BYTES = 1_000_000
+
 # So long is waited at a time, where nothing may wake who waits.
 _MOMENT = 0.005
 
@@ -127,7 +130,7 @@ class _KafkaPublisher:
         self._grace, self._stopped, self._slow = grace, stopped, slow
         self._rows: list[Row] = []
         self._undelivered = Undelivered()
-        self._most_bytes = int(str(properties["message.max.bytes"]))
+        self._most_bytes = int(str(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES)))
         self._one_by_one = properties.get("batch.num.messages") == "1"
         # The last that librdkafka said of its brokers, for the operator.
         self._said: deque[KafkaError] = deque(maxlen=1)
