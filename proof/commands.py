@@ -56,7 +56,8 @@ class Commands:
                 check=False,
             )
         except subprocess.TimeoutExpired as error:
-            msg = f"`dovecote {' '.join(arguments)}` did not end within {_RUN_SECONDS:g} s"
+            said = _end((error.stderr or b"").decode(errors="replace"))
+            msg = f"`dovecote {' '.join(arguments)}` did not end within {_RUN_SECONDS:g} s: {said}"
             raise Failed(msg) from error
         told = done.stdout if done.returncode == 0 else done.stderr
         self._journal.note(
