@@ -132,7 +132,7 @@ def test_parked_events_keep_their_order_and_what_was_requeued_is_parked_no_more(
     name, dsn = topic(1), installed(files.dsn, capture)
     made, missing = f"made-{uuid4().hex}", f"missing-{uuid4().hex}"
     with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
-        relay = fleet.active(park_after="200ms")
+        relay = fleet.active(park_after="0s")
         for place in (made, missing):
             commit(dsn, event(place, 1, key="a"), event(place, 2, key="a"))
         commit(dsn, event(name, 1))
@@ -151,14 +151,14 @@ def test_parked_events_keep_their_order_and_what_was_requeued_is_parked_no_more(
         later = event(made, 4, key="a")
         commit(dsn, later, event(missing, 4, key="a"))
         for options in ([], [ACCEPT]):
-            (said,) = reconcile(fleet, *options, park_after="200ms")
+            (said,) = reconcile(fleet, *options, park_after="0s")
             assert said["ids"] == [before[2]]
             assert (said["to_publish"], said["to_park"]) in {(1, 1), (1, 3)}
             assert said["published_already"] in {2, 3}
         assert on_kafka(fleet, made) == [*before, later.id]
         assert parked(dsn) == committed(dsn, missing)
         admin.create_topics([NewTopic(missing, 1, 1)])[missing].result(30)
-        fleet.active(park_after="200ms")
+        fleet.active(park_after="0s")
         requeue(fleet, missing)
         assert ids(drained(fleet, missing)) == committed(dsn, missing)
         admin.delete_topics([made, missing])
