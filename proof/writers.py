@@ -37,9 +37,11 @@ END;
 
 CREATE FUNCTION write_in_function(of_key text, count bigint, topic text) RETURNS void
 LANGUAGE plpgsql AS $write$
-DECLARE first bigint := counted(of_key, count);
+DECLARE
+    first  bigint := counted(of_key, count);
+    number bigint;
 BEGIN
-    FOR number IN first .. first + count - 1 LOOP
+    FOR number IN SELECT generate_series(first, first + count - 1) LOOP
         PERFORM outbox.append(topic => write_in_function.topic, type => 'Counted',
             key => convert_to(of_key, 'UTF8'), value => convert_to(number::text, 'UTF8'),
             source => '/proof');
