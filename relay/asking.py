@@ -13,7 +13,7 @@ from outbox.kafka_log import kafka_logger
 from outbox.secrets import fresh_all
 from relay.kafka_errors import MISSING, OF_TOPIC, code_of
 from relay.parking import Reason
-from relay.progress_topic import client_properties
+from relay.progress_topic import ALWAYS_THERE, client_properties
 
 _log = kafka_logger("dovecote.relay.kafka")
 
@@ -40,6 +40,13 @@ class Asking:
         """Return why no event can go to each of `topics`, None if one can; see `relay.topics`."""
         if self._admin is None:
             self._admin = AdminClient(fresh_all(self._properties), logger=_log)
+        try:
+            # Of a broker that is going, librdkafka's parser takes no description, and ends the
+            # process: so one that answers is made sure of.
+            self._admin.list_topics(ALWAYS_THERE, _ANSWER)
+        except KafkaException as error:
+            _log.debug("topics: %s", error)
+            return {}
         found = self._described(self._admin, list(topics))
         self._have_made(self._admin, [t for t, error in found.items() if error in MISSING])
         return {topic: None if error is None else _reason(error) for topic, error in found.items()}

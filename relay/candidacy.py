@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient
 from outbox.kafka_log import kafka_logger
 from relay.lease import active
 from relay.postgres import connect
-from relay.progress_topic import client_properties
+from relay.progress_topic import ALWAYS_THERE, client_properties
 from relay.settings import RelaySettings
 
 _log = kafka_logger("dovecote.relay.kafka")
@@ -143,8 +143,10 @@ class Look:
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
         try:
-            self._admin.describe_cluster(request_timeout=_ANSWER).result(2 * _ANSWER)
-        except (KafkaException, TimeoutError) as error:
+            # Not `describe_cluster`: librdkafka ended the process when a broker died meanwhile, by
+            # an assertion in its parser.
+            self._admin.list_topics(ALWAYS_THERE, _ANSWER)
+        except KafkaException as error:
             self._admin.poll(0)  # hands over what librdkafka has to say of its brokers
             cause = error.args[0] if error.args else None
             reasons = [cause.str()] if isinstance(cause, KafkaError) else ["no answer"]

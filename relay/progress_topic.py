@@ -33,6 +33,9 @@ _TAIL = 1_000
 
 _GROUP = "dovecote-progress"
 
+ALWAYS_THERE = "__consumer_offsets"
+"""A topic to ask after where only an answer is wanted: to ask after another one may make it."""
+
 _DELETED = "; was it deleted? Restore it: a relay started anew refuses to begin again"
 _NOT_KNOWN_YET = "; it was made a moment ago, and not every broker knows of it yet"
 
