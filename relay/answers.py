@@ -7,11 +7,8 @@ server is asked by another connection whether it is at work; if it is not, or ca
 socket is closed.
 """
 
-import os
-import socket
 import time
 from collections.abc import Generator
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import psycopg
@@ -19,6 +16,7 @@ from psycopg.abc import PQGen
 from psycopg.conninfo import make_conninfo
 from psycopg.rows import TupleRow
 
+from outbox.overdue import cut
 from outbox.session import SESSION
 
 T = TypeVar("T")
@@ -68,8 +66,7 @@ class Attended(psycopg.Connection[TupleRow]):
 
     def _hang_up(self) -> None:
         """Close the socket, without a word to a peer who may not take it."""
-        with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as same:
-            same.shutdown(socket.SHUT_RDWR)
+        cut(self)
         self.close()
 
 

@@ -15,18 +15,10 @@ from outbox import schema as outbox_schema
 from outbox import session
 from outbox.belongings import showing
 from outbox.errors import SchemaMissing, SharedSession, first_line
+from outbox.overdue import NOTICE
 from relay.answers import Attended
 from relay.errors import LeaseLost, Outage, Refused
 from relay.instance import ASK, Instance
-
-# Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
-_NOTICE: dict[str, int | str] = {
-    "connect_timeout": 10,
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
 
 OLDEST = 14
 """The oldest Postgres: `idle_session_timeout`, on which the active role rests, came with it."""
@@ -60,7 +52,7 @@ def connect(dsn: str, *, purpose: str) -> Attended:
         Refused: the server is too old, or is a pooler that shares sessions.
     """
     try:
-        conn = session.connect_as(Attended, dsn, name=_name(purpose), ours=_NOTICE)
+        conn = session.connect_as(Attended, dsn, name=_name(purpose), ours=NOTICE)
     except SharedSession as error:
         refused = Refused(str(error))
         raise refused from error
@@ -109,7 +101,7 @@ def require_one(role: Instance, other: Instance, what: str) -> None:
 
 def parameters(dsn: str, *, purpose: str) -> str:
     """Return `dsn` with the name we go by and our encoding, and timeouts where it has none."""
-    return session.conninfo(dsn, name=_name(purpose), ours=_NOTICE)
+    return session.conninfo(dsn, name=_name(purpose), ours=NOTICE)
 
 
 def _name(purpose: str) -> str:

@@ -394,8 +394,8 @@ class IdempotentPublisher(_KafkaPublisher):
     """
     At least once: progress follows its batch, so a crash may repeat the batch in between.
 
-    Nothing fences an older relay. It asks for the role before it writes progress; of what comes
-    late all the same, the lower term tells.
+    Nothing fences an older relay. It asks for the role before a batch and before its progress; of
+    what comes late all the same, the lower term tells.
 
     The first event of each key is awaited before the others follow: of a producer that it does not
     know a broker takes a second request although it has refused the first. Once it has taken

@@ -244,8 +244,10 @@ class TableCapture:
 
     def end(self, since: Snapshot) -> Snapshot:
         """Return a snapshot that sees what is committed, as far as there are events of it."""
-        end, *_ = self._tick(since)
-        if self._unkept is not None:
+        end, _, rows, _ = self._tick(since)
+        if rows is None and self._tells:
+            self._keep_all()
+        elif self._unkept is not None:
             keep(self._conn, self._unkept)
             self._unkept = None
         return end
@@ -330,11 +332,10 @@ class TableCapture:
         elif few and not (found or last or is_left):
             # The cursor moves past nothing that a crash could take back.
             lsn = self._replicated_to(on_disk) if self.is_replicated else on_disk
-        elif not few:
-            lsn = self._keep_all()
-        elif self.is_replicated:
+        elif few and self.is_replicated:
             self._replicate(lsn)
-        elif parse_lsn(on_disk) < parse_lsn(lsn):
+        elif few and parse_lsn(on_disk) < parse_lsn(lsn):
+            # A window of many is written to disk before its first page is read.
             if found and not is_left:
                 self._unkept = lsn
             else:
