@@ -2,6 +2,7 @@
 
 import os
 import random
+import signal
 import subprocess
 import threading
 import time
@@ -18,6 +19,7 @@ from proof.proxy import Proxy
 
 _RUN_SECONDS = 120.0
 _CONNECT_SECONDS = 20.0
+_STACKS = {"PYTHONFAULTHANDLER": "1"}
 
 
 class Failed(DovecoteError):
@@ -45,26 +47,31 @@ class Commands:
         Raises:
             Failed: it ended with a traceback, or not in time, or did not do what it must.
         """
-        try:
-            done = subprocess.run(
-                dovecote(*arguments),
-                env={**os.environ, **_connected(dsn), **(environment or {})},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=_RUN_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            said = _end((error.stderr or b"").decode(errors="replace"))
-            msg = f"`dovecote {' '.join(arguments)}` did not end within {_RUN_SECONDS:g} s: {said}"
-            raise Failed(msg) from error
-        told = done.stdout if done.returncode == 0 else done.stderr
+        with subprocess.Popen(
+            dovecote(*arguments),
+            env={**os.environ, **_STACKS, **_connected(dsn), **(environment or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                out, error = process.communicate(timeout=_RUN_SECONDS)
+            except subprocess.TimeoutExpired:
+                # It writes where each of its threads is, and ends.
+                process.send_signal(signal.SIGABRT)
+                _, error = process.communicate()
+                msg = (
+                    f"`dovecote {' '.join(arguments)}` did not end in {_RUN_SECONDS:g} s:\n{error}"
+                )
+                raise Failed(msg) from None
+        succeeded = process.returncode == 0
+        told = out if succeeded else error
         self._journal.note(
-            f"`dovecote {arguments[0]}`: exit status {done.returncode}: {_end(told)}"
+            f"`dovecote {arguments[0]}`: exit status {process.returncode}: {_end(told)}"
         )
-        _check(arguments, done.stderr)
-        if must_succeed and done.returncode != 0:
+        _check(arguments, error)
+        if must_succeed and not succeeded:
             msg = f"`dovecote {' '.join(arguments)}` did not do what it was asked for: {told}"
             raise Failed(msg)
         return told

@@ -38,7 +38,6 @@ from relay.metrics import Metrics
 from relay.pace import Pace
 from relay.parked import Admitted, Parking
 from relay.parked_store import ParkedStore
-from relay.parking import topics_of
 from relay.progress import Newest, Origin, Place, Progress, at, refusal, widened
 from relay.progress_topic import ProgressTopic, fence_key
 from relay.publisher import More, Publisher, Ready, at_once, no_more
@@ -389,8 +388,7 @@ class Relay:
         number, newest = admitted.number, batch.newest
         progress = self._at(origin, batch.cursor, last=last, parked=number, newest=newest)
         if batch.rows:
-            topics = widened(progress.topics, set(map(topics_of, batch.rows)))
-            progress = replace(progress, topics=topics)
+            progress = replace(progress, topics=widened(progress.topics, admitted.topics))
         return admitted, progress
 
     def _open_capture(self) -> Capture:

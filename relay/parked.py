@@ -10,6 +10,7 @@ event is published in one Kafka transaction with progress that names the command
 import logging
 import time
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple, Protocol
@@ -32,6 +33,7 @@ from relay.parking import (
     is_left,
     key_of,
     sort,
+    topics_of,
 )
 from relay.progress import Progress
 from relay.publisher import Publisher
@@ -72,6 +74,8 @@ class Admitted(NamedTuple):
     """What of a batch is to be published; the rest is parked."""
 
     rows: Sequence[Row]
+    topics: AbstractSet[str]
+    """Of the whole batch."""
     number: int = 0
     """The highest number that was given to what is parked."""
     lsn: str | None = None
@@ -130,15 +134,16 @@ class Parking:
         for row in filter(is_left, rows if has_large else ()):
             known = self._marks.get(identity(row))
             self._marks[identity(row)] = Mark(TOO_LARGE, known.number if known else None)
-        closed = self._topics.closed(rows, self._clock(), self._ask)
+        topics = set(map(topics_of, rows))
+        closed = self._topics.closed(topics, self._clock(), self._ask)
         policy = self._settings.on_poison
         publish, park = sort(
             rows, closed=closed, held=self._held, marks=self._marks, policy=policy
         )
         if not park:
-            return Admitted(publish)
+            return Admitted(publish, topics)
         lsn = self._park(park)
-        return Admitted(publish, self._highest, lsn)
+        return Admitted(publish, topics, self._highest, lsn)
 
     def _park(self, events: Sequence[Parked]) -> str:
         fresh = sum(each.replaces is None for each in events)

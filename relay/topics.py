@@ -6,6 +6,7 @@ asks after it again and again, and has its events requeued when it is there.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -83,9 +84,8 @@ class Topics:
             if topic not in self._refused:
                 self._close(topic, _Refused(reason, now - age, now, age < self.patience))
 
-    def closed(self, rows: Sequence[Row], now: float, ask: Ask) -> Mapping[str, Reason]:
-        """Return the topics of `rows` that are closed; the broker is asked after new ones."""
-        topics = set(map(topics_of, rows))
+    def closed(self, topics: AbstractSet[str], now: float, ask: Ask) -> Mapping[str, Reason]:
+        """Return which of `topics` are closed; the broker is asked after new ones."""
         if topics <= self._open:
             return {}
         found = {topic: why for topic in topics - self._open if (why := self.rules.refusal(topic))}

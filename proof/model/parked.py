@@ -137,7 +137,8 @@ class World:
     def _admit(
         self, parking: Parking, positions: range, last: Progress
     ) -> tuple[Sequence[Row], Progress]:
-        publish, parked, _ = parking.admit([event(n, self.stores.bug) for n in positions])
+        admitted = parking.admit([event(n, self.stores.bug) for n in positions])
+        publish, parked = admitted.rows, admitted.number
         cursor = Cursor(position=positions.stop)
         return publish, at(NAME, HERE, cursor, last=last, parked=parked)
 

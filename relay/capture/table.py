@@ -49,6 +49,10 @@ _SURE_EVERY = 5.0
 # Of what a tick returns.
 _POSITION, _COLUMNS, _TRANSACTION = itemgetter(0), itemgetter(slice(-1)), itemgetter(-1)
 
+# What is too large for a page lacks its type; the columns of a page that may lack some.
+_TYPE = itemgetter(6)
+_SPARING = sql.SQL('position, id::text, "time", topic, {}').format(SPARED)
+
 # Whoever has written has a transaction id, and its end changes what this says.
 _GLANCE = b"SELECT pg_current_snapshot()::text"
 
@@ -374,6 +378,7 @@ class TableCapture:
         self, since: Snapshot, until: Snapshot, position: int, newest: Newest | None = None
     ) -> Iterator[Batch]:
         """Yield a large window in pages by position, each page a transaction of its own."""
+        spares = self._may_have_large()
         # Written so that no index on xid fits: the pages follow the primary key.
         query = sql.SQL(
             "SELECT {columns} FROM {events} WHERE position > %(position)s"
@@ -381,7 +386,7 @@ class TableCapture:
             " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
             " AND {own} ORDER BY position LIMIT %(limit)s"
         ).format(
-            columns=self._columns(),
+            columns=_SPARING if spares else COLUMNS,
             events=self._events,
             own=self._own,
         )
@@ -391,11 +396,12 @@ class TableCapture:
         while True:
             read = 0
             page = {**window, "position": position, "limit": limit}
-            for rows, size, has_large in self._page(query, page):
+            for rows, size in self._page(query, page):
                 read += len(rows)
                 position = rows[-1][0]
                 done = read < limit and size < self._batch_bytes
                 cursor = Cursor(until) if done else Cursor(since, until, position)
+                has_large = spares and None in map(_TYPE, rows)
                 yield Batch(rows, cursor, size, lsn=lsn, has_large=has_large, newest=newest)
             if read < limit:
                 return
@@ -403,26 +409,19 @@ class TableCapture:
 
     def _page(
         self, query: sql.Composed, params: Mapping[str, object]
-    ) -> Iterator[tuple[list[Row], int, bool]]:
-        """Yield the rows of one page, split where they are large; tell if one was not read."""
+    ) -> Iterator[tuple[list[Row], int]]:
+        """Yield the rows of one page, split where they are large."""
         rows: list[Row] = []
-        size, has_large = 0, False
+        size = 0
         # In chunks: loading rows one by one takes twice the processor time, all at once no bound.
         for row in self._conn.cursor().stream(query, params, binary=True, size=_CHUNK):
             rows.append(row)
             size += len(row[5] or b"") + len(row[4] or b"")
-            if row[6] is None:
-                has_large = True
             if size >= self._batch_bytes:
-                yield rows, size, has_large
+                yield rows, size
                 rows, size = [], 0
         if rows:
-            yield rows, size, has_large
-
-    def _columns(self) -> sql.Composable:
-        if not self._may_have_large():
-            return COLUMNS
-        return sql.SQL('position, id::text, "time", topic, {}').format(SPARED)
+            yield rows, size
 
     def _may_have_large(self) -> bool:
         """Tell whether a value was ever too large for its page: then some may be too large."""

@@ -64,25 +64,25 @@ def test_topics_that_remember_are_closed_whatever_is_allowed(
 
 def test_all_new_topics_of_a_batch_are_asked_for_in_one_question() -> None:
     topics, broker = known(), Broker("orders", "bills")
-    batch = rows("orders", "no-1", "bills", "no-2", "no-1")
+    batch = {"orders", "no-1", "bills", "no-2"}
     assert topics.closed(batch, 0, broker.ask) == {"no-1": MISSING, "no-2": MISSING}
     assert broker.asked == [{"orders", "bills", "no-1", "no-2"}]
     assert topics.closed(batch, 0.1, broker.ask) == {"no-1": MISSING, "no-2": MISSING}
-    assert topics.closed(rows("orders", "bills"), 0.2, broker.ask) == {}
+    assert topics.closed({"orders", "bills"}, 0.2, broker.ask) == {}
     assert len(broker.asked) == 1
 
 
 def test_of_what_the_broker_does_not_answer_nothing_is_closed() -> None:
     topics, broker = known(), Broker()
     broker.away = True
-    assert topics.closed(rows("orders"), 0, broker.ask) == {}
+    assert topics.closed({"orders"}, 0, broker.ask) == {}
     broker.away = False
-    assert topics.closed(rows("orders"), 1, broker.ask) == {"orders": MISSING}
+    assert topics.closed({"orders"}, 1, broker.ask) == {"orders": MISSING}
 
 
 def test_a_topic_that_is_made_in_time_appears_and_one_that_is_made_later_does_not() -> None:
     topics, broker = known(patience=10), Broker()
-    topics.closed(rows("soon", "late"), 100, broker.ask)
+    topics.closed({"soon", "late"}, 100, broker.ask)
     assert topics.appeared(100.4, broker.ask) == set()
     broker.topics.add("soon")
     assert topics.appeared(101, broker.ask) == {"soon"}
@@ -97,21 +97,21 @@ def test_a_topic_that_is_made_in_time_appears_and_one_that_is_made_later_does_no
     assert topics.appeared(1_000, broker.ask) == set()
     assert len(broker.asked) == 1, "it was waited for, and that is over"
     # But what comes for it later goes there.
-    assert topics.closed(rows("late"), 1_001, broker.ask) == {}
+    assert topics.closed({"late"}, 1_001, broker.ask) == {}
     assert topics.appeared(1_002, broker.ask) == set()
 
 
 def test_an_event_for_a_topic_that_has_appeared_does_not_hide_that() -> None:
     topics, broker = known(), Broker()
-    topics.closed(rows("soon"), 0, broker.ask)
+    topics.closed({"soon"}, 0, broker.ask)
     broker.topics.add("soon")
-    assert topics.closed(rows("soon"), 1, broker.ask) == {}
+    assert topics.closed({"soon"}, 1, broker.ask) == {}
     assert topics.appeared(1, broker.ask) == {"soon"}
 
 
 def test_the_longer_a_topic_is_missing_the_rarer_it_is_asked_for() -> None:
     topics, broker = known(patience=3_600), Broker()
-    topics.closed(rows("soon"), 0, broker.ask)
+    topics.closed({"soon"}, 0, broker.ask)
     for tenths in range(36_000):
         topics.appeared(tenths / 10, broker.ask)
     assert 100 < len(broker.asked) < 200
@@ -119,18 +119,18 @@ def test_the_longer_a_topic_is_missing_the_rarer_it_is_asked_for() -> None:
 
 def test_without_patience_nothing_is_waited_for() -> None:
     topics, broker = known(patience=0), Broker()
-    assert topics.closed(rows("orders"), 0, broker.ask) == {"orders": MISSING}
+    assert topics.closed({"orders"}, 0, broker.ask) == {"orders": MISSING}
     broker.topics.add("orders")
     assert topics.appeared(100, broker.ask) == set()
-    assert topics.closed(rows("orders"), 29, broker.ask) == {"orders": MISSING}
-    assert topics.closed(rows("orders"), 31, broker.ask) == {}
+    assert topics.closed({"orders"}, 29, broker.ask) == {"orders": MISSING}
+    assert topics.closed({"orders"}, 31, broker.ask) == {}
 
 
 def test_a_topic_that_is_refused_although_it_is_there_is_closed_and_not_tried_for_ever() -> None:
     topics, broker = known(), Broker("orders")
-    assert topics.closed(rows("orders"), 0, broker.ask) == {}
+    assert topics.closed({"orders"}, 0, broker.ask) == {}
     topics.refused("orders", FORBIDDEN, 1)
-    assert topics.closed(rows("orders"), 1, broker.ask) == {"orders": FORBIDDEN}
+    assert topics.closed({"orders"}, 1, broker.ask) == {"orders": FORBIDDEN}
     assert topics.appeared(2, broker.ask) == {"orders"}
     topics.welcomed()
     topics.given_up("orders", FORBIDDEN, 3)
@@ -140,11 +140,11 @@ def test_a_topic_that_is_refused_although_it_is_there_is_closed_and_not_tried_fo
 
 def test_a_topic_that_took_an_event_is_open() -> None:
     topics, broker = known(), Broker()
-    topics.closed(rows("orders"), 0, broker.ask)
+    topics.closed({"orders"}, 0, broker.ask)
     topics.taken(rows("payments"))
-    assert topics.closed(rows("orders"), 0.1, broker.ask) == {"orders": MISSING}
+    assert topics.closed({"orders"}, 0.1, broker.ask) == {"orders": MISSING}
     topics.taken(rows("orders"))
-    assert topics.closed(rows("orders"), 0.2, broker.ask) == {}
+    assert topics.closed({"orders"}, 0.2, broker.ask) == {}
 
 
 def test_who_takes_over_goes_on_waiting_for_as_long_as_is_left() -> None:
@@ -157,7 +157,7 @@ def test_who_takes_over_goes_on_waiting_for_as_long_as_is_left() -> None:
 def test_as_many_topics_as_there_may_be_are_remembered_within_bounds() -> None:
     topics, broker = known(), Broker()
     for n in range(30):
-        batch = rows(*(f"order-{n}-{m}" for m in range(1_000)))
+        batch = {f"order-{n}-{m}" for m in range(1_000)}
         assert len(topics.closed(batch, n, broker.ask)) == 1_000
     assert len(topics._refused) <= 10_000
 
