@@ -42,9 +42,28 @@ def test_a_way_of_any_width_is_used(rate: float, answer: float) -> None:
 
 def test_on_a_wide_way_batches_are_full_after_a_few() -> None:
     pace, way = Pace(FULL, 60), Way(1e8)
-    for _ in range(7):
+    for _ in range(2):
         way.send(pace)
     assert pace.most == FULL
+
+
+def test_a_way_that_lets_the_first_batches_pass_at_once_is_found_to_be_narrow() -> None:
+    pace = Pace(FULL, 60)
+    now, through, lost = 0.0, 0, 0
+    saved, rate, quota = 300_000.0, 20_000, 300_000.0
+    while now < 600:
+        size = pace.most
+        seconds = max(0.01, (size - saved) / rate)
+        lost += (is_lost := seconds > 60)
+        saved = max(0.0, min(quota, saved + min(seconds, 60) * rate - size))
+        now += min(seconds, 60)
+        if is_lost:
+            pace.failed(size)
+        else:
+            through += size
+            pace.confirmed(size, seconds)
+    assert lost == 1
+    assert through / now > 0.7 * rate
 
 
 def test_a_way_that_gets_narrow_is_noticed_once() -> None:
