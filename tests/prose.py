@@ -1,0 +1,164 @@
+"""
+Count what is not plain English: `python -m tests.prose [file or folder …]`.
+
+The rules are those of CONTRIBUTING: a sentence has an actor as its subject, holds one idea, and is
+short. What is counted is the part of them that a program can see.
+"""
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[1]
+
+HEADLESS = re.compile(r"(?:Who|What|Whoever|Whatever|Those|Of)\b(?!.*\?$)")
+"""A sentence that begins so has no actor; a question may."""
+
+FOREIGN = re.compile(r"\b(?:seldom|for else|in vain|or else|whosoever)\b", re.IGNORECASE)
+
+MOST_WORDS = 40
+
+_SKIPPED = {".venv", ".git", "node_modules", ".mypy_cache", ".ruff_cache", "build", "dist", "site"}
+_SENTENCE = re.compile(r"(?<=[.:!?])(?:\*\*|\)|\")?\s+(?=[\"(*`]*[A-Z])")
+_MARKUP = re.compile(r"^[\s>*_\"(#-]+")
+
+
+class Fault(NamedTuple):
+    """A sentence to be written anew."""
+
+    path: Path
+    line: int
+    why: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.why}: {self.sentence[:140]}"
+
+
+def faults(path: Path) -> list[Fault]:
+    """Return the sentences of one file that break a rule."""
+    text = path.read_text(encoding="utf-8")
+    parts = (
+        _python(text)
+        if path.suffix == ".py"
+        else _sql(text)
+        if path.suffix == ".sql"
+        else _markdown(text)
+    )
+    return [
+        Fault(path.relative_to(ROOT), line, why, sentence)
+        for line, part in parts
+        for sentence in _sentences(part)
+        if (why := _fault(sentence))
+    ]
+
+
+def files(places: list[Path]) -> Iterator[Path]:
+    """Yield the files with prose, in `places` and below."""
+    for place in places:
+        found = [place] if place.is_file() else sorted(place.rglob("*"))
+        for path in found:
+            if path.suffix in {".py", ".md", ".sql"} and not _SKIPPED & set(path.parts):
+                yield path
+
+
+def _fault(sentence: str) -> str | None:
+    plain = _MARKUP.sub("", sentence)
+    if HEADLESS.match(plain):
+        return "no actor"
+    if word := FOREIGN.search(plain):
+        return f"“{word[0]}”"
+    if len(plain.split()) > MOST_WORDS:
+        return f"{len(plain.split())} words"
+    return None
+
+
+def _sentences(part: str) -> list[str]:
+    return [" ".join(one.split()) for one in _SENTENCE.split(part) if one.strip()]
+
+
+def _python(text: str) -> Iterator[tuple[int, str]]:
+    """Yield docstrings, and comments whose lines belong together."""
+    for node in ast.walk(ast.parse(text)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(said))):
+                for paragraph, line in _paragraphs(said, node.lineno):
+                    yield line, paragraph
+            case ast.keyword(arg="help", value=ast.Constant(value=str(said))):
+                yield node.value.lineno, said
+    block: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            line, said = token.start[0], token.string.lstrip("# ")
+            if said.startswith(("noqa", "type:", "!")):
+                continue
+            if block and line == last + 1:
+                block.append(said)
+            else:
+                if block:
+                    yield first, " ".join(block)
+                block, first = [said], line
+            last = line
+    if block:
+        yield first, " ".join(block)
+
+
+def _sql(text: str) -> Iterator[tuple[int, str]]:
+    """Yield comments whose lines belong together."""
+    block: list[str] = []
+    first = 0
+    for number, line in enumerate(text.splitlines() + [""], 1):
+        if line.strip().startswith("--"):
+            first = first if block else number
+            block.append(line.strip().lstrip("- "))
+        elif block:
+            yield first, " ".join(block)
+            block = []
+
+
+def _markdown(text: str) -> Iterator[tuple[int, str]]:
+    """Yield paragraphs, list items and cells of tables, but no code."""
+    kept, fenced = [], False
+    for line in text.splitlines():
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            kept.append("")
+        else:
+            kept.append("" if fenced else line)
+    for paragraph, line in _paragraphs("\n".join(kept), 1):
+        yield line, paragraph
+
+
+def _paragraphs(text: str, first: int) -> Iterator[tuple[str, int]]:
+    block: list[str] = []
+    start = first
+    for number, line in enumerate([*text.splitlines(), ""], first):
+        said = line.strip()
+        if not said or said.startswith(("|", "- ", "* ", "#", "1. ")):
+            if block:
+                yield " ".join(block), start
+            block = []
+        if said.startswith("|"):
+            yield from ((cell, number) for cell in said.strip("|").split(" | "))
+        elif said:
+            start = start if block else number
+            block.append(said)
+
+
+def main() -> None:
+    """Print each fault, and how many there are."""
+    places = [Path(name).resolve() for name in sys.argv[1:]] or [ROOT]
+    found = [fault for path in files(places) for fault in faults(path)]
+    for fault in found:
+        print(fault)
+    print(f"{len(found)} sentences to be written anew", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
