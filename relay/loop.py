@@ -181,15 +181,19 @@ class Relay:
                 for batch in reader.batches(self._most, stop):
                     lease.require()
                     self._guardian.require()
-                    behind = self._parking.obey(_Marking(publisher, self._own_term), progress)
-                    if behind is None:
+                    after = self._obey(publisher, progress)
+                    if after is None:
                         return
-                    self._progress = behind
+                    self._progress = after
                     self._publish(publisher, capture, batch, origin, more=reader.more)
                     progress = self._progress
                     capture.settle(partial(leave_log, lease.conn, settings.schema_name))
                     if batch.rows and self._isolation.has_changed():
                         return
+
+    def _obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
+        """Carry out what operators ask for; None: the publisher is of no use any more."""
+        return self._parking.obey(_Marking(publisher, self._own_term), progress)
 
     def _most(self) -> tuple[int, int]:
         """Return how many rows and bytes the next batch may have."""

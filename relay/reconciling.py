@@ -321,6 +321,11 @@ class _Reconciler(Relay):
         self._progress = begun
         return begun, capture.origin()
 
+    def _obey(self, publisher: Publisher, progress: Progress) -> Progress:
+        """Leave requests about parked events to the relay: each refusal would cost a look back."""
+        del publisher
+        return progress
+
     def _is_mirror(self, reason: str | None) -> bool:
         if reason is None:
             return False

@@ -10,7 +10,7 @@ import io
 import re
 import sys
 import tokenize
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,43 +83,42 @@ def _sentences(part: str) -> list[str]:
 
 
 def _python(text: str) -> Iterator[tuple[int, str]]:
-    """Yield docstrings, and comments whose lines belong together."""
+    """Yield docstrings, texts of options, and comments whose lines belong together."""
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Expr(value=ast.Constant(value=str(said))):
-                for paragraph, line in _paragraphs(said, node.lineno):
-                    yield line, paragraph
+                yield from _paragraphs(said, node.lineno)
             case ast.keyword(arg="help", value=ast.Constant(value=str(said))):
                 yield node.value.lineno, said
+    comments = (
+        (token.start[0], said)
+        for token in tokenize.generate_tokens(io.StringIO(text).readline)
+        if token.type == tokenize.COMMENT
+        and not (said := token.string.lstrip("# ")).startswith(("noqa", "type:", "!"))
+    )
+    yield from _together(comments)
+
+
+def _together(lines: Iterable[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Join lines that follow each other without a gap."""
     block: list[str] = []
     first = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type == tokenize.COMMENT:
-            line, said = token.start[0], token.string.lstrip("# ")
-            if said.startswith(("noqa", "type:", "!")):
-                continue
-            if block and line == last + 1:
-                block.append(said)
-            else:
-                if block:
-                    yield first, " ".join(block)
-                block, first = [said], line
-            last = line
+    for line, said in lines:
+        if block and line != last + 1:
+            yield first, " ".join(block)
+            block = []
+        first, last = first if block else line, line
+        block.append(said)
     if block:
         yield first, " ".join(block)
 
 
 def _sql(text: str) -> Iterator[tuple[int, str]]:
-    """Yield comments whose lines belong together."""
-    block: list[str] = []
-    first = 0
-    for number, line in enumerate(text.splitlines() + [""], 1):
-        if line.strip().startswith("--"):
-            first = first if block else number
-            block.append(line.strip().lstrip("- "))
-        elif block:
-            yield first, " ".join(block)
-            block = []
+    return _together(
+        (number, line.strip().lstrip("- "))
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip().startswith("--")
+    )
 
 
 def _markdown(text: str) -> Iterator[tuple[int, str]]:
@@ -131,21 +130,20 @@ def _markdown(text: str) -> Iterator[tuple[int, str]]:
             kept.append("")
         else:
             kept.append("" if fenced else line)
-    for paragraph, line in _paragraphs("\n".join(kept), 1):
-        yield line, paragraph
+    yield from _paragraphs("\n".join(kept), 1)
 
 
-def _paragraphs(text: str, first: int) -> Iterator[tuple[str, int]]:
+def _paragraphs(text: str, first: int) -> Iterator[tuple[int, str]]:
     block: list[str] = []
     start = first
     for number, line in enumerate([*text.splitlines(), ""], first):
         said = line.strip()
         if not said or said.startswith(("|", "- ", "* ", "#", "1. ")):
             if block:
-                yield " ".join(block), start
+                yield start, " ".join(block)
             block = []
         if said.startswith("|"):
-            yield from ((cell, number) for cell in said.strip("|").split(" | "))
+            yield from ((number, cell) for cell in said.strip("|").split(" | "))
         elif said:
             start = start if block else number
             block.append(said)
@@ -156,8 +154,8 @@ def main() -> None:
     places = [Path(name).resolve() for name in sys.argv[1:]] or [ROOT]
     found = [fault for path in files(places) for fault in faults(path)]
     for fault in found:
-        print(fault)
-    print(f"{len(found)} sentences to be written anew", file=sys.stderr)
+        sys.stdout.write(f"{fault}\n")
+    sys.stderr.write(f"{len(found)} sentences to be written anew\n")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -164,17 +165,63 @@ def test_parked_events_keep_their_order_and_what_was_requeued_is_parked_no_more(
         admin.delete_topics([made, missing])
 
 
+def test_what_operators_asked_of_parked_events_is_left_to_the_relay(
+    stack: Servers, topic: MakeTopic, tmp_path: Path, files: Volume
+) -> None:
+    name, dsn = topic(1), installed(files.dsn, "table")
+    small, admin = (
+        f"small-{uuid4().hex}",
+        AdminClient({"bootstrap.servers": stack.kafka.bootstrap}),
+    )
+    config = {"max.message.bytes": "1000"}
+    admin.create_topics([NewTopic(small, 1, 1, config=config)])[small].result(30)
+    with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
+        relay = fleet.active(park_after="0s")
+        large = (replace(event(small, n, key=f"k{n}"), value=os.urandom(5_000)) for n in range(3))
+        commit(dsn, *large)
+        until(lambda: len(parked(dsn)) == 3, within=30, what="three are parked")
+        relay.terminate()
+        # The database has a mark now that lies after what is parked.
+        fleet.active(park_after="0s").terminate()
+        requeue(fleet, small, wait=False)
+        asked_for = requests(dsn)
+        assert asked_for
+        copy = files.snapshot()
+        relay = fleet.active(park_after="0s")
+        until(lambda: not requests(dsn), within=30, what="the relay has tried")
+        commit(dsn, event(name, 1))
+        published(fleet, name, 1)
+        relay.terminate()
+        files.put_back(copy)
+        (said,) = reconcile(fleet, ACCEPT, park_after="0s")
+        assert said["missing_here"] == 1
+        assert requests(dsn) == asked_for
+        fleet.active(park_after="0s")
+        until(lambda: not requests(dsn), within=30, what="the relay has obeyed")
+        admin.delete_topics([small])
+
+
+def requests(dsn: str) -> list[int]:
+    with psycopg.connect(dsn) as conn:
+        rows = conn.execute("SELECT number FROM outbox.parked_commands ORDER BY number").fetchall()
+        return [row[0] for row in rows]
+
+
 def parked(dsn: str) -> list[str]:
     with psycopg.connect(dsn) as conn:
         rows = conn.execute("SELECT id::text FROM outbox.parked ORDER BY number").fetchall()
         return [row[0] for row in rows]
 
 
-def requeue(fleet: Relays, topic: str) -> None:
+def requeue(fleet: Relays, topic: str, *, wait: bool = True) -> None:
     config = fleet.folder / "parked.toml"
     config.write_text(f'name = "{fleet.name}"\n[kafka]\n"bootstrap.servers" = "any"\n')
     subprocess.run(
-        [COMMAND, "parked", "requeue", "--topic", topic, "--wait", "--config", str(config)],
+        [
+            *(COMMAND, "parked", "requeue", "--topic", topic),
+            *(("--wait",) if wait else ()),
+            *("--config", str(config)),
+        ],
         env={**os.environ, DSN: fleet.dsn},
         check=True,
         timeout=60,
