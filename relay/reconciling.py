@@ -156,6 +156,7 @@ class _View:
     ) -> None:
         self._conn, self._settings, self._shard = conn, settings, shard
         self._is_mirror, self._back = is_mirror, None
+        self._is_counted, self._strangers = False, list[Sent]()
 
     _back: LookingBack | None
 
@@ -174,8 +175,11 @@ class _View:
         known = {*self._known_topics(), *(mark.topics if mark else ())}
         topics = doubts.topics() | known | set(progress.topics if progress else ())
         back.read(doubts, topics, fenced=fenced)
-        strangers = [] if self._is_mirror else self._without_rows(back.strangers)
-        return account(doubts, back.found, strangers, compacted=back.compacted)
+        if not self._is_counted and not self._is_mirror:
+            # Once: to look for the row of each record takes long, and nothing is added meanwhile.
+            self._strangers = self._without_rows(back.strangers)
+        self._is_counted = True
+        return account(doubts, back.found, self._strangers, compacted=back.compacted)
 
     def start(self, held: Held | None) -> Progress | None:
         """Return from where on events are in doubt; None: from the beginning of what there is."""
