@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DOCS_INSTALLED := $(VENV)/.installed-docs
 BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
 # Tests mostly wait for servers: three files run at a time, each with servers of its own (on two processors 913 s; two
 # files 1179 s, four 988 s). In their order: the unit tests, which are many and short, come last and fill what the long
@@ -15,7 +16,7 @@ MEMORY = $(shell [ -w /dev/shm ] && [ "$$(df --output=avail -k /dev/shm | tail -
 ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help setup jars demo webhook test proof check bench format clean $(addprefix bench-,$(BENCHES))
+.PHONY: help setup jars demo webhook test proof check docs bench format clean $(addprefix bench-,$(BENCHES))
 .SUFFIXES:
 # Benchmarks that run at once measure each other.
 .NOTPARALLEL:
@@ -46,6 +47,11 @@ check: $(INSTALLED)  ## format, lint, types, imports
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# Without the variable, Material advertises its successor at each start.
+docs: $(DOCS_INSTALLED)  ## build the site of the documents in site/, strictly: links, anchors
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict $(ARGS)
+	@echo 'open site/index.html'
+
 format: $(INSTALLED)  ## format, and repair what lint can repair
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -58,12 +64,12 @@ $(addprefix bench-,$(BENCHES)): bench-%: jars
 setup: jars  ## only the environment and the jars
 
 clean:  ## remove the environment and caches; servers' data and fetched jars stay
-	rm -rf $(VENV) dist .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) dist site .mypy_cache .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # They lie in a cache of the user's; to see that they are there takes a moment only.
 jars: $(INSTALLED)
-	@$(BIN)/python -m devstack.jars >/dev/null
+	@$(BIN)/python -m dovecote.devstack.kafka.jars >/dev/null
 
 $(INSTALLED): pyproject.toml constraints.txt
 	@command -v '$(PYTHON)' >/dev/null || { \
@@ -74,4 +80,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 	  echo '$(PYTHON) cannot make environments: its module venv or ensurepip is missing. On Debian: apt install python3-venv' >&2; exit 1; }
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || '$(PYTHON)' -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+$(DOCS_INSTALLED): $(INSTALLED)
+	$(BIN)/python -m pip install --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	@touch $@

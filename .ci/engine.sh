@@ -14,7 +14,7 @@ begin_engine() { # in the background, until settle_engine
   if [ -x "$UP" ]; then
     # From a copy: what is built of files that nobody may write does not run.
     cp -r "${UP%/*}/." "$engine" && chmod -R u+w "$engine"
-    jars=$(.venv/bin/python -c 'from devstack.jars import kafka_broker_jars as jars; print(jars())')
+    jars=$(.venv/bin/python -c 'from dovecote.devstack.kafka.jars import kafka_broker_jars as jars; print(jars())')
     build_images "$jars" 2>"$engine/log" &
     preparing=$!
   elif [ -z "$started" ]; then

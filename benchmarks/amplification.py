@@ -18,12 +18,12 @@ from uuid import uuid4
 from confluent_kafka import Consumer, TopicPartition
 
 from benchmarks.harness import database, emit, relay, servers, topic, until
-from dedup.policies import Handled, by_key, exact
-from dedup.results import Again
+from dedup.rules.policies.policies import Handled, by_key, exact
+from dedup.rules.policies.results import Again
 from outbox import Event
-from outbox.direct import Direct
 from outbox.envelope import Record, decode, delivery, retried, with_delivery
-from outbox.producer import Options, Producer
+from outbox.producer.direct import Direct
+from outbox.producer.producer import Options, Producer
 
 EVENTS, ROUNDS, AMBIGUOUS = 40, 10, 0.2
 

@@ -11,9 +11,9 @@ import time
 from typing import Any
 
 from benchmarks.harness import peak_bytes
-from dedup.collector import relax
 from dedup.consumer import Consumer
-from dedup.consumer_settings import ConsumerSettings
+from dedup.settings.consumer import ConsumerSettings
+from dovecote.process.collector import relax
 from outbox.event import Event
 
 

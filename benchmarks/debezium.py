@@ -20,10 +20,10 @@ import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
 from benchmarks import harness
-from devstack import Stack
-from devstack.jars import JarSet, fetch
-from devstack.java import java
-from devstack.places import free_port
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.jars import JarSet, fetch
+from dovecote.devstack.kafka.java import java
+from dovecote.devstack.places import free_port
 
 Mode: TypeAlias = Literal["exactly_once", "at_least_once"]
 

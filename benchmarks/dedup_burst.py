@@ -18,7 +18,7 @@ from confluent_kafka import Producer
 
 from benchmarks import harness
 from dedup.consumer import Consumer
-from dedup.consumer_settings import ConsumerSettings
+from dedup.settings.consumer import ConsumerSettings
 from outbox.envelope import encode
 from outbox.event import Event
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from benchmarks import harness
-from devstack import Stack
+from dovecote.devstack import Stack
 
 # A topic that was made a moment ago has no leader.
 _NOT_YET = {

@@ -17,10 +17,10 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from devstack import Stack
-from devstack.kafka import JAVA_OPTIONS
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.kafka import JAVA_OPTIONS
 from outbox import schema
-from outbox.capture import use_wal
+from outbox.schema.capture import use_wal
 
 PARTITIONS = 4
 

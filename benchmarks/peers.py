@@ -22,7 +22,7 @@ from benchmarks.relay_drain import PER_TRANSACTION, Backlog, fill
 from benchmarks.relay_latency import WARMING, seen_through, through_kafka_alone
 from benchmarks.warming import KAFKA_JAVA, warm
 from benchmarks.writing import APPEND, INSERT, KEYS, Run
-from devstack import Stack
+from dovecote.devstack import Stack
 
 _WARM_UP = 100_000
 

@@ -7,12 +7,12 @@ import sys
 import threading
 from typing import Any
 
-from dedup.collector import relax
-from push.addresses import networks
-from push.engine import Engine, Surroundings
-from push.engine_api import Attempt, Work
-from push.subscription import subscription
-from push.turns import take_turns
+from dovecote.process.collector import relax
+from dovecote.process.turns import take_turns
+from dovecote.push.delivery.engine import Engine, Surroundings
+from dovecote.push.rules.sending.addresses import networks
+from dovecote.push.rules.sending.ports import Attempt, Work
+from dovecote.push.rules.subscription.subscription import subscription
 
 
 class Unread:

@@ -15,11 +15,11 @@ import psycopg
 from confluent_kafka import Producer
 
 from benchmarks import draining, harness
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event, write
 from outbox.envelope import encode
-from relay.leaves import TABLES
-from relay.properties import producer_properties
+from relay.kafka.properties import producer_properties
+from relay.rules.server.leaves import TABLES
 
 PER_TRANSACTION = 100
 

@@ -6,7 +6,7 @@ import time
 import psycopg
 
 from benchmarks import draining, harness
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event, write
 
 

@@ -27,10 +27,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from benchmarks import harness
 from benchmarks.warming import KAFKA_JAVA, recycle, warm
 from benchmarks.writing import APPEND, KEYS, SIZE, Run, Statement, write_all
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import encode
-from relay.properties import producer_properties
+from relay.kafka.properties import producer_properties
 
 WARMING = 5_000, 8
 """Events per second at least, and seconds, of what the broker is warmed by."""

@@ -21,17 +21,18 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
 from benchmarks import harness
-from devstack import Stack
-from devstack.jars import spark_kafka_jars
-from devstack.java import java
-from spark_jobs import columns, dedup
-from spark_jobs.evaluation import evaluate, load
-from spark_jobs.garbage import rarely_collecting
-from spark_jobs.outgoing import Router
-from spark_jobs.progress import BatchLine
-from spark_jobs.session import close_session, configuration, open_session
-from spark_jobs.settings import DedupSettings
-from spark_jobs.stage import shuffled
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.devstack.kafka.java import java
+from spark_jobs.policy import job as dedup
+from spark_jobs.policy.evaluation import evaluate, load
+from spark_jobs.policy.router import Router
+from spark_jobs.policy.stage import shuffled
+from spark_jobs.query.progress import BatchLine
+from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.rows import columns
+from spark_jobs.rows.garbage import rarely_collecting
 
 _TIME = "2026-01-01T00:00:00.000000Z"
 _HEADERS = {

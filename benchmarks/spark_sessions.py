@@ -14,7 +14,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 from benchmarks import streams
 from benchmarks.stateful import main
 from benchmarks.work import KEYS, Work, text
-from spark_jobs.stateful_settings import StatefulSettings
+from spark_jobs.stateful.settings import StatefulSettings
 
 
 def _streams(

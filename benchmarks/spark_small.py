@@ -25,13 +25,13 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from benchmarks import harness, processors
-from devstack.jars import spark_kafka_jars
-from devstack.java import java
-from spark_jobs import stateful_job
-from spark_jobs.listening import listening
-from spark_jobs.progress import ends
-from spark_jobs.session import close_session, configuration, open_session
-from spark_jobs.stateful_settings import JOBS, StatefulSettings
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.devstack.kafka.java import java
+from spark_jobs.query.listening import listening
+from spark_jobs.query.progress import ends
+from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.stateful import job as stateful_job
+from spark_jobs.stateful.settings import JOBS, StatefulSettings
 
 _CLOSE_SECONDS = 3.0
 _TRIGGER_SECONDS = 1.0

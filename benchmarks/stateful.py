@@ -21,16 +21,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks import harness, processors
 from benchmarks.work import KEYS, Work, fill, rows
-from devstack import Stack
-from devstack.jars import spark_kafka_jars
-from devstack.java import java
-from spark_jobs import stateful_job
-from spark_jobs.garbage import rarely_collecting
-from spark_jobs.outcome import Outcome
-from spark_jobs.progress import BatchLine
-from spark_jobs.session import STATE_STORE, close_session, configuration, open_session
-from spark_jobs.stateful import outcomes
-from spark_jobs.stateful_settings import JOBS, AggregationJob, StatefulSettings
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.devstack.kafka.java import java
+from spark_jobs.query.progress import BatchLine
+from spark_jobs.query.session import STATE_STORE, close_session, configuration, open_session
+from spark_jobs.rows.garbage import rarely_collecting
+from spark_jobs.stateful import job as stateful_job
+from spark_jobs.stateful.host import outcomes
+from spark_jobs.stateful.outcome import Outcome
+from spark_jobs.stateful.settings import JOBS, AggregationJob, StatefulSettings
 
 SECONDS = 480.0
 _SIZES = {"memory": (400_000, 10), "kafka": (200_000, 5)}

@@ -19,7 +19,7 @@ import psycopg
 from benchmarks import harness
 from benchmarks.relay_latency import receive
 from benchmarks.writing import APPEND, Run, write_all
-from devstack import Stack
+from dovecote.devstack import Stack
 
 # Long enough that nothing goes.
 KEEP_ALL = "1000h"

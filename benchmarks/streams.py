@@ -12,8 +12,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from benchmarks import harness
-from devstack.jars import JarSet, fetch
-from devstack.java import java
+from dovecote.devstack.kafka.jars import JarSet, fetch
+from dovecote.devstack.kafka.java import java
 
 VERSION = "4.1.0"
 

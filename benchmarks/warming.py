@@ -5,8 +5,8 @@ from collections.abc import Callable
 import psycopg
 
 from benchmarks import harness
-from devstack.kafka import SERVING_JAVA_OPTIONS, Kafka
-from devstack.postgres import Postgres
+from dovecote.devstack.kafka.kafka import SERVING_JAVA_OPTIONS, Kafka
+from dovecote.devstack.postgres.postgres import Postgres
 
 KAFKA_JAVA = (
     *SERVING_JAVA_OPTIONS,

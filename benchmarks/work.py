@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
 from benchmarks import harness
-from spark_jobs.stateful_settings import StatefulSettings
+from spark_jobs.stateful.settings import StatefulSettings
 
 KEYS = 20_000
 # Not long ago: the broker deletes records by their timestamps.

@@ -1,39 +1,83 @@
 """
 Decide, per key, which records are handled and why the others are not; and consume topics so.
 
-`Consumer` and its settings are loaded when they are asked for: who only decides needs no Kafka.
+Everything but the results is loaded when it is asked for: code that only decides needs no Kafka.
 """
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from dedup.results import Again, Dead, Done, NonRetriable, Output, Result, Retry, Skip
+from dedup.rules.policies.results import (
+    Again,
+    Dead,
+    Done,
+    NonRetriable,
+    Output,
+    Result,
+    Retry,
+    Skip,
+    TakenOver,
+    Unavailable,
+)
 
 if TYPE_CHECKING:
     from dedup.consumer import Consumer
-    from dedup.consumer_settings import ConsumerSettings
+    from dedup.inbox.claims import Claims
+    from dedup.inbox.connections import AsyncConnections, Connections
+    from dedup.inbox.inbox import Inbox
+    from dedup.kafka.dead_topic import DeadTopic
+    from dedup.retries.backoff import Backoff
+    from dedup.retries.plan import Exceptions, Plan, Tier
+    from dedup.retries.tenacity import Tenacity
+    from dedup.settings.consumer import ConsumerSettings
+    from dedup.testing import Trial
 
 __all__ = [
     "Again",
+    "AsyncConnections",
+    "Backoff",
+    "Claims",
+    "Connections",
     "Consumer",
     "ConsumerSettings",
     "Dead",
+    "DeadTopic",
     "Done",
+    "Exceptions",
+    "Inbox",
     "NonRetriable",
     "Output",
+    "Plan",
     "Result",
     "Retry",
     "Skip",
+    "TakenOver",
+    "Tenacity",
+    "Tier",
+    "Trial",
+    "Unavailable",
 ]
+
+_LAZY = {
+    "AsyncConnections": "dedup.inbox.connections",
+    "Backoff": "dedup.retries.backoff",
+    "Claims": "dedup.inbox.claims",
+    "Connections": "dedup.inbox.connections",
+    "Consumer": "dedup.consumer",
+    "ConsumerSettings": "dedup.settings.consumer",
+    "DeadTopic": "dedup.kafka.dead_topic",
+    "Exceptions": "dedup.retries.plan",
+    "Inbox": "dedup.inbox.inbox",
+    "Plan": "dedup.retries.plan",
+    "Tenacity": "dedup.retries.tenacity",
+    "Tier": "dedup.retries.plan",
+    "Trial": "dedup.testing",
+}
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever is asked for
-    if name == "Consumer":
-        from dedup.consumer import Consumer
-
-        return Consumer
-    if name == "ConsumerSettings":
-        from dedup.consumer_settings import ConsumerSettings
-
-        return ConsumerSettings
+    """Import a name when it is asked for: not everybody needs Kafka or Postgres."""
+    if (module := _LAZY.get(name)) is not None:
+        return getattr(import_module(module), name)
     msg = f"module {__name__!r} has no attribute {name!r}"
     raise AttributeError(msg)

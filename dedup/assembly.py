@@ -7,25 +7,25 @@ from typing import Any, NamedTuple
 
 import psycopg
 
-from dedup import inbox_schema
-from dedup.aside import Aside
-from dedup.claim import Claim
-from dedup.claims import Claims
-from dedup.connections import AsyncConnections, Connections
-from dedup.consumer_metrics import Metrics
-from dedup.consumer_settings import ConsumerSettings
-from dedup.handlers import is_awaited, of_batches, of_records
-from dedup.inbox import Inbox
-from dedup.inbox_keeper import Keeper
-from dedup.inbox_settings import InboxSettings
-from dedup.inbox_together import together as in_one
-from dedup.inbox_together import together_async as in_one_async
-from dedup.letters import Letters
-from dedup.postgres_states import PostgresStates
-from dedup.record import Record
-from dedup.retries import Retries
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.claims import Claims
+from dedup.inbox.connections import AsyncConnections, Connections
+from dedup.inbox.held import PostgresStates
+from dedup.inbox.inbox import Inbox
+from dedup.inbox.keeper import Keeper
+from dedup.inbox.together import together as in_one
+from dedup.inbox.together import together_async as in_one_async
+from dedup.kafka.letters import Letters
+from dedup.metrics import Metrics
+from dedup.retries.aside import Aside
+from dedup.rules.claim import Claim
+from dedup.rules.record import Record
+from dedup.serving.handlers import is_awaited, of_batches, of_records
+from dedup.serving.retries import Retries
+from dedup.settings.consumer import ConsumerSettings
+from dedup.settings.inbox import InboxSettings
 from outbox.errors import DovecoteError
-from outbox.overdue import Connection
+from outbox.postgres.overdue import Connection
 
 Handler = Callable[[Any], Any]
 

@@ -10,32 +10,32 @@ from typing import Any
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, TopicPartition
 
-from dedup.absent import Absent
-from dedup.aside import Aside
 from dedup.assembly import Assembled, assembled
-from dedup.assignment import Assignment
-from dedup.certainty import Certainty
-from dedup.claiming import Claiming, Claims
-from dedup.committing import Commits, Committed
-from dedup.consumer_health import Health
-from dedup.consumer_metrics import Metrics
-from dedup.consumer_properties import check_properties
-from dedup.consumer_settings import ConsumerSettings
 from dedup.decoders import decoder
 from dedup.explicit import explicit
-from dedup.expressions import compile_filter
-from dedup.handover import Handover
-from dedup.lanes import Lanes
-from dedup.membership import Membership, patience
-from dedup.polling import Polling, Workers
-from dedup.pressure import Limits
-from dedup.record import read_with
-from dedup.signatures import require_takes
-from dedup.storm import Amplification
-from dedup.tasks import Loop
-from dedup.within import within
+from dedup.health import Health
+from dedup.kafka.absent import Absent
+from dedup.kafka.assignment import Assignment
+from dedup.kafka.claiming import Claiming, Claims
+from dedup.kafka.committing import Commits, Committed
+from dedup.kafka.membership import Membership, patience
+from dedup.kafka.polling import Polling
+from dedup.kafka.properties import check_properties
+from dedup.metrics import Metrics
+from dedup.retries.aside import Aside
+from dedup.retries.storm import Amplification
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.lanes.pressure import Limits
+from dedup.rules.policies.expressions import compile_filter
+from dedup.rules.policies.signatures import require_takes
+from dedup.rules.record import read_with
+from dedup.serving.certainty import Certainty
+from dedup.serving.handover import Handover, Workers
+from dedup.serving.tasks import Loop
+from dedup.serving.within import within
+from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
-from outbox.kafka_log import kafka_logger
+from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
 from outbox.threads import require_threads
 

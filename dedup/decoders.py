@@ -4,9 +4,9 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
-from dedup.consumer_settings import ConsumerSettings
-from dedup.decode import DECODERS, Undecodable, as_raw, with_value
-from dedup.record import Decode
+from dedup.rules.policies.decode import DECODERS, Undecodable, as_raw, with_value
+from dedup.rules.record import Decode
+from dedup.settings.consumer import ConsumerSettings
 from outbox import envelope
 from outbox.errors import BadSettings
 from outbox.event import Event

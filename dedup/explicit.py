@@ -2,7 +2,7 @@
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from dedup.consumer_settings import ConsumerSettings
+from dedup.settings.consumer import ConsumerSettings
 from outbox.errors import DovecoteError
 
 _SECONDS = 10.0

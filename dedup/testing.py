@@ -12,21 +12,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal, TypeAlias
 
-from dedup import policies
-from dedup.aside import Held, Partition, Placed, Unfinished
-from dedup.copies import Copy
-from dedup.decode import as_json
-from dedup.expressions import compile_filter
-from dedup.handlers import answering, is_awaited, of_records
-from dedup.handover import Report
-from dedup.lanes import Lanes, NullKey, Stretch
-from dedup.plan import Plan
-from dedup.policies import Identity, Skipped, Verdict, by_key
-from dedup.record import Decode, Record, read_with
-from dedup.results import Done, Result, Skip
-from dedup.retries import Retries
-from dedup.run_progress import Early
-from dedup.serving import Serving
+from dedup.retries.aside import Held, Partition, Placed, Unfinished
+from dedup.retries.copies import Copy
+from dedup.retries.plan import Plan
+from dedup.rules.lanes.lanes import Lanes, NullKey, Stretch
+from dedup.rules.policies import policies
+from dedup.rules.policies.decode import as_json
+from dedup.rules.policies.expressions import compile_filter
+from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
+from dedup.rules.policies.results import Done, Early, Result, Skip
+from dedup.rules.record import Decode, Record, read_with
+from dedup.serving.handlers import answering, is_awaited, of_records
+from dedup.serving.handover import Report
+from dedup.serving.retries import Retries
+from dedup.serving.serving import Serving
 from outbox import envelope
 from outbox.event import Event
 

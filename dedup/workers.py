@@ -5,22 +5,21 @@ from concurrent.futures import Executor
 from types import MappingProxyType
 from typing import Any
 
-from dedup import policies
-from dedup.aside import Aside
-from dedup.awaited_policies import AWAITED
-from dedup.awaited_serving import AwaitedServing
-from dedup.batching import Batching, alone, alone_awaited
-from dedup.certainty import Certainty
-from dedup.consumer_settings import ConsumerSettings
-from dedup.expressions import Filter
-from dedup.handlers import answering, answering_awaited, is_awaited
-from dedup.handover import Handover
-from dedup.polling import Workers
-from dedup.record import Record
-from dedup.run_progress import Unchosen
-from dedup.serving import Serving
-from dedup.tasks import Loop, Tasks
-from dedup.threads import Threads
+from dedup.retries.aside import Aside
+from dedup.rules.policies import policies
+from dedup.rules.policies.awaited import AWAITED
+from dedup.rules.policies.expressions import Filter
+from dedup.rules.record import Record
+from dedup.serving.awaited import AwaitedServing
+from dedup.serving.batching import Batching, alone, alone_awaited
+from dedup.serving.certainty import Certainty
+from dedup.serving.handlers import answering, answering_awaited, is_awaited
+from dedup.serving.handover import Handover, Workers
+from dedup.serving.runs import Unchosen
+from dedup.serving.serving import Serving
+from dedup.serving.tasks import Loop, Tasks
+from dedup.serving.threads import Threads
+from dedup.settings.consumer import ConsumerSettings
 
 _POLICIES = MappingProxyType({**policies.POLICIES, "every": policies.every})
 

@@ -1,7 +1,7 @@
 """Write events in your own Postgres transaction; they commit, or vanish, with your rows."""
 
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from outbox.errors import (
     BadSettings,
@@ -18,8 +18,13 @@ from outbox.errors import (
 from outbox.event import Event, Limits
 from outbox.write import write, write_async
 
+if TYPE_CHECKING:
+    from outbox.producer.options import Counted, Options
+    from outbox.producer.producer import Producer
+
 __all__ = [
     "BadSettings",
+    "Counted",
     "DovecoteError",
     "Event",
     "InvalidEvent",
@@ -27,6 +32,8 @@ __all__ = [
     "NoTransaction",
     "NotAccepted",
     "NotAllowed",
+    "Options",
+    "Producer",
     "ProducerClosed",
     "SchemaMissing",
     "SchemaTooNew",
@@ -35,11 +42,16 @@ __all__ = [
     "write_async",
 ]
 
-if not TYPE_CHECKING:  # a checker would then find anything here; it knows outbox.producer
+_LAZY = {
+    "Counted": "outbox.producer.options",
+    "Options": "outbox.producer.options",
+    "Producer": "outbox.producer.producer",
+}
 
-    def __getattr__(name: str) -> object:
-        """Give `Producer`, which loads a Kafka client, to whoever asks for it."""
-        if name == "Producer":
-            return import_module("outbox.producer").Producer
-        msg = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(msg)
+
+def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever is asked for
+    """Import a name when it is asked for: not everybody needs Kafka or Postgres."""
+    if (module := _LAZY.get(name)) is not None:
+        return getattr(import_module(module), name)
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

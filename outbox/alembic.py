@@ -6,8 +6,7 @@ from typing import TypeAlias
 from alembic import op
 from sqlalchemy import text
 
-from outbox import steps
-from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles
+from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles, steps
 
 IncludeName: TypeAlias = Callable[[str | None, str, Mapping[str, str | None]], bool]
 """What Alembic asks before autogenerate looks at something: name, kind, names of its parents."""

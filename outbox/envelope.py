@@ -36,7 +36,7 @@ RESOLVES = "dovecote_resolves"
 WITHOUT_VALUE = "dovecote_without_value"
 """Of a dead letter that no topic would have taken whole."""
 HOPS = "dovecote_hops"
-"""How often events were made of events up to this one; see `dedup.storm`."""
+"""How often events were made of events up to this one; see `dedup.retries.storm`."""
 
 FIRED = "dovecote_fired"
 """Of a record made of a window: why it fired."""

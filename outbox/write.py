@@ -1,10 +1,10 @@
 """Write events on the caller's connection, in the caller's transaction."""
 
-from outbox import adapters
 from outbox import schema as _schema
-from outbox.adapters.append import Append
-from outbox.adapters.kinds import AsyncConnection, SyncConnection
 from outbox.event import Event, Limits
+from outbox.writing import find as adapters
+from outbox.writing.append import Append
+from outbox.writing.kinds import AsyncConnection, SyncConnection
 
 _DEFAULT_LIMITS = Limits()
 

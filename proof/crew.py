@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from demo.children import Child, ChildFailed, dovecote
+from dovecote.demo.children import Child, ChildFailed, dovecote
 from outbox.errors import DovecoteError
 from proof.journal import Journal
 from proof.proxy import Proxy

@@ -12,8 +12,8 @@ import psycopg
 from psycopg.conninfo import make_conninfo
 
 from outbox import schema
-from outbox.capture import use_wal
 from outbox.errors import DovecoteError
+from outbox.schema.capture import use_wal
 from proof import writers
 from proof.commands import Commands
 from proof.count import Ledger, Verdict, judge

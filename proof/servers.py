@@ -8,9 +8,9 @@ from shutil import rmtree
 
 from confluent_kafka import ElectionType, KafkaException
 
-from devstack import volumes
-from devstack.cluster import Cluster
-from devstack.pair import CLIENTS, Pair
+from dovecote.devstack.kafka.cluster import Cluster
+from dovecote.devstack.postgres import volumes
+from dovecote.devstack.postgres.pair import CLIENTS, Pair
 from proof import writers
 from proof.count import Seen
 from proof.crew import GaveUp

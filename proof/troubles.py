@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import psycopg
 
 from outbox import schema
-from outbox.capture import use_table, use_wal
 from outbox.errors import DovecoteError
+from outbox.schema.capture import use_table, use_wal
 from proof.commands import Commands
 from proof.crew import Crew, Member
 from proof.journal import Journal

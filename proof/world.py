@@ -17,12 +17,12 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
-from devstack.cluster import Cluster
-from devstack.kafka import Kafka
-from devstack.pair import Pair
-from devstack.places import LOOPBACK
-from devstack.postgres import Postgres
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.cluster import Cluster
+from dovecote.devstack.kafka.kafka import Kafka
+from dovecote.devstack.places import LOOPBACK
+from dovecote.devstack.postgres.pair import Pair
+from dovecote.devstack.postgres.postgres import Postgres
 
 TOPIC = "proof"
 """The topic of most events."""

@@ -1,0 +1,1 @@
+"""Publish the outbox to Kafka, exactly once and in order per key."""

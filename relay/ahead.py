@@ -4,7 +4,7 @@ import threading
 from collections import deque
 from dataclasses import replace
 
-from relay.capture.batch import Batch
+from relay.rules.batch import Batch
 
 
 class Ahead:

@@ -18,10 +18,10 @@ import psycopg
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from outbox.kafka_log import kafka_logger
-from relay.lease import active
-from relay.postgres import connect
-from relay.progress_topic import ALWAYS_THERE, client_properties
+from outbox.kafka import kafka_logger
+from relay.kafka.progress_topic import ALWAYS_THERE, client_properties
+from relay.postgres.connect import connect
+from relay.postgres.lease import active
 from relay.settings import RelaySettings
 
 _log = kafka_logger("dovecote.relay.kafka")

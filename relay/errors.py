@@ -13,8 +13,8 @@ RelayError
 from collections.abc import Mapping, Sequence
 
 from outbox.errors import DovecoteError
-from relay.capture.batch import Row
-from relay.parking import Reason, Scope
+from relay.rules.batch import Row
+from relay.rules.parking import Reason, Scope
 
 _MISSING = "create the topic"
 _LARGE = "raise `max.message.bytes` of the topic, and `message.max.bytes` in `[kafka]`"

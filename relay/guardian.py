@@ -8,16 +8,16 @@ from collections.abc import Callable
 
 import psycopg
 
-from outbox import slots as outbox_slots
 from outbox.schema import about
-from relay.capture.catalog import look
-from relay.capture.lag import waiting
-from relay.capture.slot import Budget, accept
+from outbox.schema import slots as outbox_slots
 from relay.errors import Refused
 from relay.metrics import Metrics
-from relay.progress import Cursor, LogPosition, Progress
+from relay.postgres.capture.catalog import look
+from relay.postgres.capture.lag import waiting
+from relay.rules.places.progress import Cursor, LogPosition, Progress
+from relay.rules.server.slot import Budget, accept
+from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
-from relay.sharding import Shard
 
 _log = logging.getLogger("dovecote.relay")
 

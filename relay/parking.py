@@ -1,131 +1,348 @@
 """
-Decide which events are published and which are parked, in the order of the stream.
+Park what the broker can never take, and carry out what operators decide of it.
 
-An event that the broker can never take is parked; under the policy `hold` the later events of its
-key of its topic are parked behind it, so that the key's order survives. A key is held from its
-first parked event until none is left.
+Two stores, no transaction over both; the order is the guarantee. An event is parked in Postgres
+*before* the progress that passes it; until then it is read again, and parked anew. A requeued
+event is published in one Kafka transaction with progress that names the command, and deleted
+*after* that; what progress says is published is only deleted, never published again.
 """
 
-from collections.abc import Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from enum import Enum, auto
-from operator import itemgetter
-from typing import Literal, NamedTuple, TypeAlias
+from dataclasses import replace
+from itertools import takewhile
+from typing import NamedTuple, Protocol
 
-from relay.capture.batch import Row
-
-Policy = Literal["hold", "skip"]
-
-Identity: TypeAlias = tuple[int, str]
-"""Position and id of an event: what it is known by when it is read again."""
-
-Key: TypeAlias = tuple[str, bytes | None]
-"""What is held: a key of a topic."""
-
-_POSITION, _ID, _TOPIC, _KEY, _TYPE = 0, 1, 3, 4, 6
-
-
-class Reason(NamedTuple):
-    """Why an event is parked."""
-
-    code: str
-    text: str
-
-
-OF_TOPIC = frozenset(
-    {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC", "UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
-    | {"TOPIC_AUTHORIZATION_FAILED"}
+from relay.errors import Full, Unpublishable
+from relay.kafka.publisher import Publisher
+from relay.metrics import Metrics
+from relay.postgres.parked import Command, Due, Known
+from relay.publishing import paced
+from relay.rules.batch import Row
+from relay.rules.isolation import Isolation
+from relay.rules.pace import Pace
+from relay.rules.parking import (
+    TOO_LARGE,
+    Identity,
+    Key,
+    Mark,
+    Parked,
+    Reason,
+    Scope,
+    identity,
+    is_left,
+    key_of,
+    sort,
+    topics_of,
 )
-"""What is parked under these codes may be published once its topic is there, or may be used."""
+from relay.rules.places.progress import Progress
+from relay.rules.topics import Ask, Rules, Topics
+from relay.settings import RelaySettings
+from relay.telling import Telling
 
-OWN_TOPIC = Reason("TOPIC_RESERVED", "the topic is Kafka's or Dovecote's own")
-TOO_LARGE = Reason("MSG_SIZE_TOO_LARGE", "larger than `message.max.bytes` in `[kafka]`")
-BEHIND = Reason("BEHIND", "an earlier event of its key is parked")
+_log = logging.getLogger("dovecote.relay")
 
-
-class Scope(Enum):
-    """What a broker's refusal is about."""
-
-    EVENT = auto()
-    """One event, for what it is."""
-    TOPIC = auto()
-    """Every event of its topic."""
-    REQUEST = auto()
-    """Several that were sent together: one of them, or all for their size."""
-
-
-class Mark(NamedTuple):
-    """What is known of an event before it is met (again)."""
-
-    reason: Reason
-    number: int | None = None
-    """Its number, if it was parked already and no progress says so."""
+# How often commands are looked for while events are parked, in seconds; and while none are, for
+# one that was asked for while the last of them went.
+_LOOK = 0.5
+_SELDOM = 10.0
+# How long events of other keys may wait for them, in seconds.
+_TURN = 0.5
+# So many topics are named in one line.
+_MOST_NAMES = 5
 
 
-class Parked(NamedTuple):
-    """One event to park."""
+class Store(Protocol):
+    """Where parked events and commands are kept; each call is durable when it returns."""
 
-    row: Row
-    reason: Reason
-    holds: bool
-    """Later events of its key wait behind it."""
-    replaces: int | None = None
-    """The number under which it was parked before, in a batch that came to nothing."""
-
-
-class Sorted(NamedTuple):
-    """A batch, divided; both parts keep its order."""
-
-    publish: Sequence[Row]
-    park: Sequence[Parked]
-
-
-def identity(row: Row) -> Identity:
-    """Return what an event is known by when it is read again."""
-    return row[_POSITION], row[_ID]
+    def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
+    def load(self, passed: int) -> Known: ...
+    def park(self, events: Sequence[Parked], first: int) -> str: ...
+    def requeue(self, topics: Sequence[str]) -> int | None: ...
+    def commands(self, *, of_aside: bool) -> list[Command]: ...
+    def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
+    def published(self, events: Sequence[Due]) -> None: ...
+    def drop(self, command: Command) -> int: ...
+    def refused_again(self, command: Command, number: int, reason: Reason) -> None: ...
+    def finish(self, command: Command) -> None: ...
+    def is_held(self, key: Key) -> bool: ...
+    def key_of(self, ticket: int) -> Key | None: ...
 
 
-def is_left(row: Row) -> bool:
-    """Tell whether an event is so large that it was not read, and is where it was."""
-    return row[_TYPE] is None
+class Admitted(NamedTuple):
+    """What of a batch is to be published; the rest is parked."""
+
+    rows: Sequence[Row]
+    topics: AbstractSet[str]
+    """Of the whole batch."""
+    number: int = 0
+    """The highest number that was given to what is parked."""
+    lsn: str | None = None
+    """A server that does not have this place of the log has lost what is parked."""
 
 
-def key_of(row: Row) -> Key:
-    """Return what is held when the event holds its key."""
-    return row[_TOPIC], row[_KEY]
-
-
-# As above, for the many: every batch passes here.
-keys_of, topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
-
-
-def sort(
-    rows: Sequence[Row],
-    *,
-    closed: Mapping[str, Reason],
-    held: AbstractSet[Key],
-    marks: Mapping[Identity, Mark],
-    policy: Policy,
-) -> Sorted:
+class Parking:
     """
-    Divide a batch: `closed` topics, `held` keys and marked events are parked.
+    The parked events of one outbox, as its active relay sees them.
 
-    An event without a key has no order to keep: it holds nothing, and nothing holds it.
+    In memory are the keys that are held, not the events: some 200 bytes a key. There are no more
+    keys than parked events, of which the last batch may bring more than `park_most`.
     """
-    if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
-        return Sorted(rows, ())
-    publish: list[Row] = []
-    park: list[Parked] = []
-    fresh: set[Key] = set()
-    for row in rows:
-        key, mark = key_of(row), marks.get(identity(row))
-        behind = key in held or key in fresh
-        reason = mark.reason if mark else closed.get(row[_TOPIC])
-        if reason is None and not behind:
-            publish.append(row)
-            continue
-        holds = row[_KEY] is not None and (behind or policy == "hold")
-        if holds:
-            fresh.add(key)
-        park.append(Parked(row, reason or BEHIND, holds, mark.number if mark else None))
-    return Sorted(publish, park)
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        metrics: Metrics,
+        bounds: tuple[Isolation, Pace],
+        ask: Ask,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._metrics, self._clock = settings, metrics, clock
+        self._ask, self._telling = ask, Telling(clock)
+        rules = Rules(settings.progress_topic, settings.topics)
+        self._topics = Topics(rules, settings.park_after.total_seconds())
+        self._isolation, self._pace = bounds
+        self._chunk = 0
+        self._store: Store
+        self._count = self._highest = 0
+        self._held: set[Key] = set()
+        self._marks: dict[Identity, Mark] = {}
+        self._look_at = 0.0
+
+    def begin(self, store: Store, progress: Progress) -> None:
+        """Learn what is parked; once the role is ours and progress is read behind the fence."""
+        self._store = store
+        store.tidy(progress.last_command, self._requeued(progress), progress.parked)
+        known = store.load(progress.parked)
+        self._held, self._count = known.held, known.events
+        self._highest = progress.parked
+        fresh = {id_: mark for id_, mark in self._marks.items() if mark.number is None}
+        self._marks = {**fresh, **known.marks}
+        self._metrics.parked.set(self._count)
+        self._topics.begin(known.waited, self._clock())
+        self._look_at = 0.0
+
+    def admit(self, rows: Sequence[Row], *, has_large: bool = False) -> Admitted:
+        """
+        Return what of a batch is to be published, once the rest is parked.
+
+        Raises:
+            Full: too many events would be parked.
+        """
+        for row in filter(is_left, rows if has_large else ()):
+            known = self._marks.get(identity(row))
+            self._marks[identity(row)] = Mark(TOO_LARGE, known.number if known else None)
+        topics = set(map(topics_of, rows))
+        closed = self._topics.closed(topics, self._clock(), self._ask)
+        policy = self._settings.on_poison
+        publish, park = sort(
+            rows, closed=closed, held=self._held, marks=self._marks, policy=policy
+        )
+        if not park:
+            return Admitted(publish, topics)
+        lsn = self._park(park)
+        return Admitted(publish, topics, self._highest, lsn)
+
+    def _park(self, events: Sequence[Parked]) -> str:
+        fresh = sum(each.replaces is None for each in events)
+        most = self._settings.park_most
+        # Those that will be parked anew are on the way already.
+        if fresh and self._count - self._unsettled() >= most:
+            msg = (
+                f"{self._count} events are parked, and park_most is {most}: nothing more is "
+                "published until there is room. Mend the cause and `dovecote parked requeue`, or "
+                "raise park_most"
+            )
+            raise Full(msg)
+        lsn = self._store.park(events, self._highest + 1)
+        self._highest += len(events)
+        self._count += fresh
+        self._look_at = min(self._look_at, self._clock() + _LOOK)
+        self._telling.parked(events)
+        for each in events:
+            self._marks.pop(identity(each.row), None)
+            if each.holds:
+                self._held.add(key_of(each.row))
+            if each.replaces is None:
+                self._metrics.parked_event(each.reason.code)
+        self._metrics.parked.set(self._count)
+        return lsn
+
+    def taken(self, rows: Sequence[Row]) -> None:
+        """Learn that the broker took `rows`."""
+        self._topics.taken(rows)
+
+    def learn(self, error: Unpublishable) -> None:
+        """
+        Learn that the broker refused an event.
+
+        When it is tried again (everything begins anew, from progress) it is parked, unless it is
+        not known yet whether it is to blame.
+        """
+        if error.scope is Scope.TOPIC:
+            self._topics.refused(error.row[3], error.reason, self._clock())
+        elif error.scope is Scope.EVENT:
+            for row in (error.row, *error.alike):
+                self._marks[identity(row)] = Mark(error.reason)
+            self._isolation.found()
+        else:
+            self._isolation.searches(error.before, error.request_bytes)
+
+    def obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
+        """
+        Carry out what operators ask for, between two batches, and return the progress behind it.
+
+        None: a requeued event was refused, and the publisher has had its day.
+        """
+        self._telling.catch_up()
+        self._welcome()
+        if self._clock() < self._look_at:
+            return progress
+        began = self._clock()
+        # What will be read again is parked anew, and then requeued or dropped. But where nothing
+        # fences, progress may come late from a relay that is gone, and pass it.
+        commands = self._store.commands(of_aside=self._settings.mode != "exactly_once")
+        for command in commands:
+            if command.action == "drop":
+                self._drop(command)
+            else:
+                try:
+                    progress = self._requeue(command, publisher, progress, began + _TURN)
+                except _RefusedAgain:
+                    return None
+            if self._clock() > began + _TURN:
+                # Commands are left, although the last of the parked events may be published.
+                self._look_at = 0.0
+                return progress
+        self._look_at = self._clock() + (_LOOK if self._count or commands else _SELDOM)
+        return progress
+
+    def _welcome(self) -> None:
+        """Have events requeued whose topics were waited for, and are there."""
+        appeared = self._topics.appeared(self._clock(), self._ask)
+        if not appeared or (asked := self._store.requeue(list(appeared))) is None:
+            return
+        if asked:
+            _log.info(
+                "can publish to %s now: what is parked for that is requeued",
+                ", ".join(sorted(appeared)[:_MOST_NAMES])
+                + (" and others" if len(appeared) > _MOST_NAMES else ""),
+            )
+            self._look_at = 0.0
+        self._topics.welcomed()
+
+    def _unsettled(self) -> int:
+        """Return how many events are parked that will be read again, and parked anew."""
+        return sum(mark.number is not None for mark in self._marks.values())
+
+    def _requeued(self, progress: Progress) -> int:
+        """
+        Return up to which number the newest command has published what it is about.
+
+        Nothing says so `at_least_once`, where events that are set aside are requeued, too: others
+        that are parked later have lower numbers. What is published is repeated then.
+        """
+        return progress.requeued if self._settings.mode == "exactly_once" else 0
+
+    def _drop(self, command: Command) -> None:
+        key = self._key(command)
+        dropped = self._store.drop(command)
+        _log.warning("dropped %d parked events, as command %d says", dropped, command.number)
+        self._gone(dropped, key)
+
+    def _requeue(
+        self, command: Command, publisher: Publisher, progress: Progress, until: float
+    ) -> Progress:
+        """Publish what `command` is about; what is left after `until` waits for its next turn."""
+        key = self._key(command)
+        count = 0
+        after = self._requeued(progress) if progress.last_command == command.number else 0
+        while due := self._store.due(
+            command,
+            after=after,
+            most=self._chunk or self._isolation.most,
+            most_bytes=self._pace.most,
+        ):
+            first = due[0].row
+            if reason := TOO_LARGE if is_left(first) else self._refusal(first[3]):
+                # What holds no key has nothing to do with the others, and each of them is told.
+                is_whole = command.topic is not None and command.key is None
+                is_whole = is_whole and reason is not TOO_LARGE
+                self._refused_again(
+                    command, due if is_whole else due[:1], Unpublishable(due[0].row, reason)
+                )
+                if command.topic is None or command.key is not None or self._clock() > until:
+                    break
+                continue
+            due = list(takewhile(lambda each: not is_left(each.row), due))
+            after = due[-1].number
+            progress = replace(progress, last_command=command.number, requeued=after)
+            rows = self._publish(command, due, publisher, progress)
+            self._store.published(due)
+            count, self._chunk = count + len(due), 0
+            self._gone(len(due), None)
+            self._topics.taken(rows)
+            self._metrics.published(rows)
+            if self._clock() > until:
+                break
+        else:
+            self._store.finish(command)
+        if count:
+            _log.info("requeued %d events, as command %d says", count, command.number)
+        self._gone(0, key)
+        return progress
+
+    def _publish(
+        self, command: Command, due: Sequence[Due], publisher: Publisher, progress: Progress
+    ) -> Sequence[Row]:
+        rows = [each.row for each in due]
+        try:
+            size = sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+            with paced(self._pace, lambda: size):
+                publisher.publish(rows, progress)
+        except Unpublishable as error:
+            if error.scope is Scope.REQUEST:
+                self._isolation.searches(error.before, error.request_bytes)
+                raise _RefusedAgain from error
+            if error.before:
+                self._chunk = error.before
+                raise _RefusedAgain from error
+            if error.scope is Scope.TOPIC:
+                self._topics.given_up(error.row[3], error.reason, self._clock())
+            self._refused_again(command, due[:1], error)
+            raise _RefusedAgain from error
+        return rows
+
+    def _refusal(self, topic: str) -> Reason | None:
+        """Return why nothing can be published to `topic`, so that nobody waits to hear it."""
+        return self._topics.rules.refusal(topic) or self._topics.look(
+            topic, self._clock(), self._ask
+        )
+
+    def _refused_again(
+        self, command: Command, events: Sequence[Due], error: Unpublishable
+    ) -> None:
+        for event in events:
+            self._store.refused_again(command, event.number, error.reason)
+        self._isolation.found()
+        more = f", and {len(events) - 1} more" if len(events) > 1 else ""
+        _log.warning("%s; it stays parked%s", error, more)
+
+    def _key(self, command: Command) -> Key | None:
+        """Return the key that `command` may set free."""
+        if command.topic is not None:
+            return command.topic, command.key
+        return None if command.ticket is None else self._store.key_of(command.ticket)
+
+    def _gone(self, events: int, key: Key | None) -> None:
+        self._count -= events
+        self._metrics.parked.set(self._count)
+        if key is not None and not self._store.is_held(key):
+            self._held.discard(key)
+
+
+class _RefusedAgain(Exception):
+    """The broker refuses an event that was requeued; its producer is of no use any more."""

@@ -9,13 +9,13 @@ from typing import Self, TypeAlias
 
 import psycopg
 
-from dedup.heap import Arenas
+from dovecote.process.memory import Arenas
 from outbox.errors import first_line
 from relay.ahead import Ahead
-from relay.capture.batch import Batch, Capture
 from relay.errors import Outage
-from relay.progress import Place
-from relay.splitting import split
+from relay.rules.batch import Batch, Capture
+from relay.rules.places.progress import Place
+from relay.rules.splitting import split
 
 Most: TypeAlias = Callable[[], tuple[int, int]]
 """How many rows and bytes the next batch may have."""

@@ -6,10 +6,10 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from outbox.settings import Dsn, Duration, KafkaProperties, Settings
-from relay.parking import Policy
-from relay.properties import FIXED, LARGEST, Mode, producer_properties
-from relay.sharding import SHARD, Shard, divided
+from dovecote.process.settings import Dsn, Duration, KafkaProperties, Settings
+from relay.kafka.properties import FIXED, LARGEST, Mode, producer_properties
+from relay.rules.parking import Policy
+from relay.rules.sharding import SHARD, Shard, divided
 
 PREFIX = "DOVECOTE_RELAY"
 

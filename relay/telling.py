@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from relay.errors import ADVICE
-from relay.parking import BEHIND, Parked
+from relay.rules.parking import BEHIND, Parked
 
 _log = logging.getLogger("dovecote.relay")
 

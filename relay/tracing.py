@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from outbox.envelope import TRACEPARENT
-from relay.capture.batch import Row
+from relay.rules.batch import Row
 
 try:
     from opentelemetry import trace

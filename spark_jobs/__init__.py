@@ -1,0 +1,1 @@
+"""Deduplicate, pair, session and aggregate topics in Spark."""

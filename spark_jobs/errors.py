@@ -34,3 +34,7 @@ class QueryFailed(JobError):
 
 REPORTED = {kind.__name__: kind for kind in (MarkerRefused, Unwritable, KafkaUnavailable)}
 """What a task reports by its name, so that it arrives at the driver as it was raised."""
+
+
+class StateTooLarge(JobError):
+    """A bucket has outgrown its limit."""

@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from devstack.places import LOOPBACK
+from dovecote.devstack.places import LOOPBACK
 
 
 class Certificates(NamedTuple):

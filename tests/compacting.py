@@ -8,7 +8,7 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from devstack.kafka import Kafka
+from dovecote.devstack.kafka.kafka import Kafka
 from tests.consuming import event, produce
 from tests.waiting import consume, until
 

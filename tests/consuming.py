@@ -10,10 +10,10 @@ from typing import Any
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
-from dedup.aside import Aside
 from dedup.consumer import Consumer
-from dedup.consumer_settings import ConsumerSettings
-from dedup.results import Result
+from dedup.retries.aside import Aside
+from dedup.rules.policies.results import Result
+from dedup.settings.consumer import ConsumerSettings
 from outbox import Event
 from outbox.envelope import encode
 from tests.waiting import until

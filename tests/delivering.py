@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
-from push.addresses import networks
-from push.engine import Engine, HeldIn, Surroundings
-from push.engine_api import Attempt, Snapshot, Work
-from push.subscription import subscription
+from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
+from dovecote.push.rules.sending.addresses import networks
+from dovecote.push.rules.sending.ports import Attempt, Snapshot, Work
+from dovecote.push.rules.subscription.subscription import subscription
 from tests.consuming import committed, end_of
 from tests.waiting import until
 

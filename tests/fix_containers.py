@@ -16,8 +16,8 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from devstack.kafka import SETTINGS
-from devstack.places import free_port
+from dovecote.devstack.kafka.kafka import SETTINGS
+from dovecote.devstack.places import free_port
 
 POSTGRES = os.environ.get("DOVECOTE_TEST_POSTGRES", "postgres:17")
 KAFKA = os.environ.get("DOVECOTE_TEST_KAFKA", "apache/kafka:4.2.0")

@@ -13,9 +13,9 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
-from devstack.cluster import Cluster
-from devstack.pair import Pair
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.cluster import Cluster
+from dovecote.devstack.postgres.pair import Pair
 from tests.fix_containers import containers
 from tests.waiting import until
 

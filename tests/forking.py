@@ -8,10 +8,10 @@ import threading
 from collections.abc import Callable
 
 from dedup.consumer import Consumer
-from dedup.consumer_settings import ConsumerSettings
+from dedup.settings.consumer import ConsumerSettings
 from outbox.errors import NotAccepted
 from outbox.event import Event
-from outbox.producer import Options, Producer
+from outbox.producer.producer import Options, Producer
 
 # A process that takes so long is ended, as one that waits for ever.
 _HANGS_SECONDS = 40

@@ -11,10 +11,10 @@ import psycopg
 from cryptography.fernet import Fernet
 from prometheus_client import CollectorRegistry
 
-from push import schema
-from push.engine_api import Book, Delivers, Snapshot, Work
-from push.process import Running, running
-from push.settings import PushSettings
+from dovecote.push.process import Running, running
+from dovecote.push.rules.sending.ports import Book, Delivers, Snapshot, Work
+from dovecote.push.settings import PushSettings
+from dovecote.push.store import schema
 
 KEY = Fernet.generate_key().decode()
 

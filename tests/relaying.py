@@ -20,8 +20,8 @@ import psycopg
 from confluent_kafka import Consumer, Message, TopicPartition
 
 from outbox import Event, schema, write
-from outbox.capture import use_wal
 from outbox.envelope import Pair, Record, event_id
+from outbox.schema.capture import use_wal
 from tests.waiting import consume, until
 
 COMMAND = str(Path(sys.executable).with_name("dovecote"))

@@ -11,8 +11,8 @@ from typing import Any
 
 from psycopg.conninfo import make_conninfo
 
-from devstack.places import temporary_directory
-from devstack.postgres import Postgres, server_user
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, server_user
 from tests.relaying import COMMAND, DSN, Relays, settings
 
 

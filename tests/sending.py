@@ -9,9 +9,9 @@ from itertools import count
 from typing import Any
 
 from outbox import Event
-from outbox.direct import Direct
-from outbox.producer import Options, Producer
-from outbox.waiting import Via
+from outbox.producer.direct import Direct
+from outbox.producer.producer import Options, Producer
+from outbox.producer.waiting import Via
 from tests.relaying import Relays, event
 
 SOON = Options(

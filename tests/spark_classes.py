@@ -12,8 +12,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from devstack.class_archive import ClassArchive
-from devstack.java import java
+from dovecote.devstack.kafka.class_archive import ClassArchive
+from dovecote.devstack.kafka.java import java
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,8 +36,8 @@ def main() -> None:
     if not archive.is_wanted:
         return
     # Every test run looks for the archive, and Spark itself takes a while to import.
-    from spark_jobs.session import STATE_STORE, configuration, open_session
-    from spark_jobs.settings import SparkSettings
+    from spark_jobs.query.session import STATE_STORE, configuration, open_session
+    from spark_jobs.query.settings import SparkSettings
 
     print("keeping the classes that Spark loads, for its next starts …", flush=True)  # noqa: T201  # a command
     with TemporaryDirectory() as folder:

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import psycopg
 import pytest
 
-from relay.progress_topic import ProgressTopic
-from relay.publisher import IdempotentPublisher, TransactionalPublisher
+from relay.kafka.progress_topic import ProgressTopic
+from relay.kafka.publisher import IdempotentPublisher, TransactionalPublisher
 from tests.waiting import until
 
 _KAFKA = {

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from devstack.places import LOOPBACK
+from dovecote.devstack.places import LOOPBACK
 
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 

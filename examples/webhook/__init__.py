@@ -1,0 +1,1 @@
+"""A service, `push`, and a receiver that verifies signatures."""

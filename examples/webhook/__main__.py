@@ -19,12 +19,12 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from demo.flights import Flight, flights
-from devstack.places import free_port
-from devstack.stack import Stack
+from dovecote.demo.flights import Flight, flights
+from dovecote.devstack.places import free_port
+from dovecote.devstack.stack import Stack
+from dovecote.push.store import schema as push_schema
 from examples.webhook.receive import receiver
 from outbox import Event, schema, write
-from push import schema as push_schema
 
 TOPIC = "flights"
 FLIGHTS = 20

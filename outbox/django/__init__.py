@@ -1,0 +1,1 @@
+"""The outbox in a Django project: an app with migrations."""

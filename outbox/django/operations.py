@@ -8,8 +8,7 @@ from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.state import ProjectState
 
-from outbox import steps
-from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles
+from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles, steps
 
 
 class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types

@@ -5,7 +5,7 @@ import threading
 import time
 from pathlib import Path
 
-from demo.children import Child, module
+from dovecote.demo.children import Child, module
 from proof.consumers.count import Delivery
 
 _START_SECONDS = 60.0

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import psycopg
 
-from dedup.claims import Claims
-from dedup.connections import Connections
 from dedup.consumer import Consumer
-from dedup.consumer_settings import ConsumerSettings
-from dedup.inbox import Inbox
-from dedup.record import Record
-from dedup.results import Done, Result, Retry
+from dedup.inbox.claims import Claims
+from dedup.inbox.connections import Connections
+from dedup.inbox.inbox import Inbox
+from dedup.rules.policies.results import Done, Result, Retry
+from dedup.rules.record import Record
+from dedup.settings.consumer import ConsumerSettings
 from outbox import envelope
 
 _FAILING_SHARE = 0.01

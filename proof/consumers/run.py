@@ -10,8 +10,8 @@ import psycopg
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dedup import inbox_schema
-from devstack import Stack
+from dedup.inbox import schema as inbox_schema
+from dovecote.devstack import Stack
 from outbox.errors import DovecoteError
 from proof.consumers import writing
 from proof.consumers.count import EventName, Verdict, judge

@@ -16,8 +16,8 @@ from proof.model.world import (
     Steps,
     misfit,
 )
-from relay.progress import Cursor
-from relay.snapshot import BEGINNING
+from relay.rules.places.progress import Cursor
+from relay.rules.places.snapshot import BEGINNING
 
 
 class Command(Party):

@@ -23,16 +23,16 @@ from proof.model.parked_stores import (
     Stores,
     event,
 )
-from relay.capture.batch import Row
 from relay.errors import Unpublishable
-from relay.isolation import Isolation
+from relay.kafka.publisher import no_more
 from relay.metrics import Metrics
-from relay.pace import Pace
-from relay.parked import Parking
-from relay.parked_store import Command
-from relay.parking import Key, Policy, key_of
-from relay.progress import Cursor, Progress, at
-from relay.publisher import no_more
+from relay.parking import Parking
+from relay.postgres.parked import Command
+from relay.rules.batch import Row
+from relay.rules.isolation import Isolation
+from relay.rules.pace import Pace
+from relay.rules.parking import Key, Policy, key_of
+from relay.rules.places.progress import Cursor, Progress, at
 from relay.settings import RelaySettings
 
 _EVENTS, _BATCH, _ROUNDS, _SETTLING = 24, 5, 40, 80

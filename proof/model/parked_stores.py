@@ -12,13 +12,13 @@ from itertools import count
 from typing import NamedTuple
 from uuid import UUID
 
-from relay.capture.batch import Row
 from relay.errors import Unpublishable
-from relay.parked_store import ASIDE, Command, Due, Known
-from relay.parking import Key, Mark, Parked, Reason, Scope, identity, key_of
-from relay.progress import Cursor, Origin, Progress, at
-from relay.publisher import More, Ready, at_once, no_more
-from relay.snapshot import Snapshot
+from relay.kafka.publisher import More, Ready, at_once, no_more
+from relay.postgres.parked import ASIDE, Command, Due, Known
+from relay.rules.batch import Row
+from relay.rules.parking import Key, Mark, Parked, Reason, Scope, identity, key_of
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 
 NAME, TOPIC = "shop", "orders"
 HERE = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))

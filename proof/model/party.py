@@ -29,7 +29,7 @@ from proof.model.world import (
     World,
     misfit,
 )
-from relay.progress import Cursor
+from relay.rules.places.progress import Cursor
 
 _GIVES_UP = 0.06
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import NamedTuple
 
-from relay.progress import Cursor
-from relay.snapshot import Snapshot
+from relay.rules.places.progress import Cursor
+from relay.rules.places.snapshot import Snapshot
 
 
 class Row(NamedTuple):

@@ -13,8 +13,8 @@ from proof.model.world import (
     ShutOut,
     Steps,
 )
-from relay.progress import Cursor
-from relay.snapshot import Snapshot
+from relay.rules.places.progress import Cursor
+from relay.rules.places.snapshot import Snapshot
 
 BATCH = 3
 _READS_ON, _ROTATES = 0.4, 0.3

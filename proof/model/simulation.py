@@ -13,7 +13,7 @@ from proof.model.postgres import Database, Gone
 from proof.model.relay import Relay
 from proof.model.trouble import LOSSES, Trouble, chances
 from proof.model.world import PROGRESS, Bug, Point, Steps, T, World
-from relay.progress import Cursor
+from relay.rules.places.progress import Cursor
 
 _KEYS = ("a", "b", "c")
 _WRITERS = 3

@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 
 from proof.model.kafka import Broker, Wire
 from proof.model.postgres import Database
-from relay.progress import Cursor
+from relay.rules.places.progress import Cursor
 
 EVENTS, PROGRESS = "events", "progress"
 TRANSACTIONAL_ID = "outbox"

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outbox.errors import BadSettings, DovecoteError
-from spark_jobs.aggregation.flow import load_flow
-from spark_jobs.main import run_flow
+from spark_jobs.jobs.flow import load_flow
+from spark_jobs.jobs.main import run_flow
 
 
 def main(argv: Sequence[str] | None = None) -> int:

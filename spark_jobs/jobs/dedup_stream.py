@@ -12,10 +12,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dovecote.process.settings import load
 from outbox.errors import BadSettings, DovecoteError
-from outbox.settings import load
-from spark_jobs.main import run_dedup
-from spark_jobs.settings import PREFIX, DedupSettings
+from spark_jobs.jobs.main import run_dedup
+from spark_jobs.query.settings import PREFIX, DedupSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -7,11 +7,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from dovecote.process.settings import load
 from outbox.errors import BadSettings, DovecoteError
-from outbox.settings import load
-from spark_jobs.main import run_stateful
-from spark_jobs.settings import PREFIX
-from spark_jobs.stateful_settings import JOBS
+from spark_jobs.jobs.main import run_stateful
+from spark_jobs.query.settings import PREFIX
+from spark_jobs.stateful.settings import JOBS
 
 
 def main(argv: Sequence[str] | None = None) -> int:

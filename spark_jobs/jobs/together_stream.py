@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from outbox.errors import BadSettings, DovecoteError
-from spark_jobs.job_files import load_all
-from spark_jobs.main import run_together
+from spark_jobs.jobs.files import load_all
+from spark_jobs.jobs.main import run_together
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -1,0 +1,1 @@
+"""Operators that remember: each decides, and knows neither Spark nor Kafka."""

@@ -3,10 +3,13 @@
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
-from dedup import decode
-from spark_jobs.operators import calls, delay, pairing, sessions
+from dedup.rules.policies import decode
+from spark_jobs.operators import delay
 from spark_jobs.operators.alarms import Ident
+from spark_jobs.operators.pairing import calls
+from spark_jobs.operators.pairing import operator as pairing
 from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.sessions import operator as sessions
 from spark_jobs.operators.settings import (
     PairingSettings,
     SessionsSettings,

@@ -12,16 +12,18 @@ import msgpack
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from spark_jobs.aggregation.guard import Guarded
-from spark_jobs.aggregation.helper import Held as Elsewhere
-from spark_jobs.operators import delay, pairing, sessions
-from spark_jobs.operators.aggregation import Aggregation
-from spark_jobs.operators.aggregation_state import BadAggregationState, decoded, encoded
+from spark_jobs.operators import delay
+from spark_jobs.operators.aggregation.guard import Guarded
+from spark_jobs.operators.aggregation.operator import Aggregation
+from spark_jobs.operators.aggregation.scripts.helper import Held as Elsewhere
+from spark_jobs.operators.aggregation.state import BadAggregationState, decoded, encoded
 from spark_jobs.operators.alarms import Ident
-from spark_jobs.operators.calls import Call, Event, Held, begin, remembered
 from spark_jobs.operators.delay import Delay
-from spark_jobs.operators.pairing import Pairing
-from spark_jobs.operators.sessions import Sessions
+from spark_jobs.operators.pairing import operator as pairing
+from spark_jobs.operators.pairing.calls import Call, Event, Held, begin, remembered
+from spark_jobs.operators.pairing.operator import Pairing
+from spark_jobs.operators.sessions import operator as sessions
+from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.step import NEVER, Operator
 
 FORMAT = 2

@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from spark_jobs.operators import delay, pairing, sessions
+from spark_jobs.operators import delay
+from spark_jobs.operators.pairing import operator as pairing
+from spark_jobs.operators.sessions import operator as sessions
 
 
 def keys(state: Any) -> int:  # noqa: ANN401  # the operator's own

@@ -4,8 +4,8 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from dedup import decode
-from dedup.trace import Traced
+from dedup.replay.trace import Traced
+from dedup.rules.policies import decode
 from outbox.envelope import Record
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.settings import WindowedSettings

@@ -7,12 +7,12 @@ from typing import Any, TypeAlias
 from pydantic_core import from_json
 from pydantic_core import to_json as text_to_json
 
-from dedup.trace import to_json
+from dedup.replay.trace import to_json
 from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
-from spark_jobs.aggregation.settings import AggregationSettings
-from spark_jobs.operators import aggregates
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.sessions import aggregates
 from spark_jobs.operators.settings import (
     DelaySettings,
     PairingSettings,

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-from dedup.replay import OPERATORS as POLICIES
-from dedup.replay import Kind, Line
-from dedup.trace import Traced
-from spark_jobs.aggregation.settings import AggregationSettings, load_step
+from dedup.replay.replay import OPERATORS as POLICIES
+from dedup.replay.replay import Kind, Line
+from dedup.replay.trace import Traced
+from spark_jobs.operators.aggregation.settings import AggregationSettings, load_step
 from spark_jobs.operators.lines import line
 from spark_jobs.operators.reading import OperatorSettings, max_lag, reader
 from spark_jobs.operators.step import NEVER, Failed

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from spark_jobs.aggregation.settings import AggregationSettings
+from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.delay import Delay
-from spark_jobs.operators.pairing import Pairing
+from spark_jobs.operators.pairing.operator import Pairing
 from spark_jobs.operators.reading import OperatorSettings
-from spark_jobs.operators.sessions import Sessions
+from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import Operator
 
@@ -23,7 +23,9 @@ class Entry:
 
 
 def _aggregation(settings: AggregationSettings) -> Operator[Any]:
-    from spark_jobs.aggregation.guard import make  # its formats need more than other operators
+    from spark_jobs.operators.aggregation.guard import (
+        make,
+    )  # its formats need more than other operators
 
     return make(settings)
 

@@ -12,9 +12,9 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dedup import inbox_schema
 from dedup.consumer import Consumer
-from dedup.results import Result, Retry
+from dedup.inbox import schema as inbox_schema
+from dedup.rules.policies.results import Result, Retry
 from outbox import Event
 from outbox.envelope import ERROR
 from tests.consuming import committed, end_of, event, produce, settings

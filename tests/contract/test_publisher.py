@@ -16,20 +16,20 @@ from hypothesis import strategies as st
 
 from outbox import Event, write
 from outbox.envelope import encode
-from relay import publisher as relay_publisher
-from relay.capture.batch import Row
-from relay.capture.table import TableCapture
 from relay.errors import Fenced, Outage, Unpublishable
-from relay.progress import Cursor, Origin, Progress, at
-from relay.progress_topic import ProgressTopic
-from relay.properties import producer_properties
-from relay.publisher import (
+from relay.kafka import publisher as relay_publisher
+from relay.kafka.progress_topic import ProgressTopic
+from relay.kafka.properties import producer_properties
+from relay.kafka.publisher import (
     IdempotentPublisher,
     Publisher,
     PublisherInTurn,
     TransactionalPublisher,
 )
-from relay.snapshot import Snapshot
+from relay.postgres.capture.table import TableCapture
+from relay.rules.batch import Row
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.relaying import Watch, event, ids, installed, record_of
 from tests.waiting import consume, until

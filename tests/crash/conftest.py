@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from tests.fix_stack import new_database, new_topics
 from tests.relaying import Relays, installed, relays
 

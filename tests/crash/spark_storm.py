@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from devstack import Stack
+from dovecote.devstack import Stack
 
 BAD_USAGE = 2
 ROOT = Path(__file__).parents[2]

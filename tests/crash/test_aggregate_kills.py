@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from tests.crash.spark_storm import PATIENCE, storm
 from tests.fix_stack import new_topics
 from tests.waiting import consume, until

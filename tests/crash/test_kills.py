@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from outbox.capture import use_wal
+from outbox.schema.capture import use_wal
 from tests.integration.test_shards_wal import in_log
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained

@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from devstack.places import temporary_directory
-from devstack.postgres import Postgres, server_user
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, server_user
 from tests.fix_stack import MakeTopic, Servers
 from tests.relaying import (
     AGREE,

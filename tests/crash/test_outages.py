@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from devstack import Stack
-from devstack.server import Server
-from outbox.capture import use_wal
+from dovecote.devstack import Stack
+from dovecote.devstack.server import Server
+from outbox.schema.capture import use_wal
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, committed, difference, drained
 from tests.waiting import until

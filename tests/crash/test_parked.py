@@ -8,8 +8,8 @@ import psycopg
 import pytest
 
 from outbox import Event
-from outbox.capture import use_wal
-from relay.parked_requests import EVERYTHING, Desk, Which
+from outbox.schema.capture import use_wal
+from relay.postgres.desk import EVERYTHING, Desk, Which
 from tests.integration.test_relay import alter_topic
 from tests.load import KEYS, load
 from tests.relaying import AGREE, Relays, committed, difference, ids, write_known

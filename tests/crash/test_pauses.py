@@ -6,7 +6,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox.capture import use_wal
+from outbox.schema.capture import use_wal
 from tests.load import load
 from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained, fill
 from tests.waiting import consume, until

@@ -14,8 +14,8 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
-from outbox.producer import Options, Producer
+from dovecote.devstack import Stack
+from outbox.producer.producer import Options, Producer
 from proof.proxy import Proxy
 from tests.crash.test_outages import ends
 from tests.relaying import Relays, difference, ids, seen

@@ -8,7 +8,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devstack.pair import Pair
+from dovecote.devstack.postgres.pair import Pair
 from tests.fix_stack import MakeTopic, Servers
 from tests.load import load
 from tests.relaying import AGREE, committed, difference, drained, ids, installed, relays

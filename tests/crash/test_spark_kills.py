@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import Producer
 
-from dedup import decode
-from devstack import Stack
+from dedup.rules.policies import decode
+from dovecote.devstack import Stack
 from outbox.envelope import ID, TYPE
 from tests.crash.spark_storm import PATIENCE, storm
 from tests.fix_stack import MakeTopic, new_topics

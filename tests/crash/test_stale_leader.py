@@ -10,11 +10,11 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from devstack.cluster import Cluster
+from dovecote.devstack.kafka.cluster import Cluster
 from relay.errors import Outage
-from relay.progress import Cursor, Origin, Progress, at
-from relay.progress_topic import ProgressTopic, fence_key
-from relay.snapshot import Snapshot
+from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 from tests.waiting import until
 
 ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))

@@ -10,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from outbox.capture import installed, use_table, use_wal
-from relay import resharding
+from outbox.schema.capture import installed, use_table, use_wal
+from relay.operating import reshard as resharding
 from tests.crash.test_kills import active
 from tests.integration.test_shards import wanted
 from tests.load import Load, load

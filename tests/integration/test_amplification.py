@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.amplification import Round, loop
-from devstack import Stack
+from dovecote.devstack import Stack
 from tests.fix_stack import MakeTopic
 from tests.relaying import installed, relays
 

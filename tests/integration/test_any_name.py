@@ -11,17 +11,17 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import make_conninfo
 
-from dedup import inbox_schema
-from dedup.inbox import Inbox
-from devstack import Stack
-from outbox import BadSettings, Event, schema, steps, write
-from outbox.capture import use_table, use_wal
-from outbox.schema import Roles
-from outbox.session import connect
-from push import schema as push_schema
-from push.tables import Tables
-from relay.capture.table import TableCapture
-from relay.progress import Cursor
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.inbox import Inbox
+from dovecote.devstack import Stack
+from dovecote.push.store import schema as push_schema
+from dovecote.push.store.tables import Tables
+from outbox import BadSettings, Event, schema, write
+from outbox.postgres.session import connect
+from outbox.schema import Roles, steps
+from outbox.schema.capture import use_table, use_wal
+from relay.postgres.capture.table import TableCapture
+from relay.rules.places.progress import Cursor
 from tests.relaying import COMMAND
 
 NEWEST = schema.migrations()[-1].version

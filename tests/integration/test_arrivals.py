@@ -2,8 +2,8 @@
 
 from confluent_kafka import Producer
 
-from devstack import Stack
-from spark_jobs.arrivals import Arrivals
+from dovecote.devstack import Stack
+from spark_jobs.query.arrivals import Arrivals
 from tests.fix_stack import MakeTopic
 from tests.waiting import until
 

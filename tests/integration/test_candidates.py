@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import pytest
 
-from devstack import Stack
-from devstack.places import LOOPBACK, free_port
+from dovecote.devstack import Stack
+from dovecote.devstack.places import LOOPBACK, free_port
 from proof.proxy import Proxy
 from tests.fix_stack import MakeTopic, new_database, new_topics
 from tests.relaying import (

@@ -27,22 +27,22 @@ from hypothesis.stateful import (
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from devstack.places import temporary_directory
-from devstack.postgres import Postgres, server_user
-from devstack.postgres import installation as installation_of
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.postgres import installation as installation_of
 from outbox import Event, write
-from outbox import capture as outbox_capture
-from outbox.capture import use_table, use_wal
-from relay.capture.batch import Batch
-from relay.capture.lag import waiting
-from relay.capture.switching import SwitchingCapture
-from relay.capture.table import TableCapture
-from relay.capture.wal import Timing
+from outbox.schema import capture as outbox_capture
+from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
-from relay.lsn import parse_lsn
-from relay.postgres import connect, follow_indexes
-from relay.progress import Cursor, Place, Progress, at
-from relay.snapshot import Snapshot
+from relay.postgres.capture.lag import waiting
+from relay.postgres.capture.switching import SwitchingCapture
+from relay.postgres.capture.table import TableCapture
+from relay.postgres.capture.wal import Timing
+from relay.postgres.connect import connect, follow_indexes
+from relay.rules.batch import Batch
+from relay.rules.places.lsn import parse_lsn
+from relay.rules.places.progress import Cursor, Place, Progress, at
+from relay.rules.places.snapshot import Snapshot
 from tests.fix_stack import Servers, new_database
 from tests.relaying import event, installed
 from tests.waiting import until

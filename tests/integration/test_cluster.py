@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from devstack.cluster import Cluster
+from dovecote.devstack.kafka.cluster import Cluster
 from tests.fix_stack import topics_of
 from tests.waiting import consume, until
 

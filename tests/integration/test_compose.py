@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import pytest
 
-from devstack.places import free_port
+from dovecote.devstack.places import free_port
 from tests.idle_push import Client
 from tests.waiting import until
 
@@ -120,7 +120,7 @@ def test_the_spark_jobs_make_of_it_what_they_should_once_each(project: Project) 
     project.compose("build", "jobs", within=900)
     project.compose("up", "-d", "--no-deps", "jobs", within=60)
     until(lambda: project.health("jobs") == "healthy", within=400, what="jobs healthy")
-    check = ("python", "-m", "demo.jobs", "--bootstrap", "kafka:9092", "check")
+    check = ("python", "-m", "dovecote.demo.jobs", "--bootstrap", "kafka:9092", "check")
 
     def agrees() -> bool:
         command = ["docker", "exec", project.container("jobs"), *check]

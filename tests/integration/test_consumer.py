@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from dedup.aside import Held, HoldInPlace, Outage, Partition, Placed, Unfinished
 from dedup.consumer import Consumer
-from dedup.record import Record
-from dedup.results import Again, Result, Retry
-from devstack import Stack
+from dedup.retries.aside import Held, HoldInPlace, Outage, Partition, Placed, Unfinished
+from dedup.rules.policies.results import Again, Result, Retry
+from dedup.rules.record import Record
+from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import encode
 from tests.compacting import compacted

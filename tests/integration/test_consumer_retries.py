@@ -10,11 +10,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from dedup import inbox_schema
 from dedup.consumer import Consumer
-from dedup.results import Again, Result, Retry
-from dedup.storm import Storm
-from devstack import Stack
+from dedup.inbox import schema as inbox_schema
+from dedup.retries.storm import Storm
+from dedup.rules.policies.results import Again, Result, Retry
+from dovecote.devstack import Stack
 from outbox import Event, SchemaMissing
 from outbox.envelope import ERROR, ORIGIN, Record, delivery
 from tests.consuming import committed, consuming, end_of, event, produce, settings

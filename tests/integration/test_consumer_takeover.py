@@ -11,10 +11,10 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from dedup import inbox_schema
-from dedup.claims import Claims
 from dedup.consumer import Consumer
-from dedup.consumer_health import Health
+from dedup.health import Health
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.claims import Claims
 from outbox import Event
 from tests.consuming import consuming, event, produce, settings
 from tests.fix_stack import MakeTopic, Servers

@@ -11,12 +11,13 @@ import pytest
 from typer.testing import CliRunner
 from typer.testing import Result as Outcome
 
-from cli.main import app
-from dedup import copies, dead_topic
-from dedup.dead import Which, target
-from dedup.dead_topic import DeadTopic
-from dedup.letters import Letters
-from dedup.record import Record
+from dedup.kafka import dead_topic
+from dedup.kafka.dead_topic import DeadTopic
+from dedup.kafka.letters import Letters
+from dedup.retries import copies
+from dedup.retries.letter import Which, target
+from dedup.rules.record import Record
+from dovecote.cli.main import app
 from outbox import envelope
 from outbox.envelope import ID, RESOLVES, Delivery
 from outbox.errors import BadSettings, DovecoteError

@@ -30,7 +30,7 @@ FIELDS = (
 
 def dovecote(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", "from cli.main import main; main()", *arguments],
+        [sys.executable, "-c", "from dovecote.cli.main import main; main()", *arguments],
         capture_output=True,
         text=True,
         timeout=170,

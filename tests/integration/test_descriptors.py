@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from relay.errors import Outage
-from relay.progress_topic import ProgressTopic
-from relay.publisher import IdempotentPublisher, TransactionalPublisher
+from relay.kafka.progress_topic import ProgressTopic
+from relay.kafka.publisher import IdempotentPublisher, TransactionalPublisher
 from tests.waiting import until
 
 ATTEMPTS = 20

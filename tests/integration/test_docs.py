@@ -18,18 +18,18 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event, Limits, schema, write
 from outbox.envelope import encode
-from relay.capture.table import TableCapture
 from relay.errors import Refused
 from relay.health import Health
+from relay.kafka.properties import producer_properties
 from relay.metrics import Metrics
-from relay.progress import Cursor
-from relay.properties import producer_properties
+from relay.operating.status import status
+from relay.postgres.capture.table import TableCapture
+from relay.rules.places.progress import Cursor
 from relay.settings import RelaySettings
 from relay.standby import Standby
-from relay.status import status
 from tests.documents import ROOT, Command, blocks, code_spans, commands, table
 from tests.fix_stack import MakeTopic
 from tests.integration.test_relay import alter_topic, make_topic

@@ -9,11 +9,11 @@ from typing import Any
 import psycopg
 import pytest
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event
-from outbox.capture import installed as installed_capture
-from outbox.capture import use_table, use_wal
 from outbox.schema import Roles, install
+from outbox.schema.capture import installed as installed_capture
+from outbox.schema.capture import use_table, use_wal
 from tests.fix_stack import MakeTopic
 from tests.load import load
 from tests.relaying import (

@@ -11,17 +11,17 @@ import psycopg
 import pytest
 
 from outbox import schema, write
-from outbox.capture import use_table, use_wal
 from outbox.event import Limits
-from outbox.fallback import Fallback
-from outbox.routing import EVERY
-from relay.capture.catalog import leave_log
-from relay.capture.switching import SwitchingCapture
-from relay.capture.wal import Timing
-from relay.drains import Drains
+from outbox.producer.fallback import Fallback
+from outbox.producer.routing import EVERY
+from outbox.schema.capture import use_table, use_wal
 from relay.metrics import Metrics
-from relay.progress import Cursor, Place
-from relay.retention import Retention
+from relay.postgres.capture.catalog import leave_log
+from relay.postgres.capture.switching import SwitchingCapture
+from relay.postgres.capture.wal import Timing
+from relay.postgres.drains import Drains
+from relay.postgres.retention import Retention
+from relay.rules.places.progress import Cursor, Place
 from tests.relaying import event, installed
 from tests.waiting import until
 

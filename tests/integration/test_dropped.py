@@ -12,11 +12,11 @@ from confluent_kafka.admin import AdminClient
 from psycopg.conninfo import make_conninfo
 
 from outbox import schema
-from outbox.capture import use_table
-from outbox.slots import drop
-from relay.capture.catalog import running
+from outbox.schema.capture import use_table
+from outbox.schema.slots import drop
 from relay.errors import Outage
-from relay.progress_topic import ProgressTopic
+from relay.kafka.progress_topic import ProgressTopic
+from relay.postgres.capture.catalog import running
 from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.integration.test_refusals import program
 from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays

@@ -12,10 +12,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from devstack.places import LOOPBACK, temporary_directory
-from devstack.postgres import Postgres, installation, server_user
+from dovecote.devstack.places import LOOPBACK, temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
 from outbox import schema
-from relay.timeline import shared
+from relay.postgres.timeline import shared
 from tests.fix_stack import MakeTopic, Servers, new_topics
 from tests.integration.test_schema import init
 from tests.relaying import Relays, commit, event, ids, installed, published, relays

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from tests.fix_stack import MakeTopic
 from tests.relaying import installed
 from tests.waiting import consume

@@ -15,17 +15,17 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 from sqlalchemy.orm import Session, sessionmaker
 
-from dedup import inbox_schema
-from dedup.connections import Connections
-from dedup.inbox import Inbox
-from dedup.inbox_keeper import Keeper
-from dedup.postgres_states import PostgresStates
-from dedup.record import Record
-from dedup.results import Again, Dead, Done, Result, Retry, Skip, Unavailable
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.connections import Connections
+from dedup.inbox.held import PostgresStates
+from dedup.inbox.inbox import Inbox
+from dedup.inbox.keeper import Keeper
+from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, Unavailable
+from dedup.rules.record import Record
 from outbox import NotAllowed, NoTransaction, SchemaMissing, UnsupportedConnection
 from outbox.envelope import ID, ROUND
 from outbox.event import Event
-from outbox.migrations import Migrations
+from outbox.schema.migrations import Migrations
 from tests.waiting import until
 
 INBOX = Inbox("billing")
@@ -490,7 +490,7 @@ def test_an_upgrade_lets_those_go_on_who_consumed_before(
             "EXECUTE ON FUNCTION inbox.take, inbox.take_many, inbox.again, inbox.rotate",
         )
     )
-    first = Migrations("dedup", "inbox", "--inbox", "inbox").script(
+    first = Migrations("dedup.inbox", "inbox", "--inbox", "inbox").script(
         "inbox", until=1, grants=granted
     )
     with psycopg.connect(database) as owner:

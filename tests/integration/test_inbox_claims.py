@@ -12,14 +12,14 @@ from psycopg import IsolationLevel, errors
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from dedup import inbox_schema
-from dedup.claim import Claim
-from dedup.claims import Claims
-from dedup.connections import AsyncConnections, Connections
-from dedup.inbox import Inbox
-from dedup.inbox_together import together
-from dedup.record import Record
-from dedup.results import Done, Result, Skip, TakenOver, Unavailable
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.claims import Claims
+from dedup.inbox.connections import AsyncConnections, Connections
+from dedup.inbox.inbox import Inbox
+from dedup.inbox.together import together
+from dedup.rules.claim import Claim
+from dedup.rules.policies.results import Done, Result, Skip, TakenOver, Unavailable
+from dedup.rules.record import Record
 from outbox.envelope import ID
 from tests.waiting import until
 

@@ -10,15 +10,15 @@ import psycopg
 import pytest
 from confluent_kafka import Producer
 
-from relay.claims import Claim, Mark, Term
 from relay.errors import LeaseLost
-from relay.postgres import connect
-from relay.progress import Cursor, Origin, Progress, at
-from relay.progress_topic import ProgressTopic
-from relay.properties import producer_properties
-from relay.publisher import IdempotentPublisher
+from relay.kafka.progress_topic import ProgressTopic
+from relay.kafka.properties import producer_properties
+from relay.kafka.publisher import IdempotentPublisher
+from relay.postgres.claims import Claim, Mark, Term
+from relay.postgres.connect import connect
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 from relay.settings import RelaySettings
-from relay.snapshot import Snapshot
 from tests.fix_stack import MakeTopic, Servers
 from tests.relayed import running
 from tests.relaying import Relays, commit, committed, event, ids, installed

@@ -8,9 +8,9 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proof.proxy import Proxy
-from relay.lease import try_acquire, try_lock
-from relay.parked_store import ParkedStore
-from relay.parking import OWN_TOPIC, Parked
+from relay.postgres.lease import try_acquire, try_lock
+from relay.postgres.parked import ParkedStore
+from relay.rules.parking import OWN_TOPIC, Parked
 from tests.relaying import installed
 from tests.waiting import until
 

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from dedup.aside import Outage
-from dedup.copies import Copy, Unwritable
-from dedup.letters import Letters
+from dedup.kafka.letters import Letters
+from dedup.retries.aside import Outage
+from dedup.retries.copies import Copy, Unwritable
 from tests.fix_stack import MakeTopic, Servers
 from tests.waiting import consume
 

@@ -25,13 +25,13 @@ from django.test.utils import override_settings
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event, alembic, schema, write
-from outbox.capture import use_wal
 from outbox.django.operations import InstallOutbox
 from outbox.errors import BadSettings
 from outbox.schema import Roles
-from outbox.steps import install
+from outbox.schema.capture import use_wal
+from outbox.schema.steps import install
 from tests.fix_django import django_database
 from tests.waiting import until
 from tests.writers import url

@@ -2,10 +2,10 @@
 
 import psycopg
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import schema, write
-from outbox.capture import use_wal
-from relay.progress_topic import ProgressTopic
+from outbox.schema.capture import use_wal
+from relay.kafka.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
 from tests.fix_stack import MakeTopic
 from tests.relayed import running

@@ -11,24 +11,24 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dedup import inbox_schema
-from dedup.claims import Claims
-from dedup.connections import AsyncConnections, Connections
 from dedup.consumer import Consumer
-from dedup.inbox import Inbox
-from dedup.inbox_keeper import Keeper
-from dedup.postgres_states import PostgresStates
-from dedup.record import Record
-from dedup.results import Done, Result, Unavailable
-from devstack import Stack
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.claims import Claims
+from dedup.inbox.connections import AsyncConnections, Connections
+from dedup.inbox.held import PostgresStates
+from dedup.inbox.inbox import Inbox
+from dedup.inbox.keeper import Keeper
+from dedup.rules.policies.results import Done, Result, Unavailable
+from dedup.rules.record import Record
+from dovecote.devstack import Stack
+from dovecote.push.errors import Away
+from dovecote.push.store import lease, schema
+from dovecote.push.store.lease import Lease
+from dovecote.push.store.tables import Tables
 from outbox.envelope import ID, Delivery
 from outbox.event import Event
-from outbox.overdue import NOTICE, AsyncConnection, Connection, Overdue
-from outbox.session import conninfo
-from push import lease, schema
-from push.errors import Away
-from push.lease import Lease
-from push.tables import Tables
+from outbox.postgres.overdue import NOTICE, AsyncConnection, Connection, Overdue
+from outbox.postgres.session import conninfo
 from tests.balancer import Balancer
 from tests.consuming import event, produce, settings
 from tests.fix_stack import MakeTopic
@@ -218,7 +218,7 @@ def test_what_push_asks_of_its_tables_fails_soon(
 ) -> None:
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
-    monkeypatch.setattr("push.tables.PATIENCE", PATIENCE)
+    monkeypatch.setattr("dovecote.push.store.tables.PATIENCE", PATIENCE)
     with closing(Tables(dsn)) as tables:
         tables.require()
         way.strand()

@@ -7,9 +7,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devstack import Stack
-from devstack.jars import kafka_broker_jars
-from devstack.java import java
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.jars import kafka_broker_jars
+from dovecote.devstack.kafka.java import java
 from outbox import Event, write
 from tests.fix_stack import MakeTopic
 from tests.relaying import (

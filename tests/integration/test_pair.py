@@ -4,8 +4,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 
-from devstack import volumes
-from devstack.pair import Pair
+from dovecote.devstack.postgres import volumes
+from dovecote.devstack.postgres.pair import Pair
 from tests.waiting import until
 
 

@@ -11,15 +11,15 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from devstack import Stack
+from dovecote.cli.main import app
+from dovecote.devstack import Stack
 from outbox import Event
 from outbox.errors import BadSettings, DovecoteError
 from outbox.schema import limit_events
-from relay.lsn import log_number
-from relay.parked_requests import EVERYTHING, Desk, Which
-from relay.parked_store import ASIDE, ParkedStore
-from relay.parking import Parked, Reason
+from relay.postgres.desk import EVERYTHING, Desk, Which
+from relay.postgres.parked import ASIDE, ParkedStore
+from relay.rules.parking import Parked, Reason
+from relay.rules.places.lsn import log_number
 from tests.fix_stack import MakeTopic
 from tests.integration.test_relay import alter_topic, delete_topic, make_topic, metric
 from tests.relaying import (
@@ -65,7 +65,7 @@ def parked(fleet: Relays, *arguments: str) -> Done:
         app, ["parked", *arguments, "--config", str(config)], env={DSN: fleet.dsn}
     )
     if isinstance(result.exception, DovecoteError):
-        # As `cli.main.main` ends.
+        # As `dovecote.cli.main.main` ends.
         status = 2 if isinstance(result.exception, BadSettings) else 1
         return Done(status, result.stdout, str(result.exception))
     assert result.exception is None or isinstance(result.exception, SystemExit), result

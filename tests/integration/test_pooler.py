@@ -10,17 +10,18 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from dedup import inbox_schema
-from dedup.connections import AsyncConnections, Connections
-from devstack import Stack
-from outbox import Event, capture, write
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.connections import AsyncConnections, Connections
+from dovecote.devstack import Stack
+from dovecote.push.store import schema as push_schema
+from dovecote.push.store.lease import alone
+from dovecote.push.store.tables import Tables
+from outbox import Event, write
 from outbox.errors import SharedSession
 from outbox.event import Limits
-from outbox.fallback import Fallback
-from outbox.session import connect
-from push import schema as push_schema
-from push.lease import alone
-from push.tables import Tables
+from outbox.postgres.session import connect
+from outbox.producer.fallback import Fallback
+from outbox.schema import capture
 from tests.fix_stack import MakeTopic
 from tests.pooler import pooled
 from tests.relaying import COMMAND, DSN, Relays, event, installed, published, relays, settings

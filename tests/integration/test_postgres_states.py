@@ -3,9 +3,9 @@
 import psycopg
 import pytest
 
-from dedup import inbox_schema
-from dedup.postgres_states import PostgresStates
-from dedup.record import Record
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.held import PostgresStates
+from dedup.rules.record import Record
 from outbox.envelope import ID, Delivery
 
 RECORD = Record("orders", 3, 44, 0, b"k", b"{}", [(ID, b"e1")])

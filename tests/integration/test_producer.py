@@ -11,11 +11,11 @@ from typing import Literal
 import psycopg
 import pytest
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import BadSettings, Event, InvalidEvent, schema
-from outbox.capture import use_table, use_wal
 from outbox.errors import NotAccepted, ProducerClosed
-from outbox.producer import Options, Producer
+from outbox.producer.producer import Options, Producer
+from outbox.schema.capture import use_table, use_wal
 from tests.fix_stack import MakeTopic
 from tests.integration.test_parked import listed, parked
 from tests.integration.test_relay import alter_topic

@@ -15,11 +15,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
     ResourceType,
 )
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from relay.errors import Outage, Refused
-from relay.progress import Cursor, Origin, Progress, at
-from relay.progress_topic import ProgressTopic, fence_key
-from relay.snapshot import Snapshot
+from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 from tests.fix_stack import MakeTopic
 
 ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))

@@ -14,9 +14,9 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from standardwebhooks.webhooks import Webhook
 
-from dedup import inbox_schema
+from dedup.inbox import schema as inbox_schema
+from dovecote.push.delivery.engine import HeldIn
 from outbox.envelope import encode
-from push.engine import HeldIn
 from tests.compacting import compacted
 from tests.consuming import end_of, event, produce
 from tests.delivering import (

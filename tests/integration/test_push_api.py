@@ -12,11 +12,11 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from psycopg.conninfo import make_conninfo
 
-from push import schema
-from push.access import hashed
-from push.engine_api import Attempt
-from push.lease import Lease
-from push.process import Running
+from dovecote.push.api.access import hashed
+from dovecote.push.process import Running
+from dovecote.push.rules.sending.ports import Attempt
+from dovecote.push.store import schema
+from dovecote.push.store.lease import Lease
 from tests.fix_stack import MakeTopic, Servers
 from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
 from tests.waiting import until

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from push.engine_api import Work
-from push.original import OriginalSubscription
+from dovecote.push.rules.sending.original import OriginalSubscription
+from dovecote.push.rules.sending.ports import Work
 from tests.consuming import committed, event, produce
 from tests.delivering import Endpoint, Reply, Request, all_committed, pushing, subscribed
 from tests.fix_stack import MakeTopic, Servers

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
-from devstack.places import free_port
-from push.access import hashed
+from dovecote.devstack.places import free_port
+from dovecote.push.api.access import hashed
 from tests.consuming import event, produce
 from tests.delivering import Endpoint, Reply
 from tests.fix_stack import MakeTopic, Servers

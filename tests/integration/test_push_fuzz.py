@@ -10,7 +10,7 @@ from hypothesis.strategies import SearchStrategy
 from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 
-from push.process import Running
+from dovecote.push.process import Running
 from tests.fix_stack import MakeTopic, Servers, new_database, new_topics
 from tests.idle_push import LEAST, Client, idle, installed, push_settings
 

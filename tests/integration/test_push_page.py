@@ -8,11 +8,11 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dedup import copies
-from dedup.letters import Letters
-from dedup.record import Record
-from push.access import hashed
-from push.engine_api import Attempt, Outcome, Snapshot
+from dedup.kafka.letters import Letters
+from dedup.retries import copies
+from dedup.rules.record import Record
+from dovecote.push.api.access import hashed
+from dovecote.push.rules.sending.ports import Attempt, Outcome, Snapshot
 from tests.browser import Browser, browser
 from tests.fix_stack import MakeTopic, Servers
 from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings

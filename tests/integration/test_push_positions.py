@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer
 
-from push.errors import Conflict, Refused
-from push.parts import At, Offsets
-from push.positions import Positions
-from push.subscription import subscription
+from dovecote.push.api.positions import Positions
+from dovecote.push.errors import Conflict, Refused
+from dovecote.push.rules.subscription.sections import At, Offsets
+from dovecote.push.rules.subscription.subscription import subscription
 from tests.fix_stack import MakeTopic, Servers
 from tests.waiting import until
 

@@ -16,10 +16,10 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from devstack.kafka import Kafka
-from devstack.places import temporary_directory
-from devstack.postgres import server_user
-from outbox.capture import use_wal
+from dovecote.devstack.kafka.kafka import Kafka
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import server_user
+from outbox.schema.capture import use_wal
 from tests.fix_stack import MakeTopic, Servers
 from tests.relaying import (
     AGREE,

@@ -11,12 +11,12 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from devstack.postgres import installation, server_user
+from dovecote.devstack.postgres.postgres import installation, server_user
 from outbox import schema
-from outbox.capture import use_table, use_wal
 from outbox.errors import SchemaMissing
+from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
-from relay.postgres import connect
+from relay.postgres.connect import connect
 from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.relaying import Relays, commit, event, ids, installed, published, relays
 from tests.waiting import consume, until
@@ -226,7 +226,7 @@ def test_a_database_that_takes_no_writes_for_now_is_waited_for(
 def test_a_server_that_is_too_old_is_named(database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with connect(database, purpose="test") as conn:
         newest = conn.info.server_version // 10_000
-    monkeypatch.setattr("relay.postgres.OLDEST", newest + 1)
+    monkeypatch.setattr("relay.postgres.connect.OLDEST", newest + 1)
     needed = f"Postgres {newest} is too old: Dovecote needs Postgres {newest + 1} or newer"
     with pytest.raises(Refused, match=needed):
         connect(database, purpose="test")

@@ -19,7 +19,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import decode, encode
 from tests.fix_stack import MakeTopic, new_database

@@ -20,9 +20,9 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 )
 from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
-from devstack.places import LOOPBACK, free_port, temporary_directory
-from devstack.postgres import server_user
+from dovecote.devstack import Stack
+from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
+from dovecote.devstack.postgres.postgres import server_user
 from tests.certificates import Certificates, certificates
 from tests.fix_stack import MakeTopic, new_database, new_topics
 from tests.relaying import (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event
-from outbox.capture import use_wal
+from outbox.schema.capture import use_wal
 from tests.fix_stack import MakeTopic
 from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
 from tests.relaying import settings as relay_settings

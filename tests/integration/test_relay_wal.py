@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devstack import Stack
-from outbox.capture import installed as installed_capture
-from outbox.capture import use_wal
+from dovecote.devstack import Stack
+from outbox.schema.capture import installed as installed_capture
+from outbox.schema.capture import use_wal
 from tests.fix_stack import MakeTopic
 from tests.load import load
 from tests.relaying import (

@@ -13,16 +13,17 @@ import pytest
 from psycopg import Connection, sql
 from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
-from outbox import capture, schema, write
-from relay.capture.switching import SwitchingCapture
-from relay.capture.table import TableCapture
-from relay.capture.wal import Timing
-from relay.lease import try_acquire
-from relay.leaves import Leaf
+from dovecote.devstack import Stack
+from outbox import schema, write
+from outbox.schema import capture
 from relay.metrics import Metrics
-from relay.progress import Cursor, Place
-from relay.retention import Retention
+from relay.postgres.capture.switching import SwitchingCapture
+from relay.postgres.capture.table import TableCapture
+from relay.postgres.capture.wal import Timing
+from relay.postgres.lease import try_acquire
+from relay.postgres.retention import Retention
+from relay.rules.places.progress import Cursor, Place
+from relay.rules.server.leaves import Leaf
 from tests.fix_stack import new_database
 from tests.relaying import event, installed
 from tests.waiting import until
@@ -182,7 +183,7 @@ def test_an_open_writer_keeps_its_leaf_and_nothing_else(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.retention._PATIENCE", 0.0)
+    monkeypatch.setattr("relay.postgres.retention._PATIENCE", 0.0)
     with shop(dsn) as relay, psycopg.connect(dsn) as late:
         append(late, 1_000_000, 1)
         append(writer, 0)
@@ -324,7 +325,7 @@ def test_what_another_relay_of_the_outbox_has_not_published_stays(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("relay.retention._PATIENCE", 0.0)
+    monkeypatch.setattr("relay.postgres.retention._PATIENCE", 0.0)
     with shop(dsn) as one, shop(dsn, name="second") as second:
         append(writer, 0)
         writer.commit()
@@ -410,7 +411,7 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
             append(late, LEAF)
             set_mode(conn, name, wal=wal)
 
-        monkeypatch.setattr("outbox.capture._set_mode", set_later)
+        monkeypatch.setattr("outbox.schema.capture._set_mode", set_later)
         capture.use_wal(database, "outbox")
         with closing(
             SwitchingCapture(

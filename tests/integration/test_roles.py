@@ -13,16 +13,16 @@ from psycopg import errors, sql
 from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
-from cli.main import app
-from devstack import Stack
+from dovecote.cli.main import app
+from dovecote.devstack import Stack
 from outbox import DovecoteError, Event, NotAllowed, schema, write, write_async
-from outbox.capture import use_table, use_wal
+from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
 from relay.health import Health
 from relay.metrics import Metrics
+from relay.operating.status import status
 from relay.settings import RelaySettings
 from relay.standby import Standby
-from relay.status import status
 from tests.fix_stack import MakeTopic, new_database
 from tests.integration.test_schema import init
 from tests.relaying import event, published, relays

@@ -7,10 +7,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import schema
-from outbox.capture import let_relays_read
 from outbox.schema import Roles
+from outbox.schema.capture import let_relays_read
 from tests.fix_stack import MakeTopic
 from tests.relaying import RelayProcess, Relays, commit, event, installed, published, settings
 

@@ -10,14 +10,14 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from dedup import inbox_schema
-from devstack import Stack
+from dedup.inbox import schema as inbox_schema
+from dovecote.devstack import Stack
+from dovecote.push.store import schema as push_schema
 from outbox import Event, NotAllowed, schema, write
 from outbox.event import Limits
-from outbox.fallback import Fallback
+from outbox.producer.fallback import Fallback
 from outbox.schema import Roles
-from push import schema as push_schema
-from relay.postgres import connect
+from relay.postgres.connect import connect
 from tests.fix_stack import MakeTopic, new_database
 from tests.relaying import COMMAND, DSN, Relays, event, published, relays, settings
 

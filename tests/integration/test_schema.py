@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dedup import inbox_schema
+from dedup.inbox import schema as inbox_schema
+from dovecote.push.store import schema as push_schema
 from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, write
-from outbox.migrations import Migrations
-from push import schema as push_schema
+from outbox.schema.migrations import Migrations
 from tests.fix_stack import new_database
 from tests.relaying import COMMAND
 
@@ -203,7 +203,7 @@ def test_a_failed_step_leaves_nothing_behind(
         with pytest.raises(psycopg.errors.DivisionByZero):
             schema.install(conn)
         assert schema.version(conn) == 0
-        assert conn.execute("SELECT to_regclass('outbox.migrations')").fetchone() == (None,)
+        assert conn.execute("SELECT to_regclass('outbox.schema.migrations')").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("name", ["Out Box", 'quo"ted', "{schema}", "a.b", "ünïcode"])

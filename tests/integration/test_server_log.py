@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event, schema, write
 from outbox.schema import Roles
 from tests.fix_stack import MakeTopic

@@ -11,18 +11,18 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from devstack import Stack
-from relay import resharding
-from relay.capture.window import own
+from dovecote.devstack import Stack
 from relay.errors import Refused
-from relay.examination import misnumbered
-from relay.parked_requests import desk
-from relay.progress import Cursor
-from relay.progress_topic import ProgressTopic
-from relay.publisher import TransactionalPublisher
+from relay.kafka.progress_topic import ProgressTopic
+from relay.kafka.publisher import TransactionalPublisher
+from relay.operating import reshard as resharding
+from relay.operating.doctor import misnumbered
+from relay.operating.status import status
+from relay.postgres.capture.window import own
+from relay.postgres.desk import desk
+from relay.rules.places.progress import Cursor
+from relay.rules.sharding import divided, shard_of
 from relay.settings import RelaySettings
-from relay.sharding import divided, shard_of
-from relay.status import status
 from tests.fix_stack import MakeTopic
 from tests.load import load
 from tests.relayed import running

@@ -8,16 +8,17 @@ from typing import Any
 import psycopg
 import pytest
 
-from devstack import Stack
-from outbox import DovecoteError, slots
-from outbox.capture import installed as installed_capture
-from outbox.capture import use_table, use_wal
-from relay import resharding
-from relay.capture.catalog import Look, drop_left_slots, look
+from dovecote.devstack import Stack
+from outbox import DovecoteError
+from outbox.schema import slots
+from outbox.schema.capture import installed as installed_capture
+from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
-from relay.examination import examine
-from relay.publisher import TransactionalPublisher
-from relay.sharding import divided, shard_of
+from relay.kafka.publisher import TransactionalPublisher
+from relay.operating import reshard as resharding
+from relay.operating.doctor import examine
+from relay.postgres.capture.catalog import Look, drop_left_slots, look
+from relay.rules.sharding import divided, shard_of
 from tests.fix_stack import MakeTopic
 from tests.integration.test_shards import crew_of, wanted
 from tests.load import KEYS, load

@@ -10,7 +10,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from proof.proxy import Proxy
-from relay.postgres import connect
+from relay.postgres.connect import connect
 from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_split import place_of
 from tests.relaying import (

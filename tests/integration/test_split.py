@@ -10,13 +10,13 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from proof.proxy import Proxy
-from relay.capture.replication import Stream
-from relay.capture.switching import SwitchingCapture
-from relay.capture.wal import Timing
 from relay.errors import LeaseLost
-from relay.lsn import parse_lsn
-from relay.progress import Cursor, LogPosition
-from relay.timeline import shared
+from relay.postgres.capture.replication import Stream
+from relay.postgres.capture.switching import SwitchingCapture
+from relay.postgres.capture.wal import Timing
+from relay.postgres.timeline import shared
+from relay.rules.places.lsn import parse_lsn
+from relay.rules.places.progress import Cursor, LogPosition
 from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_failover import LOGGED, Pair, paired, until_received
 from tests.relaying import commit, event, ids, published, relays

@@ -10,15 +10,15 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from devstack import Stack
-from devstack.class_archive import ClassArchive
-from devstack.errors import ServerFailed, ServerNotRunning
-from devstack.jars import kafka_broker_jars
-from devstack.java import java
-from devstack.kafka import Kafka
-from devstack.postgres import Postgres
-from devstack.processes import Process
-from devstack.server import Server
+from dovecote.devstack import Stack
+from dovecote.devstack.errors import ServerFailed, ServerNotRunning
+from dovecote.devstack.kafka.class_archive import ClassArchive
+from dovecote.devstack.kafka.jars import kafka_broker_jars
+from dovecote.devstack.kafka.java import java
+from dovecote.devstack.kafka.kafka import Kafka
+from dovecote.devstack.postgres.postgres import Postgres
+from dovecote.devstack.processes import Process
+from dovecote.devstack.server import Server
 from tests.fix_stack import MakeTopic, new_topics
 from tests.waiting import consume, until
 
@@ -63,7 +63,7 @@ def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
         (jars / jar.name).symlink_to(jar)
     if not ClassArchive(java(), jars).is_wanted:
         pytest.skip("this Java has no archive of its own classes, and makes none of others")
-    monkeypatch.setattr("devstack.kafka.kafka_broker_jars", lambda _: jars)
+    monkeypatch.setattr("dovecote.devstack.kafka.kafka.kafka_broker_jars", lambda _: jars)
 
     def used(name: str, end: str) -> list[str]:
         """Return the archives of ours that a broker has in its memory."""

@@ -14,13 +14,13 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from devstack.detached import State
-from devstack.places import temporary_directory
-from devstack.postgres import server_user
-from devstack.processes import Process
+from dovecote.devstack.detached import State
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import server_user
+from dovecote.devstack.processes import Process
 from tests.waiting import until
 
-DOVECOTE = (sys.executable, "-c", "from cli.main import main; main()")
+DOVECOTE = (sys.executable, "-c", "from dovecote.cli.main import main; main()")
 
 
 class Run:

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from devstack import keeper
-from devstack.keeper import Launch
-from devstack.processes import Process
+from dovecote.devstack import keeper
+from dovecote.devstack.keeper import Launch
+from dovecote.devstack.processes import Process
 from tests.waiting import until
 
 # Tells its own id and that of a child in a session of its own, as those of Postgres are.

@@ -13,10 +13,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-import devstack
-from devstack.jars import KAFKA, kafka_broker_jars
-from devstack.places import User, is_reachable
-from devstack.processes import Process
+from dovecote import devstack
+from dovecote.devstack.kafka.jars import KAFKA, kafka_broker_jars
+from dovecote.devstack.places import User, is_reachable
+from dovecote.devstack.processes import Process
 from tests.waiting import until
 
 REPOSITORY = Path(devstack.__file__).parent.parent
@@ -25,7 +25,7 @@ HOLD = """\
 import json, os, sys
 import psycopg
 from confluent_kafka.admin import AdminClient
-from devstack import Stack
+from dovecote.devstack import Stack
 with Stack(fsync=False) as stack:
     with psycopg.connect(stack.postgres.dsn) as conn:
         superuser, = conn.execute("SELECT current_user").fetchone()

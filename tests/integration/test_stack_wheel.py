@@ -11,8 +11,8 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from devstack.java import java
-from devstack.kafka import Kafka
+from dovecote.devstack.kafka.java import java
+from dovecote.devstack.kafka.kafka import Kafka
 from tests.waiting import consume
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from devstack.places import temporary_directory
-from devstack.postgres import Postgres, server_user
-from relay.capture.switching import SwitchingCapture
-from relay.capture.wal import Timing
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, server_user
+from relay.postgres.capture.switching import SwitchingCapture
+from relay.postgres.capture.wal import Timing
 from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_doctor import doctor
 from tests.integration.test_failover import dsns, paired, promote, until_received

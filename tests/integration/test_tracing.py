@@ -10,7 +10,7 @@ from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import Event, write
 from relay.health import Health
 from relay.metrics import Metrics

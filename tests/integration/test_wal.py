@@ -12,22 +12,22 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from devstack import Stack
-from devstack.places import temporary_directory
-from devstack.postgres import Postgres, server_user
+from dovecote.cli.main import app
+from dovecote.devstack import Stack
+from dovecote.devstack.places import temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, server_user
 from outbox import Event, schema, write
-from outbox import capture as outbox_capture
-from outbox.capture import prefix, use_wal
 from outbox.errors import DovecoteError
-from relay.capture.batch import Batch, Capture
-from relay.capture.catalog import Look, look
-from relay.capture.switching import Expected, SwitchingCapture
-from relay.capture.table import TableCapture
-from relay.capture.wal import Timing
+from outbox.schema import capture as outbox_capture
+from outbox.schema.capture import prefix, use_wal
 from relay.errors import Refused
-from relay.leaves import TABLES
-from relay.progress import Cursor, LogPosition, Place, Progress, at
+from relay.postgres.capture.catalog import Look, look
+from relay.postgres.capture.switching import Expected, SwitchingCapture
+from relay.postgres.capture.table import TableCapture
+from relay.postgres.capture.wal import Timing
+from relay.rules.batch import Batch, Capture
+from relay.rules.places.progress import Cursor, LogPosition, Place, Progress, at
+from relay.rules.server.leaves import TABLES
 from tests.fix_stack import new_database
 from tests.relaying import event, installed
 from tests.waiting import until

@@ -8,14 +8,14 @@ from typing import Any
 import psycopg
 import pytest
 
-from outbox import slots
-from outbox.capture import use_table, use_wal
-from relay import resharding
+from outbox.schema import slots
+from outbox.schema.capture import use_table, use_wal
 from relay.errors import Outage, RelayError
-from relay.parked_requests import EVERYTHING, Action, Asked, desk
-from relay.parked_store import ParkedStore
+from relay.operating import reshard as resharding
+from relay.postgres.desk import EVERYTHING, Action, Asked, desk
+from relay.postgres.parked import ParkedStore
+from relay.postgres.shard_count import in_force
 from relay.settings import RelaySettings
-from relay.shard_count import in_force
 from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_lease import poison
 from tests.integration.test_shards import crew_of, wanted

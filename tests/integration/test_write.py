@@ -13,7 +13,7 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row
 from psycopg.types.json import Jsonb
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox import (
     Event,
     InvalidEvent,

@@ -13,16 +13,16 @@ import pytest
 from confluent_kafka import Message, Producer
 from pyspark.sql import SparkSession
 
-from devstack import Stack
-from devstack.jars import spark_kafka_jars
-from devstack.java import java
+from dovecote.devstack import Stack
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.devstack.kafka.java import java
 from outbox.envelope import Pair, Record
-from spark_jobs import dedup
-from spark_jobs.marker_topic import MarkerTopic
-from spark_jobs.markers import Marker
-from spark_jobs.progress import BatchLine
-from spark_jobs.session import close_session, configuration, open_session
-from spark_jobs.settings import DedupSettings, SparkSettings
+from spark_jobs.policy import job as dedup
+from spark_jobs.query.progress import BatchLine
+from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.settings import DedupSettings, SparkSettings
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.sink.markers import Marker
 from tests.fix_stack import MakeTopic
 from tests.waiting import consume
 

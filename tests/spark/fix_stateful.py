@@ -13,13 +13,13 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from dedup.replay import replay
-from devstack import Stack
+from dedup.replay.replay import replay
+from dovecote.devstack import Stack
 from outbox.envelope import Pair, Record
-from spark_jobs import stateful_job
 from spark_jobs.operators.replay import TracedOperator
-from spark_jobs.progress import BatchLine
-from spark_jobs.stateful_settings import JOBS, StatefulSettings
+from spark_jobs.query.progress import BatchLine
+from spark_jobs.stateful import job as stateful_job
+from spark_jobs.stateful.settings import JOBS, StatefulSettings
 from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import PARTITIONS, as_record
 from tests.waiting import consume, until

@@ -19,12 +19,12 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from devstack import Stack
+from dovecote.devstack import Stack
 from outbox.envelope import ERROR, FIRED, ID, WINDOW_EVENTS, Record
-from spark_jobs.aggregation import running
-from spark_jobs.aggregation.flow import load_flow
-from spark_jobs.progress import BatchLine
-from spark_jobs.session import STATE_STORE
+from spark_jobs.jobs import running
+from spark_jobs.jobs.flow import load_flow
+from spark_jobs.query.progress import BatchLine
+from spark_jobs.query.session import STATE_STORE
 from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import PARTITIONS, as_record
 from tests.waiting import consume, until

@@ -13,9 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from devstack.jars import spark_kafka_jars
-from devstack.java import java
-from spark_jobs.check import next_batch
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.devstack.kafka.java import java
+from spark_jobs.jobs.check import next_batch
 from tests.spark.fix_spark import Job, MakeJob
 from tests.waiting import until
 

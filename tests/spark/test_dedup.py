@@ -8,14 +8,14 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import Producer
 
-from dedup import decode
-from dedup.policies import POLICIES, Handled, Skipped, by_key
-from dedup.replay import replay
-from dedup.results import Done
-from dedup.traced_policy import TracedPolicy
+from dedup.replay.policy import TracedPolicy
+from dedup.replay.replay import replay
+from dedup.rules.policies import decode
+from dedup.rules.policies.policies import POLICIES, Handled, Skipped, by_key
+from dedup.rules.policies.results import Done
 from outbox import Limits
 from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
-from spark_jobs.markers import kind
+from spark_jobs.sink.markers import kind
 from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import Job, MakeJob
 

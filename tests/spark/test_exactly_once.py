@@ -67,9 +67,9 @@ def test_a_batch_that_was_half_written_is_finished(job: MakeJob) -> None:
 
 def _write_marker(job: Job, partition: int) -> None:
     """Put the marker of `partition` one batch back."""
-    from spark_jobs import dedup
-    from spark_jobs.marker_topic import MarkerTopic
-    from spark_jobs.writer import Writer
+    from spark_jobs.policy import job as dedup
+    from spark_jobs.sink.marker_topic import MarkerTopic
+    from spark_jobs.sink.writer import Writer
 
     config = dedup.stage_config(job.settings).sink
     writer = Writer(

@@ -15,18 +15,19 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from cli.main import app
-from cli.spark_state import show
-from dedup.consumer_settings import HttpSettings
-from devstack.places import free_port
+from dedup.settings.consumer import HttpSettings
+from dovecote.cli.main import app
+from dovecote.cli.spark_state import show
+from dovecote.devstack.places import free_port
 from outbox.errors import BadSettings
-from spark_jobs import dedup
-from spark_jobs.check import PINNED, check_job
 from spark_jobs.errors import MarkerRefused, QueryFailed
+from spark_jobs.jobs.check import check_job
 from spark_jobs.operators import encoding
 from spark_jobs.operators.encoding import BadState
-from spark_jobs.state import read
-from spark_jobs.status import address, look
+from spark_jobs.policy import job as dedup
+from spark_jobs.query.pins import PINNED
+from spark_jobs.query.status import address, look
+from spark_jobs.stateful.state import read
 from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import MakeJob
 from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful

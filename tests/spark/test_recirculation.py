@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from dedup import decode
+from dedup.rules.policies import decode
 from outbox.envelope import ERROR, ID, Delivery, Record, delivery
-from spark_jobs import together
-from spark_jobs.check import check
-from spark_jobs.progress import BatchLine
+from spark_jobs.jobs import together
+from spark_jobs.jobs.check import check
+from spark_jobs.query.progress import BatchLine
 from tests.spark.fix_spark import Job, MakeJob
 from tests.waiting import until
 

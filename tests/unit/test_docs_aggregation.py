@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from spark_jobs.aggregation.config import Step
+from spark_jobs.operators.aggregation.config import Step
 from tests.documents import ROOT, Block, blocks, code_spans, commands, table
 from tests.unit.spark_jobs.aggregation.steps import event, loaded, place, running, step, values
 

@@ -8,10 +8,10 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dedup.consumer_metrics import Metrics
-from dedup.consumer_properties import FIXED
-from dedup.consumer_settings import PREFIX, ConsumerSettings, ConsumeSettings, HttpSettings
-from outbox.settings import load
+from dedup.kafka.properties import FIXED
+from dedup.metrics import Metrics
+from dedup.settings.consumer import PREFIX, ConsumerSettings, ConsumeSettings, HttpSettings
+from dovecote.process.settings import load
 from tests.documents import ROOT, blocks, code_spans, table
 from tests.unit.test_docs import counted, documented
 
@@ -28,7 +28,7 @@ BY_OTHERS = {
 
 
 def expected_settings() -> list[str]:
-    told = documented(ROOT / "dedup/consumer_settings.py")
+    told = documented(ROOT / "dedup/settings/consumer.py")
     own = ConsumeSettings.model_fields.keys() - ConsumerSettings.model_fields.keys() - {"http"}
     return [
         *rows(

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dedup.results import Dead, Done, Retry
-from push import shape
-from push.metrics import Metrics
-from push.subscription import subscription
-from push.verdict import Answered, Disable, judge
+from dedup.rules.policies.results import Dead, Done, Retry
+from dovecote.push.delivery import shape
+from dovecote.push.metrics import Metrics
+from dovecote.push.rules.sending.verdict import Answered, Disable, judge
+from dovecote.push.rules.subscription.subscription import subscription
 from tests.documents import ROOT, Block, blocks, table
 from tests.unit.test_docs import counted
 

@@ -13,13 +13,13 @@ from cryptography.fernet import Fernet
 from pydantic import BaseModel, ValidationError
 from typer.testing import CliRunner
 
-from cli.main import app
-from outbox.settings import load
-from push.dead import Chosen
-from push.original import OriginalSubscription
-from push.secrets import Keys
-from push.settings import PREFIX, PushSettings
-from push.subscription import Subscription, problems, subscription
+from dovecote.cli.main import app
+from dovecote.process.settings import load
+from dovecote.push.api.dead import Chosen
+from dovecote.push.rules.sending.original import OriginalSubscription
+from dovecote.push.rules.subscription.subscription import Subscription, problems, subscription
+from dovecote.push.settings import PREFIX, PushSettings
+from dovecote.push.store.secrets import Keys
 from tests.documents import ROOT, blocks, code_spans, commands, table
 
 PUSH = ROOT / "docs/push-api.md"

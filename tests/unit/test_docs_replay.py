@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from dedup.expressions import compile_filter
-from dedup.policies import POLICIES, Failed, Handled, Skipped, Verdict
-from dedup.results import Done, Result
+from dedup.rules.policies.expressions import compile_filter
+from dedup.rules.policies.policies import POLICIES, Failed, Handled, Skipped, Verdict
+from dedup.rules.policies.results import Done, Result
 from outbox.event import Event
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,10 +9,10 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dedup.inbox_settings import InboxSettings
-from dedup.plan import Plan
-from dedup.results import Result
-from dedup.retry_settings import RetriesSettings, TierSettings
+from dedup.retries.plan import Plan
+from dedup.rules.policies.results import Result
+from dedup.settings.inbox import InboxSettings
+from dedup.settings.retries import RetriesSettings, TierSettings
 from dedup.testing import What
 from tests.documents import ROOT, Block, blocks, code_spans, table
 from tests.unit.dedup import test_amplification as amplification
@@ -67,9 +67,9 @@ def default(info: FieldInfo) -> str:
 
 
 def test_the_table_of_settings_is_that_of_the_classes() -> None:
-    told = documented(ROOT / "dedup/retry_settings.py")
+    told = documented(ROOT / "dedup/settings/retries.py")
     own = {**told["RetrySettings"], **told["RetriesSettings"]}
-    inbox = documented(ROOT / "dedup/inbox_settings.py")["InboxSettings"]
+    inbox = documented(ROOT / "dedup/settings/inbox.py")["InboxSettings"]
     shown = ["| " + " | ".join(line) + " |" for line in table(DOCUMENT, "Settings")]
 
     assert shown == [

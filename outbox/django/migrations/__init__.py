@@ -1,0 +1,1 @@
+"""One migration of Django for each version of the schema."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
+from dovecote.cli.main import app
 from outbox import BadSettings
 
 SETTINGS = 'topics = ["orders"]\ngroup = "g"\n[kafka]\n"bootstrap.servers" = "b:9092"\n'

@@ -6,10 +6,9 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-import cli.dead
-from cli.main import app
-from dedup import copies
-from dedup.dead import letter
+from dedup.retries import copies
+from dedup.retries.letter import letter
+from dovecote.cli.main import app
 from outbox.envelope import ID, Record
 
 FORGED = "a\x1b[31mred\x07\nid           FORGED"
@@ -25,7 +24,7 @@ def test_a_record_neither_steers_the_terminal_nor_forges_a_line(
     record = Record("dead", 0, 1, 0, given, died.value, died.headers)
     topic = SimpleNamespace(letters=lambda _: [letter(record)], record=lambda _: record)
     settings = SimpleNamespace(group=None)
-    monkeypatch.setattr(cli.dead, "_opened", lambda *_: (settings, topic))
+    monkeypatch.setattr("dovecote.cli.dead._opened", lambda *_: (settings, topic))
     shown = CliRunner().invoke(app, ["dead", *words]).stdout
     assert len(shown.splitlines()) == lines
     assert all(line.isprintable() for line in shown.splitlines())

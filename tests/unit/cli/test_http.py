@@ -7,11 +7,11 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from cli.http import serve
+from dovecote.cli.http import serve
 from outbox.errors import BadSettings
-from relay.capture.batch import Row
 from relay.health import Health
 from relay.metrics import Metrics
+from relay.rules.batch import Row
 
 
 def row(topic: str) -> Row:

@@ -5,7 +5,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import _COMMANDS, app
+from dovecote.cli.main import _COMMANDS, app
 
 
 def test_the_version_is_the_distributions() -> None:
@@ -35,9 +35,10 @@ def test_no_command_offers_to_change_the_shell(command: str) -> None:
 
 def test_a_command_loads_what_it_needs_and_no_other() -> None:
     heavy = (
-        "import sys; print(sorted({'rich', 'starlark', 'cli.spark', 'cli.demo'} & {*sys.modules}))"
+        "import sys; print(sorted({'rich', 'starlark', 'dovecote.cli.spark', 'dovecote.cli.demo'}"
+        " & {*sys.modules}))"
     )
-    run = "from cli.main import main; sys.argv = ['dovecote', 'relay', '--help']"
+    run = "from dovecote.cli.main import main; sys.argv = ['dovecote', 'relay', '--help']"
     done = subprocess.run(
         [
             sys.executable,

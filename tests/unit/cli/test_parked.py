@@ -11,10 +11,9 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
-import cli.parked
-from cli.main import app
+from dovecote.cli.main import app
 from outbox.errors import DovecoteError
-from relay.parked_requests import Asked, Content, ParkedEvent
+from relay.postgres.desk import Asked, Content, ParkedEvent
 
 FORGED = "a\x1b[31mred\x07\nid           FORGED"
 
@@ -32,7 +31,7 @@ def test_who_waits_without_a_relay_is_told_so(
             left=lambda _: 0,
         )
 
-    monkeypatch.setattr(cli.parked, "desk", desk)
+    monkeypatch.setattr("dovecote.cli.parked.desk", desk)
     config = tmp_path / "relay.toml"
     config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
     drop = ["parked", "drop", "--all", "--config", str(config)]
@@ -64,7 +63,7 @@ def test_who_waits_is_told_how_many_of_those_stay_parked(
             left=lambda _: left,
         )
 
-    monkeypatch.setattr(cli.parked, "desk", desk)
+    monkeypatch.setattr("dovecote.cli.parked.desk", desk)
     config = tmp_path / "relay.toml"
     config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
     requeue = ["parked", "requeue", "--all", "--wait", "--config", str(config)]
@@ -112,7 +111,7 @@ def test_an_event_neither_steers_the_terminal_nor_forges_a_line(
             content=lambda _: content,
         )
 
-    monkeypatch.setattr(cli.parked, "desk", desk)
+    monkeypatch.setattr("dovecote.cli.parked.desk", desk)
     config = tmp_path / "relay.toml"
     config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
     shown = CliRunner().invoke(app, ["parked", *words, "--config", str(config)]).stdout

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli import printed
+from dovecote.cli import printed
 
 
 @pytest.mark.parametrize(

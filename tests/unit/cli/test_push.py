@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from cli import push as module
-from cli.main import app
-from cli.push_client import Api
+from dovecote.cli import push as module
+from dovecote.cli.main import app
+from dovecote.cli.push_client import Api
+from dovecote.push.api.access import hashed
+from dovecote.push.store.secrets import Keys
 from outbox.errors import DovecoteError
-from push.access import hashed
-from push.secrets import Keys
 
 
 def said(*arguments: str) -> str:
@@ -91,8 +91,8 @@ def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
         begun.append("relaxed")
         raise RuntimeError(begun)  # what follows waits for a signal
 
-    monkeypatch.setattr("push.process.running", running)
-    monkeypatch.setattr("dedup.collector.relax", relax)
+    monkeypatch.setattr("dovecote.push.process.running", running)
+    monkeypatch.setattr("dovecote.process.collector.relax", relax)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     CliRunner().invoke(app, ["push", "--config", str(file)])
     assert begun == ["loaded", "relaxed"]

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.logs import LogFormat, configure
-from cli.main import app, main
+from dovecote.cli.main import app, main
+from dovecote.process.logs import LogFormat, configure
 from outbox import BadSettings
 
 SETTINGS = 'dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b:9092"\n'

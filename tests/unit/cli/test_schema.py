@@ -4,8 +4,8 @@ import json
 
 from typer.testing import CliRunner
 
-from cli.main import app
-from spark_jobs.aggregation.config import json_schema
+from dovecote.cli.main import app
+from spark_jobs.operators.aggregation.config import json_schema
 
 
 def test_the_schema_of_an_aggregation_is_printed() -> None:

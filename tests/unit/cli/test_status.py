@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import cli.status
-from cli.main import app
-from relay.sharding import Shard
-from relay.status import Status
+from dovecote.cli.main import app
+from relay.operating.status import Status
+from relay.rules.sharding import Shard
 
 FOUND = Status("shop", "10.0.0.7 (session 42)", "10:10:", 1234, 5.678)
 NOBODY = Status("shop", None, "1:1:", 0, 0.0)
@@ -24,7 +23,7 @@ def config(tmp_path: Path) -> str:
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, found: Status, *arguments: str) -> tuple[int, str]:
-    monkeypatch.setattr(cli.status, "look", lambda *_: found)
+    monkeypatch.setattr("dovecote.cli.status.look", lambda *_: found)
     result = CliRunner().invoke(app, ["status", *arguments])
     return result.exit_code, result.output
 
@@ -68,7 +67,7 @@ def test_shards_are_told_one_by_one_and_each_needs_a_relay(
         return replace(NOBODY if shard.name == lazy else FOUND, name=shard.name)
 
     Path(config).write_text('name = "shop"\nshards = 2\n' + Path(config).read_text())
-    monkeypatch.setattr(cli.status, "look", found)
+    monkeypatch.setattr("dovecote.cli.status.look", found)
     shown = CliRunner().invoke(app, ["status", "-c", config])
     assert shown.exit_code == expected
     assert "outbox   shop.shard-0" in shown.output

@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 from confluent_kafka import KafkaError, KafkaException
 
-from dedup.absent import Absent
+from dedup.kafka.absent import Absent
 
 UNKNOWN = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
 AWAY = KafkaError(KafkaError._TRANSPORT)

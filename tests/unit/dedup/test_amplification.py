@@ -8,8 +8,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.policies import POLICIES, Failed, Handled, Policy, Verdict, by_key, exact, first_match
-from dedup.results import Again, Result, Retry
+from dedup.rules.policies.policies import (
+    POLICIES,
+    Failed,
+    Handled,
+    Policy,
+    Verdict,
+    by_key,
+    exact,
+    first_match,
+)
+from dedup.rules.policies.results import Again, Result, Retry
 
 EVENTS = [f"event {n}" for n in range(20)]
 ROUNDS = 10

@@ -1,8 +1,8 @@
 from datetime import timedelta
 
-from dedup.aside import Aside, Held, HoldInPlace
-from dedup.record import Record
-from dedup.results import Again, Dead, Retry
+from dedup.retries.aside import Aside, Held, HoldInPlace
+from dedup.rules.policies.results import Again, Dead, Retry
+from dedup.rules.record import Record
 
 RECORD = Record("orders", 0, 1, 0, b"k", b"{}")
 

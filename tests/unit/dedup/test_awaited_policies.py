@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup import policies
-from dedup.awaited_policies import AWAITED
-from dedup.policies import Identity, Verdict
-from dedup.results import Dead, Done, Result, Retry, Skip
+from dedup.rules.policies import policies
+from dedup.rules.policies.awaited import AWAITED
+from dedup.rules.policies.policies import Identity, Verdict
+from dedup.rules.policies.results import Dead, Done, Result, Retry, Skip
 
 PLAIN = {**policies.POLICIES, "every": policies.every}
 RESULTS: list[Result] = [Done(), Skip("no"), Retry("later"), Dead("never")]

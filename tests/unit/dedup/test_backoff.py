@@ -5,7 +5,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.backoff import Backoff, Failure
+from dedup.retries.backoff import Backoff, Failure
 
 BACKOFF = Backoff(base=timedelta(seconds=1), ceiling=timedelta(minutes=5), max_attempts=4)
 

@@ -5,8 +5,17 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.policies import Failed, Handled, Skipped, Verdict, by_key, exact, first_match, latest
-from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
+from dedup.rules.policies.policies import (
+    Failed,
+    Handled,
+    Skipped,
+    Verdict,
+    by_key,
+    exact,
+    first_match,
+    latest,
+)
+from dedup.rules.policies.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
 
 Order = dict[str, object]
 

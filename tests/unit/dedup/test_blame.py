@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dedup.blame import place
-from dedup.plan import Exceptions
-from dedup.policies import Failed, attempt
-from dedup.results import NonRetriable
+from dedup.retries.plan import Exceptions
+from dedup.rules.policies.blame import place
+from dedup.rules.policies.policies import Failed, attempt
+from dedup.rules.policies.results import NonRetriable
 
 
 def inner(data: dict[str, int]) -> int:

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dedup.aside import HoldInPlace
-from dedup.certainty import Certainty
-from dedup.claim import Claim
-from dedup.consumer_settings import ConsumerSettings
-from dedup.handover import Handover
-from dedup.lanes import Lanes
-from dedup.record import Record
-from dedup.results import Result
+from dedup.retries.aside import HoldInPlace
+from dedup.rules.claim import Claim
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.policies.results import Result
+from dedup.rules.record import Record
+from dedup.serving.certainty import Certainty
+from dedup.serving.handover import Handover
+from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
 from tests.waiting import until
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dedup.cluster import topics
+from dovecote.process.topics import topics
 from outbox.errors import DovecoteError
 
 

@@ -7,13 +7,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from dedup import heap
+from dovecote.process import memory as heap
 
 # In a process of its own: what is set stays so until the end.
 RELAXED = """
 import gc
-from dedup.collector import relax
-from dedup.heap import keep_freed
+from dovecote.process.collector import relax
+from dovecote.process.memory import keep_freed
 
 relax()
 assert gc.get_freeze_count() > 1000
@@ -47,7 +47,7 @@ def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 # As a relay reads: batches of small objects come and go, some of them in memory of their own.
 BATCHES = """
 import resource, sys
-from dedup.heap import Arenas
+from dovecote.process.memory import Arenas
 
 arenas = Arenas(most=int(sys.argv[1]))
 

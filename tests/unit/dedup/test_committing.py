@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from dedup.assigned import Assigned, assigned
-from dedup.committing import Commits
-from dedup.lanes import Lanes
-from dedup.offsets import Offsets
-from dedup.record import Record
+from dedup.kafka.committing import Commits
+from dedup.rules.lanes.assigned import Assigned, assigned
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.lanes.offsets import Offsets
+from dedup.rules.record import Record
 
 TOO_LARGE = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
 

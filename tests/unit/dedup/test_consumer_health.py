@@ -1,4 +1,4 @@
-from dedup.consumer_health import Health
+from dedup.health import Health
 from tests.waiting import until
 
 

@@ -4,7 +4,7 @@ from itertools import product
 
 import pytest
 
-from dedup import copies
+from dedup.retries import copies
 from outbox import envelope
 from outbox.envelope import Pair, Record
 

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from dedup import copies
-from dedup.dead import Which, resolution, resolved, standing
+from dedup.retries import copies
+from dedup.retries.letter import Which, resolution, resolved, standing
 from outbox.envelope import ERROR, GROUP, ID, ORIGIN, RESOLVES, WITHOUT_VALUE, Pair, Record
 
 

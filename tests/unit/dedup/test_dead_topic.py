@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dedup.dead import Letter, Which, letter
-from dedup.dead_topic import DeadTopic
+from dedup.kafka.dead_topic import DeadTopic
+from dedup.retries.letter import Letter, Which, letter
 from outbox.envelope import ID, Record
 from outbox.errors import DovecoteError
 
@@ -41,7 +41,7 @@ class Losing(DeadTopic):
 
 
 def test_a_letter_that_is_gone_aborts_what_was_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dedup.dead_topic.Producer", Producing)
+    monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
 
     with pytest.raises(DovecoteError, match="is gone"):
         Losing({}, "dead").resolve(Which(), "requeued", lambda _: "orders")
@@ -51,7 +51,7 @@ def test_a_letter_that_is_gone_aborts_what_was_begun(monkeypatch: pytest.MonkeyP
 
 
 def test_without_trouble_it_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dedup.dead_topic.Producer", Producing)
+    monkeypatch.setattr("dedup.kafka.dead_topic.Producer", Producing)
 
     assert len(Losing({}, "dead").resolve(Which(), "dropped", lambda _: "")) == len(RECORDS)
 

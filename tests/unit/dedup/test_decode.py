@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.decode import Undecodable, as_json, as_raw, fingerprint, identity
+from dedup.rules.policies.decode import Undecodable, as_json, as_raw, fingerprint, identity
 from outbox.envelope import Record
 from outbox.errors import InvalidEvent
 from outbox.event import Event

@@ -15,10 +15,10 @@ from confluent_kafka.schema_registry.json_schema import JSONSerializer
 from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
-from dedup.consumer_settings import ConsumerSettings
-from dedup.decode import Undecodable
 from dedup.decoders import decoder
-from dedup.record import Record, read_with
+from dedup.rules.policies.decode import Undecodable
+from dedup.rules.record import Record, read_with
+from dedup.settings.consumer import ConsumerSettings
 from outbox import BadSettings, Event
 from outbox.envelope import encode
 from outbox.schema_registry import serialized

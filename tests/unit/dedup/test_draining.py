@@ -11,13 +11,12 @@ from typing import Any
 
 import pytest
 
-from dedup.aside import Held, HoldInPlace, Outage, Placed, Unfinished
-from dedup.consumer_settings import ConsumerSettings
-from dedup.handover import Handover
-from dedup.lanes import Lanes, Stretch
-from dedup.polling import Workers
-from dedup.record import Record
-from dedup.results import Dead, Result, Retry, Skip
+from dedup.retries.aside import Held, HoldInPlace, Outage, Placed, Unfinished
+from dedup.rules.lanes.lanes import Lanes, Stretch
+from dedup.rules.policies.results import Dead, Result, Retry, Skip
+from dedup.rules.record import Record
+from dedup.serving.handover import Handover, Workers
+from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
 from tests.waiting import until
 

@@ -3,14 +3,14 @@ from pathlib import Path
 
 import pytest
 
-from dedup.expressions import compile_filter, load_handler
-from dedup.results import Again, Done
+from dedup.rules.policies.expressions import compile_filter, load_handler
+from dedup.rules.policies.results import Again, Done
 from outbox.errors import BadSettings
 from outbox.event import Event
 
 MODULE = """
 from datetime import timedelta
-from dedup.results import Again
+from dedup import Again
 
 calls = []
 limit = 5

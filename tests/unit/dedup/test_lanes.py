@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
-from dedup.lanes import Lane, Lanes, NullKey, Stretch
+from dedup.rules.lanes.lanes import Lane, Lanes, NullKey, Stretch
 
 
 class Numbered(NamedTuple):

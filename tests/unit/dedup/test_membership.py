@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from dedup.assigned import Assigned, assigned
-from dedup.certainty import Certainty
-from dedup.claim import Claim
-from dedup.claiming import Claiming
-from dedup.lanes import Lanes
-from dedup.membership import Membership, patience
-from dedup.offsets import Offsets
-from dedup.record import Record
+from dedup.kafka.claiming import Claiming
+from dedup.kafka.membership import Membership, patience
+from dedup.rules.claim import Claim
+from dedup.rules.lanes.assigned import Assigned, assigned
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.lanes.offsets import Offsets
+from dedup.rules.record import Record
+from dedup.serving.certainty import Certainty
 from tests.waiting import until
 
 REFUSED = KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.memory import BadMemory, Memory, Seen, Stream
-from dedup.policies import Identity
+from dedup.rules.policies.memory import BadMemory, Memory, Seen, Stream
+from dedup.rules.policies.policies import Identity
 
 WITHIN = 100
 

@@ -1,8 +1,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.offset_metadata import LIMIT, decode, encode
-from dedup.offsets import Offsets
+from dedup.rules.lanes.offset_metadata import LIMIT, decode, encode
+from dedup.rules.lanes.offsets import Offsets
 
 # What a partition holds: offsets with gaps, as markers and compaction leave them.
 PARTITIONS = st.sets(st.integers(0, 400), min_size=1).map(sorted)

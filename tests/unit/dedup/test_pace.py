@@ -1,6 +1,6 @@
 """Records that come singly are taken several at a time; no other waits."""
 
-from dedup.pace import Pace
+from dedup.rules.lanes.pace import Pace
 
 
 def test_the_first_record_after_a_pause_waits_for_nothing() -> None:

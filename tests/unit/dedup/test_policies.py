@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.policies import (
+from dedup.rules.policies.policies import (
     POLICIES,
     Failed,
     Handled,
@@ -22,7 +22,7 @@ from dedup.policies import (
     latest,
     runs,
 )
-from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
+from dedup.rules.policies.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
 
 FILTERS = ("pass", "pass", "fail", "raise", "raise for good")
 HANDLERS = ("done", "again", "skip", "retry", "dead", "raise", "raise for good")

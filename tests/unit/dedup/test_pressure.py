@@ -1,4 +1,4 @@
-from dedup.pressure import Limits, Pressure, valve
+from dedup.rules.lanes.pressure import Limits, Pressure, valve
 
 
 def test_a_level_that_hovers_about_the_limit_closes_once() -> None:

@@ -2,14 +2,14 @@ import logging
 
 import pytest
 
-from dedup.rarely import Rarely
+from dovecote.process.rarely import Rarely
 
 
 def test_of_a_storm_a_few_lines_are_logged_and_the_rest_is_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1.0
-    monkeypatch.setattr("dedup.rarely.time.monotonic", lambda: now)
+    monkeypatch.setattr("dovecote.process.rarely.time.monotonic", lambda: now)
     log = Rarely(logging.getLogger("test.rarely"), most=2)
     for number in range(5):
         log.warning("line %d", number)

@@ -1,8 +1,8 @@
 import pytest
 
-from dedup import decode
-from dedup.decode import Undecodable
-from dedup.record import Record, read_with
+from dedup.rules.policies import decode
+from dedup.rules.policies.decode import Undecodable
+from dedup.rules.record import Record, read_with
 from outbox import Event, envelope
 
 

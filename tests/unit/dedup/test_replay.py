@@ -7,12 +7,21 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from dedup.replay import OPERATORS, Kind, Line, replay, start
-from dedup.results import Again, Dead, Done, NonRetriable, Output, Result, Retry, Skip
-from dedup.trace import Traced
+from dedup.replay.replay import OPERATORS, Kind, Line, replay, start
+from dedup.replay.trace import Traced
+from dedup.rules.policies.results import (
+    Again,
+    Dead,
+    Done,
+    NonRetriable,
+    Output,
+    Result,
+    Retry,
+    Skip,
+)
+from dovecote.process.settings import Settings
 from outbox.errors import BadSettings
 from outbox.event import Event
-from outbox.settings import Settings
 
 RESULTS: dict[str, Result] = {
     "again": Again(timedelta(seconds=30)),
@@ -73,7 +82,7 @@ def test_first_match_takes_a_keys_first_record_that_passes_and_succeeds(tmp_path
     missing = "filter 'value.amount > 0' failed: Key `\"amount\"` was not found"
     assert brief(found) == [
         (0, "skip", "filtered"),
-        (1, "error", "LookupError: k (test_replay.py:35 in settle)"),
+        (1, "error", "LookupError: k (test_replay.py:44 in settle)"),
         (2, "result", None),
         (3, "skip", "duplicate of e"),
         (4, "skip", "superseded by e"),
@@ -154,7 +163,7 @@ def test_an_error_says_where_the_record_goes(tmp_path: Path) -> None:
     lines = [record(n, key=f"k{n}", value={"do": do}) for n, do in enumerate(does)]
     found = run(tmp_path, "first_match", lines, handler=handler())
     assert [(e["kind"], e["reason"], e["goes_to"], e.get("after_ms")) for e in found] == [
-        ("error", "LookupError: k0 (test_replay.py:35 in settle)", "retry", None),
+        ("error", "LookupError: k0 (test_replay.py:44 in settle)", "retry", None),
         ("error", "k1", "dead", None),
         ("error", "busy", "retry", 1_500),
         ("error", "closed", "dead", None),

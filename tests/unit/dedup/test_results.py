@@ -2,7 +2,7 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.results import Again, Dead, NonRetriable, Retry, failure
+from dedup.rules.policies.results import Again, Dead, NonRetriable, Retry, failure
 from outbox.errors import DovecoteError, InvalidEvent
 
 

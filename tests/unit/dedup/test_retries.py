@@ -5,17 +5,26 @@ from datetime import timedelta
 
 import pytest
 
-from dedup import copies
-from dedup.aside import Held, Outage, Partition, Placed
-from dedup.backoff import Backoff
-from dedup.copies import Copy, Unwritable
-from dedup.decode import Undecodable
-from dedup.held_states import Place, State
-from dedup.plan import Exceptions, Plan, Tier
-from dedup.record import Record
-from dedup.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip, TakenOver
-from dedup.retries import Retries
-from dedup.run_progress import Early
+from dedup.retries import copies
+from dedup.retries.aside import Held, Outage, Partition, Placed
+from dedup.retries.backoff import Backoff
+from dedup.retries.copies import Copy, Unwritable
+from dedup.retries.held_states import Place, State
+from dedup.retries.plan import Exceptions, Plan, Tier
+from dedup.rules.policies.decode import Undecodable
+from dedup.rules.policies.results import (
+    Again,
+    Dead,
+    Done,
+    Early,
+    NonRetriable,
+    Result,
+    Retry,
+    Skip,
+    TakenOver,
+)
+from dedup.rules.record import Record
+from dedup.serving.retries import Retries
 from outbox import envelope
 from outbox.envelope import ERROR, FIRST_SEEN, GROUP, HOPS, ID, NOT_BEFORE, ORIGIN, ROUND
 

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.backoff import Backoff
-from dedup.results import Again, Dead, Retry
-from dedup.retry import DeadLetter, Fate, Later, decide
-from dedup.tenacity_backoff import Tenacity
+from dedup.retries.backoff import Backoff
+from dedup.retries.fate import DeadLetter, Fate, Later, decide
+from dedup.retries.tenacity import Tenacity
+from dedup.rules.policies.results import Again, Dead, Retry
 from outbox.envelope import Delivery
 
 NOW = 1_800_000_000_000

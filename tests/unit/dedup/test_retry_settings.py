@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from dedup.consumer_settings import ConsumerSettings
-from dedup.dead_settings import DeadSettings
-from dedup.plan import Tier
-from dedup.results import Dead, Retry, Skip
-from dedup.retry_settings import RetriesSettings
+from dedup.retries.plan import Tier
+from dedup.rules.policies.results import Dead, Retry, Skip
+from dedup.settings.consumer import ConsumerSettings
+from dedup.settings.dead import DeadSettings
+from dedup.settings.retries import RetriesSettings
 from outbox.errors import BadSettings
 
 KAFKA = {"bootstrap.servers": "b:1"}

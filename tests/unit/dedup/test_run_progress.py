@@ -4,13 +4,13 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.aside import Held
-from dedup.handover import Report
-from dedup.lanes import Stretch
-from dedup.policies import Failed
-from dedup.record import Record
-from dedup.results import Dead, Retry
-from dedup.run_progress import RunProgress
+from dedup.retries.aside import Held
+from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.policies.policies import Failed
+from dedup.rules.policies.results import Dead, Retry
+from dedup.rules.record import Record
+from dedup.serving.handover import Report
+from dedup.serving.runs import RunProgress
 
 RECORD = Record("orders", 3, 44, 0, b"k", b"{}", ())
 

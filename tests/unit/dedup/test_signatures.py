@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dedup.consumer import Consumer
-from dedup.consumer_settings import ConsumerSettings
-from dedup.expressions import load_handler
+from dedup.rules.policies.expressions import load_handler
+from dedup.settings.consumer import ConsumerSettings
 from outbox import BadSettings
 
 SETTINGS: dict[str, Any] = {

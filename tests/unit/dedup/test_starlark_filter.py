@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.starlark_filter import FilterFailed, compile_expression
+from dedup.rules.policies.starlark import FilterFailed, compile_expression
 from outbox.errors import BadSettings
 from outbox.event import Event
 
@@ -177,7 +177,7 @@ def test_an_expression_that_does_not_end_is_ended(text: str) -> None:
 def test_a_panic_inside_starlark_is_one_events_failure() -> None:
     script = (
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))\n"
-        "from dedup.starlark_filter import FilterFailed, compile_expression\n"
+        "from dedup.rules.policies.starlark import FilterFailed, compile_expression\n"
         "from outbox.event import Event\n"
         'passes = compile_expression(\'value.n == 1 or ("x" * value.n).upper() == ""\')\n'
         "try: passes(Event(topic='t', type='T', value={'n': 1 << 29}))\n"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dedup.storm import Amplification, Storm, following, hops
+from dedup.retries.storm import Amplification, Storm, following, hops
 from outbox.envelope import HOPS, ID, ROUND, Record
 from outbox.event import Event
 

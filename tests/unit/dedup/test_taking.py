@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from dedup.awaited_serving import Desk
-from dedup.handover import Batch, Handover, Report
-from dedup.lanes import Lane, Lanes
-from dedup.record import Record
-from dedup.run_progress import next_run
-from dedup.tasks import Tasks
-from dedup.threads import Threads
+from dedup.rules.lanes.lanes import Lane, Lanes
+from dedup.rules.record import Record
+from dedup.serving.awaited import Desk
+from dedup.serving.handover import Batch, Handover, Report
+from dedup.serving.runs import next_run
+from dedup.serving.tasks import Tasks
+from dedup.serving.threads import Threads
 
 NUMBER = 4
 

@@ -5,8 +5,8 @@ from datetime import timedelta
 import pytest
 import tenacity
 
-from dedup.backoff import Failure
-from dedup.tenacity_backoff import AttemptFailed, Tenacity
+from dedup.retries.backoff import Failure
+from dedup.retries.tenacity import AttemptFailed, Tenacity
 
 
 def failed(attempt: int, seconds: float = 0.0) -> Failure:

@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.backoff import Backoff
-from dedup.plan import Plan, Tier
-from dedup.results import Again, Dead, Result, Retry, Skip, Unavailable
+from dedup.retries.backoff import Backoff
+from dedup.retries.plan import Plan, Tier
+from dedup.rules.policies.results import Again, Dead, Result, Retry, Skip, Unavailable
 from dedup.testing import Trial
 from outbox import envelope
 from outbox.event import Event

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.decode import as_json
-from dedup.trace import Advance, BadTrace, End, Traced, read, to_json
+from dedup.replay.trace import Advance, BadTrace, End, Traced, read, to_json
+from dedup.rules.policies.decode import as_json
 
 RECORD = {"topic": "orders", "partition": 0, "offset": 7, "timestamp": 1_000}
 

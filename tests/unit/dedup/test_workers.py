@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.aside import HoldInPlace
-from dedup.consumer_settings import ConsumerSettings
-from dedup.handover import Concluded, Handover
-from dedup.lanes import Lanes
-from dedup.record import Record
-from dedup.results import Done, Result, Retry
+from dedup.retries.aside import HoldInPlace
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.policies.results import Done, Result, Retry
+from dedup.rules.record import Record
+from dedup.serving.handover import Concluded, Handover
+from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
 from tests.waiting import until
 

@@ -2,7 +2,16 @@ from dataclasses import replace
 
 import pytest
 
-from demo.check.aggregated import GAP, WITHIN, Aggregated, Move, Results, compare, days, trips
+from dovecote.demo.check.aggregated import (
+    GAP,
+    WITHIN,
+    Aggregated,
+    Move,
+    Results,
+    compare,
+    days,
+    trips,
+)
 from tests.unit.demo.world import DAYS, RESULTS, TOPICS, TRIPS, said
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from demo.children import Child, ChildFailed, module
+from dovecote.demo.children import Child, ChildFailed, module
 from tests.waiting import until
 
 PYTHON = module("x")[0]
@@ -88,7 +88,7 @@ def test_a_child_that_does_not_end_when_asked_is_killed_and_an_error(tmp_path: P
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="only Linux ties children")
 def test_a_child_dies_with_the_process_that_started_it(tmp_path: Path) -> None:
     script = (
-        "import sys; from pathlib import Path; from demo.children import Child; "
+        "import sys; from pathlib import Path; from dovecote.demo.children import Child; "
         "c = Child('c', [sys.executable, '-uc', 'print(1); import signal; signal.pause()'], "
         "Path('inner')); print(c.pid); import os, signal; "
         "\nwhile not c.log.read_text(): pass"

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from demo import configs
-from demo.configs import Files
-from outbox.settings import load
+from dovecote.demo import configs
+from dovecote.demo.configs import Files
+from dovecote.process.settings import load
 from relay.settings import RelaySettings
-from spark_jobs.job_files import load_all
+from spark_jobs.jobs.files import load_all
 from tests.documents import ROOT, blocks
 
 DSN = "host=127.0.0.1 port=15432 user=postgres password=s3cret dbname=postgres"

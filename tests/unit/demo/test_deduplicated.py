@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from demo.check.deduplicated import Deduplicated, Topics, compare
-from demo.check.records import Record
+from dovecote.demo.check.deduplicated import Deduplicated, Topics, compare
+from dovecote.demo.check.records import Record
 from tests.unit.demo.world import (
     BACK,
     DEAD,

@@ -2,13 +2,13 @@ from typing import Any
 
 import pytest
 
-from dedup.expressions import compile_filter, load_handler
-from dedup.results import Done, NonRetriable, Output, Retry
-from demo.handler import FILTER
+from dedup.rules.policies.expressions import compile_filter, load_handler
+from dedup.rules.policies.results import Done, NonRetriable, Output, Retry
+from dovecote.demo.handler import FILTER
 from outbox.envelope import ATTEMPT, Record, decode
 
 passes = compile_filter(FILTER)
-handle = load_handler("demo.handler:publish")
+handle = load_handler("dovecote.demo.handler:publish")
 MILLISECONDS = 1_357_034_400_000
 
 

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
-from demo.check.published import Published, compare
-from demo.check.records import Record
+from dovecote.demo.check.published import Published, compare
+from dovecote.demo.check.records import Record
 from tests.unit.demo.world import RECORDS, ROWS, TOLD, record
 
 

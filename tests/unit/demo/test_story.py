@@ -3,9 +3,9 @@ from itertools import islice
 
 import pytest
 
-from demo.departures import Impossible, Movement, Unconfirmed, judge
-from demo.flights import TOTAL, Flight, flights
-from demo.story import (
+from dovecote.demo.departures import Impossible, Movement, Unconfirmed, judge
+from dovecote.demo.flights import TOTAL, Flight, flights
+from dovecote.demo.story import (
     ARRIVED,
     CANCELLED,
     DEPARTED,

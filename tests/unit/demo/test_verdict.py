@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from demo.check import aggregated, deduplicated, published
-from demo.check.verdict import agrees, judge, numbers
+from dovecote.demo.check import aggregated, deduplicated, published
+from dovecote.demo.check.verdict import agrees, judge, numbers
 from tests.unit.demo.world import INPUT, RECORDS, RESULTS, ROWS, TOPICS
 
 WELL = numbers(

@@ -3,9 +3,9 @@ import io
 import pytest
 from rich.console import Console
 
-from demo import run, view
-from demo.check.verdict import Line
-from demo.view import Snapshot, Stage, show_table, shown
+from dovecote.demo import run, view
+from dovecote.demo.check.verdict import Line
+from dovecote.demo.view import Snapshot, Stage, show_table, shown
 
 
 def snapshot(committed: int, published: int) -> Snapshot:

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from demo.watch import batched
+from dovecote.demo.watch import batched
 
 OFFSETS = ['{"flights":{"0":5,"1":7}}', '{"flights":{"0":9,"1":7}}', '{"flights":{"0":9,"1":8}}']
 

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-from demo.check.aggregated import Results
-from demo.check.deduplicated import Topics
-from demo.check.records import Record, Row
+from dovecote.demo.check.aggregated import Results
+from dovecote.demo.check.deduplicated import Topics
+from dovecote.demo.check.records import Record, Row
 
 AT, HOUR = 1_357_000_000_000, 3_600_000
 

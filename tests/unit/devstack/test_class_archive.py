@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from devstack.class_archive import ClassArchive
-from devstack.java import JavaRuntime
+from dovecote.devstack.kafka.class_archive import ClassArchive
+from dovecote.devstack.kafka.java import JavaRuntime
 
 
 def java(home: Path, *, own_archive: bool) -> JavaRuntime:

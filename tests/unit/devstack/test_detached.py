@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from devstack.detached import Member, State, default_directory, down, status
-from devstack.errors import StackError
-from devstack.places import is_reachable
-from devstack.postgres import server_user
-from devstack.processes import Process
+from dovecote.devstack.detached import Member, State, default_directory, down, status
+from dovecote.devstack.errors import StackError
+from dovecote.devstack.places import is_reachable
+from dovecote.devstack.postgres.postgres import server_user
+from dovecote.devstack.processes import Process
 
 
 def member(process: Process) -> Member:

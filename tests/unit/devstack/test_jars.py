@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from devstack import jars as subject
-from devstack.errors import JarsMissing
-from devstack.jars import KAFKA, SPARK_KAFKA, JarSet, fetch
-from devstack.java import JavaRuntime
-from devstack.progress import Fetched
+from dovecote.devstack.errors import JarsMissing
+from dovecote.devstack.kafka import jars as subject
+from dovecote.devstack.kafka.jars import KAFKA, SPARK_KAFKA, JarSet, fetch
+from dovecote.devstack.kafka.java import JavaRuntime
+from dovecote.devstack.progress import Fetched
 
 SET = JarSet("some", '    <dependency org="org" name="one" rev="1"/>\n')
 

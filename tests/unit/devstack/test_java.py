@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, pkcs12
 from cryptography.x509.oid import NameOID
 
-from devstack import java_wheel
-from devstack.errors import JavaMissing
-from devstack.java import java
-from devstack.java_wheel import trust_store
+from dovecote.devstack.errors import JavaMissing
+from dovecote.devstack.kafka import java_wheel
+from dovecote.devstack.kafka.java import java
+from dovecote.devstack.kafka.java_wheel import trust_store
 
 WHEEL = Path(str(java_wheel.home())) / "bin/java"
 

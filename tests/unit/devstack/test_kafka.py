@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from devstack.kafka import Kafka
+from dovecote.devstack.kafka.kafka import Kafka
 
 
 def properties(kafka: Kafka) -> dict[str, str]:

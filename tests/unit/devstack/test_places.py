@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from devstack import places
-from devstack.errors import StackError
-from devstack.places import (
+from dovecote.devstack import places
+from dovecote.devstack.errors import StackError
+from dovecote.devstack.places import (
     LOOPBACK,
     User,
     cache,

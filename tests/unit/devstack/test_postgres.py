@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from devstack import places, postgres
-from devstack.errors import StackError
-from devstack.postgres import Postgres, installation, server_user
+from dovecote.devstack import places
+from dovecote.devstack.errors import StackError
+from dovecote.devstack.postgres import postgres
+from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Postgres as another")
 

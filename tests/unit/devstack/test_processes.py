@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from devstack.processes import Process
+from dovecote.devstack.processes import Process
 from tests.waiting import until
 
 

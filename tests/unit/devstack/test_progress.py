@@ -1,6 +1,6 @@
 import io
 
-from devstack.progress import Fetched, shown
+from dovecote.devstack.progress import Fetched, shown
 
 
 def test_plain_lines_begin_each_download_and_do_not_flood() -> None:

@@ -1,4 +1,4 @@
-from devstack import Stack
+from dovecote.devstack import Stack
 
 
 def test_a_stack_that_is_never_started_leaves_no_folder() -> None:

@@ -33,7 +33,7 @@ try:
     write(object())
 except TypeError:
     pass
-assert "outbox.adapters.psycopg" in sys.modules
+assert "outbox.writing.psycopg" in sys.modules
 print(*{name.partition(".")[0] for name in sys.modules})
 """
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from outbox.kafka_log import kafka_logger
+from outbox.kafka import kafka_logger
 
 FAIL = "[thrd:b:1/bootstrap]: b:1/bootstrap: Connect to ipv4#10.0.0.7:1 failed: Connection refused"
 
@@ -13,7 +13,7 @@ def test_a_line_that_differs_in_its_numbers_alone_is_said_rarely_and_counted(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = 1_000.0
-    monkeypatch.setattr("outbox.kafka_log.time.monotonic", lambda: now)
+    monkeypatch.setattr("outbox.kafka.time.monotonic", lambda: now)
     log = kafka_logger("test.kafka_log")
     assert log is kafka_logger("test.kafka_log")
     for number in range(5):

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outbox.routing import EVERY, Lane, Limits, Routing
+from outbox.producer.routing import EVERY, Lane, Limits, Routing
 
 LANES = [b"a", b"b", b"c", b"d", None]
 STEPS = 250

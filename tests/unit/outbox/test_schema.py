@@ -2,11 +2,11 @@
 
 import pytest
 
-from dedup import inbox_schema
+from dedup.inbox import schema as inbox_schema
 from outbox import schema
-from outbox.adapters.append import Append
 from outbox.event import Limits
-from outbox.steps import uninstall
+from outbox.schema.steps import uninstall
+from outbox.writing.append import Append
 
 
 class _Missing(Exception):

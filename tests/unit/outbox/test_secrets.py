@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dedup.consumer_properties import client_properties
+from dedup.kafka.properties import client_properties
+from dovecote.process.settings import load
 from outbox.errors import BadSettings
+from outbox.postgres.session import conninfo
 from outbox.secrets import fresh, fresh_all
-from outbox.session import conninfo
-from outbox.settings import load
 from relay.settings import RelaySettings
 
 

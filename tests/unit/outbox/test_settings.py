@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, model_validator
 
-from outbox import BadSettings
-from outbox.durations import duration
-from outbox.settings import (
+from dovecote.process.durations import duration
+from dovecote.process.settings import (
     Dsn,
     Duration,
     KafkaProperties,
@@ -21,6 +20,7 @@ from outbox.settings import (
     load,
     without_secrets,
 )
+from outbox import BadSettings
 
 SECRET = "tops3cret"  # noqa: S105  # what must never be seen
 

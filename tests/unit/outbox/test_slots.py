@@ -2,8 +2,8 @@
 
 import pytest
 
-from outbox.slots import in_order
-from relay.snapshot import Snapshot
+from outbox.schema.slots import in_order
+from relay.rules.places.snapshot import Snapshot
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from outbox import Event, InvalidEvent, Limits
-from outbox.statements import append
+from outbox.writing.statements import append
 
 ID = "0190b5a0-0000-7000-8000-000000000001"
 DEFAULTS = Limits()

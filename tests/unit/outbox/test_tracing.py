@@ -6,9 +6,9 @@ from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from outbox import Event, Limits
-from outbox.adapters.append import Append
 from outbox.event import TRACEPARENT
-from outbox.tracing import current_traceparent
+from outbox.writing.append import Append
+from outbox.writing.tracing import current_traceparent
 
 OWN = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 

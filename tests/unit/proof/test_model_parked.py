@@ -6,7 +6,7 @@ import pytest
 
 from proof.model.parked import WELL, World
 from proof.model.parked_stores import Bug
-from relay.parking import Policy
+from relay.rules.parking import Policy
 
 SEEDS = 150
 

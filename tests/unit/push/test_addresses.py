@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from push.addresses import networks, refusal
-from push.guard import Guard, Refused, Unresolved
+from dovecote.push.http.guard import Guard, Refused, Unresolved
+from dovecote.push.rules.sending.addresses import networks, refusal
 
 FORBIDDEN = [
     "0.0.0.0",  # noqa: S104  # refused, and not listened on

@@ -11,11 +11,11 @@ from typing import Self, TypeVar
 import pytest
 import uvloop
 
-from push.addresses import networks
-from push.client import Client, Patience, trusting
-from push.connection import Answer, SendFailed
-from push.guard import Guard
-from push.request import Composer, Form, Request
+from dovecote.push.http.client import Client, Patience, trusting
+from dovecote.push.http.connection import Answer, SendFailed
+from dovecote.push.http.guard import Guard
+from dovecote.push.rules.sending.addresses import networks
+from dovecote.push.rules.sending.request import Composer, Form, Request
 from tests.certificates import certificates
 
 LOOPBACK = networks(["127.0.0.0/8"])

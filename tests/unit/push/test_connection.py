@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from push.connection import Answer, Connection, SendFailed
+from dovecote.push.http.connection import Answer, Connection, SendFailed
 
 MOST = 1_000
 MEBIBYTE = b"a" * 2**20

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
-from outbox.settings import load
-from push.settings import PREFIX, PushSettings
+from dovecote.process.settings import load
+from dovecote.push.settings import PREFIX, PushSettings
 from tests.documents import ROOT
 
 FOLDER = ROOT / "compose"

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from push.breaker import Breaker
-from push.gate import Gate, Passed
-from push.limits import Concurrency, Rate
-from push.window import Window
-from push.windows import Windows
+from dovecote.push.delivery.gate import Gate, Passed
+from dovecote.push.delivery.windows import Windows
+from dovecote.push.rules.pacing.breaker import Breaker
+from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.pacing.window import Window
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from push.handshake import Agreed, NotAgreed, agreement, asking
+from dovecote.push.rules.sending.handshake import Agreed, NotAgreed, agreement, asking
 
 
 def test_it_asks_who_we_are_and_how_many_a_minute() -> None:

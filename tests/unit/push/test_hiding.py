@@ -6,15 +6,15 @@ from typing import cast
 
 import pytest
 
-from dedup.record import Record
-from push.client import Client
-from push.connection import Answer
-from push.delivery import Delivery
-from push.engine_api import Attempt
-from push.hiding import hiding
-from push.metrics import Metrics
-from push.shape import secrets
-from push.subscription import Subscription, subscription
+from dedup.rules.record import Record
+from dovecote.push.delivery.delivery import Delivery
+from dovecote.push.delivery.shape import secrets
+from dovecote.push.http.client import Client
+from dovecote.push.http.connection import Answer
+from dovecote.push.metrics import Metrics
+from dovecote.push.rules.sending.ports import Attempt
+from dovecote.push.rules.subscription.hiding import hiding
+from dovecote.push.rules.subscription.subscription import Subscription, subscription
 
 TOKEN = "Bearer s3cr3t/t0ken&<x>+=="  # noqa: S105  # nobody's
 KEY = "whsec_" + "b2xk" * 8

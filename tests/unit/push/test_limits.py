@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.backoff import Failure
-from push.breaker import Breaker
-from push.limits import Concurrency, Rate
-from push.patience import Fixed, FullJitter
-from push.window import Window
+from dedup.retries.backoff import Failure
+from dovecote.push.rules.pacing.breaker import Breaker
+from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.pacing.patience import Fixed, FullJitter
+from dovecote.push.rules.pacing.window import Window
 
 
 def failed(breaker: Breaker, times: int, now: float = 0.0) -> bool:

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from push.original import OriginalSubscription, written
-from push.parts import Fixed, PerPartition
-from push.subscription import problems
+from dovecote.push.rules.sending.original import OriginalSubscription, written
+from dovecote.push.rules.subscription.sections import Fixed, PerPartition
+from dovecote.push.rules.subscription.subscription import problems
 
 BODY: dict[str, Any] = {
     "id": "slack",

@@ -5,8 +5,8 @@ import time
 import pytest
 from pydantic import ValidationError
 
-from push.pattern import whole
-from push.subscription import subscription
+from dovecote.push.rules.subscription.pattern import whole
+from dovecote.push.rules.subscription.subscription import subscription
 
 ENDPOINT = {"url": "https://example.com/"}
 LONG = "x" * 100

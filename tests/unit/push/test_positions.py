@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
-from push.errors import Away, Conflict
-from push.positions import Positions
+from dovecote.push.api.positions import Positions
+from dovecote.push.errors import Away, Conflict
 
 EMPTY = SimpleNamespace(state=ConsumerGroupState.EMPTY, members=[])
 READ = SimpleNamespace(state=ConsumerGroupState.STABLE, members=[1, 2])

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from dovecote.process.settings import load
+from dovecote.push.settings import PREFIX, PushSettings
 from outbox import BadSettings
-from outbox.settings import load
-from push.settings import PREFIX, PushSettings
 
 HASH = "sha256:" + "a" * 64
 

@@ -9,9 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dovecote.push.rules.sending.request import (
+    Composer,
+    Form,
+    Metadata,
+    Unsendable,
+    encoded,
+    webhook_id,
+)
 from outbox import Event
 from outbox.envelope import Pair, Record, encode
-from push.request import Composer, Form, Metadata, Unsendable, encoded, webhook_id
 
 URL = "https://shop.example/hook?token=1"
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"

@@ -8,10 +8,10 @@ import pytest
 from cryptography.fernet import Fernet
 from pydantic import ValidationError
 
+from dovecote.push.errors import Refused
+from dovecote.push.rules.subscription.subscription import problems, subscription
+from dovecote.push.store.secrets import Keys, References
 from outbox import BadSettings
-from push.errors import Refused
-from push.secrets import Keys, References
-from push.subscription import problems, subscription
 
 OLD, NEW = (Fernet.generate_key().decode() for _ in range(2))
 V1 = "whsec_" + "A" * 32

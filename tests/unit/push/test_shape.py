@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from dedup.consumer_settings import ConsumerSettings
-from push import shape
-from push.patience import Fixed, FullJitter
-from push.request import Metadata
-from push.subscription import Subscription, subscription
+from dedup.settings.consumer import ConsumerSettings
+from dovecote.push.delivery import shape
+from dovecote.push.rules.pacing.patience import Fixed, FullJitter
+from dovecote.push.rules.sending.request import Metadata
+from dovecote.push.rules.subscription.subscription import Subscription, subscription
 
 KAFKA = {"bootstrap.servers": "kafka:9092"}
 

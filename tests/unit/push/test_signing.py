@@ -9,8 +9,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from push.parts import signing_key
-from push.signing import Signer, public_key
+from dovecote.push.rules.sending.signing import Signer, public_key
+from dovecote.push.rules.subscription.sections import signing_key
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # of the public test vectors
 OTHER = "whsec_" + base64.b64encode(b"o" * 32).decode()

@@ -7,9 +7,14 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from push.parts import At, Backoff, Fixed, PerPartition, signing_key
-from push.subscription import Subscription, json_schema, problems, subscription
-from push.values import MASK
+from dovecote.push.rules.subscription.fields import MASK
+from dovecote.push.rules.subscription.sections import At, Backoff, Fixed, PerPartition, signing_key
+from dovecote.push.rules.subscription.subscription import (
+    Subscription,
+    json_schema,
+    problems,
+    subscription,
+)
 
 V1 = "whsec_" + "A" * 32
 LEAST: dict[str, Any] = {"id": "a", "topics": ["t"], "endpoint": {"url": "https://x.example/y"}}

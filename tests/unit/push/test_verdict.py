@@ -6,9 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.results import Dead, Done, Retry
-from push.parts import Backoff, Fixed
-from push.verdict import Answered, Disable, NotAnswered, Rules, judge, retry_after, weighs
+from dedup.rules.policies.results import Dead, Done, Retry
+from dovecote.push.rules.sending.verdict import (
+    Answered,
+    Disable,
+    NotAnswered,
+    Rules,
+    judge,
+    retry_after,
+    weighs,
+)
+from dovecote.push.rules.subscription.sections import Backoff, Fixed
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)
 BACKOFF = Rules(is_dead=Backoff().is_dead)

@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from relay.ahead import Ahead
-from relay.capture.batch import Batch
-from relay.progress import LogPosition
+from relay.rules.batch import Batch
+from relay.rules.places.progress import LogPosition
 from tests.waiting import until
 
 

@@ -5,8 +5,8 @@ from unittest.mock import Mock
 import psycopg
 import pytest
 
-from relay import boundary
-from relay.sharding import Shard
+from relay.operating import boundary
+from relay.rules.sharding import Shard
 
 IN_USE = psycopg.errors.ObjectInUse("replication slot is active for PID 4711")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from relay.clocks import compare
+from relay.operating.clocks import compare
 
 FUTURE = (
     "the newest record of progress is 90 s ahead of this machine's clock: so is the relay's, or "

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from relay.capture.slot import Beginning, Budget, Slot
-from relay.diagnosis import of_both, of_broker, of_server
-from relay.findings import Broker, Finding, Server, Wanted, of_message
-from relay.progress import Cursor, Lag, LogPosition, Origin, Place, at
-from relay.snapshot import Snapshot
+from relay.rules.diagnosis import of_both, of_broker, of_server
+from relay.rules.findings import Broker, Finding, Server, Wanted, of_message
+from relay.rules.places.progress import Cursor, Lag, LogPosition, Origin, Place, at
+from relay.rules.places.snapshot import Snapshot
+from relay.rules.server.slot import Beginning, Budget, Slot
 
 HERE = Origin("7", 5, 6, 1, "0/FFFF", Snapshot(90, 100))
 WANTED = Wanted("shop", "auto", "dovecote.progress.shop", 60_000, Budget(1_000, None), 10.0)

@@ -4,10 +4,10 @@ import pytest
 from confluent_kafka import KafkaError
 
 from relay.errors import ADVICE, Unpublishable
-from relay.kafka_errors import POISON
-from relay.parking import OWN_TOPIC, Reason
-from relay.topics import Rules
-from relay.undelivered import Undelivered
+from relay.kafka.errors import POISON
+from relay.kafka.undelivered import Undelivered
+from relay.rules.parking import OWN_TOPIC, Reason
+from relay.rules.topics import Rules
 
 ROW = (9, "0190", 0, "orders", b"k", None, "T", "/", None, None, None, None)
 

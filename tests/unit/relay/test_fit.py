@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from relay.fit import Held, cluster_refusal, misfit
-from relay.progress import Cursor, LogPosition, Origin, Place, at
-from relay.snapshot import Snapshot
+from relay.rules.places.fit import Held, cluster_refusal, misfit
+from relay.rules.places.progress import Cursor, LogPosition, Origin, Place, at
+from relay.rules.places.snapshot import Snapshot
 
 HERE = Origin("7", 5, 6, 1, "0/FFFF", Snapshot(90, 100), "an-id")
 HELD = Held(

@@ -8,11 +8,11 @@ from unittest.mock import Mock
 
 import pytest
 
-from relay.capture.slot import Slot
 from relay.guardian import BudgetSpent, Guardian
 from relay.metrics import Metrics
-from relay.progress import Cursor, LogPosition, Progress
-from relay.sharding import Shard
+from relay.rules.places.progress import Cursor, LogPosition, Progress
+from relay.rules.server.slot import Slot
+from relay.rules.sharding import Shard
 
 SLOT = Slot("dovecote_5_6", "pgoutput", "shop", 100, 96, "reserved", None, None, None)
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from outbox import Event
 from outbox.envelope import encode
-from relay.capture.batch import Row
-from relay.headers import Headers, Value, headers
+from relay.decoding.headers import Headers, Value, headers
+from relay.rules.batch import Row
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 

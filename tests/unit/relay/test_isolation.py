@@ -1,6 +1,6 @@
 """An event that is refused is found, whatever it was sent with."""
 
-from relay.isolation import Isolation
+from relay.rules.isolation import Isolation
 
 BATCH_SIZE = "1000000"
 

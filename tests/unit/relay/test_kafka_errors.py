@@ -3,7 +3,7 @@
 import pytest
 from confluent_kafka import KafkaError
 
-from relay.kafka_errors import CLOCK, OF_EVENT, OF_TOPIC, POISON, of_clocks, refusal, shuts_out
+from relay.kafka.errors import CLOCK, OF_EVENT, OF_TOPIC, POISON, of_clocks, refusal, shuts_out
 
 # What each answer to a produce request is about: the codes of Kafka (common.protocol.Errors)
 # that ReplicaManager, LogValidator, UnifiedLog and KafkaApis give there, and librdkafka's own.

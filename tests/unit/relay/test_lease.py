@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.errors import LeaseLost, Refused
-from relay.lease import Lease, lock_key
+from relay.postgres.lease import Lease, lock_key
 
 
 def test_the_lock_is_the_same_in_every_version() -> None:

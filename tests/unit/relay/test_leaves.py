@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.leaves import PARENT, Leaf, due, successor
+from relay.rules.server.leaves import PARENT, Leaf, due, successor
 
 LARGE, SMALL = 8_000_000, 8192
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.lsn import format_lsn, parse_lsn
+from relay.rules.places.lsn import format_lsn, parse_lsn
 
 
 @given(st.integers(0, (1 << 64) - 1))

@@ -3,7 +3,8 @@
 import pytest
 
 from relay.errors import Outage
-from relay.pace import Pace
+from relay.publishing import paced
+from relay.rules.pace import Pace
 
 FULL = 16_000_000
 
@@ -101,10 +102,10 @@ def test_what_is_small_says_nothing_of_what_is_large() -> None:
 def test_an_outage_makes_the_next_batch_small() -> None:
     pace = Pace(FULL, 60)
     for _ in range(10):
-        with pace.of(lambda: pace.most):
+        with paced(pace, lambda: pace.most):
             pass
     assert pace.most == FULL
-    with pytest.raises(Outage), pace.of(lambda: FULL):
+    with pytest.raises(Outage), paced(pace, lambda: FULL):
         raise Outage
     assert pace.most < 1_000_000
 

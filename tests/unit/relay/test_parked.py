@@ -9,15 +9,15 @@ from unittest.mock import Mock
 
 import pytest
 
-from relay.capture.batch import Row
-from relay.isolation import Isolation
 from relay.metrics import Metrics
-from relay.pace import Pace
-from relay.parked import Parking
-from relay.parked_store import Command, Due, Known
-from relay.parking import Key
-from relay.progress import Cursor, Origin, Progress, at
-from relay.snapshot import Snapshot
+from relay.parking import Parking
+from relay.postgres.parked import Command, Due, Known
+from relay.rules.batch import Row
+from relay.rules.isolation import Isolation
+from relay.rules.pace import Pace
+from relay.rules.parking import Key
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 
 ROW: Row = (7, "id-7", 0, "orders", b"k", b"{}", "Paid", "/shop", None, None, None, None)
 KEY: Key = ("orders", b"k")

@@ -5,17 +5,8 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from relay.capture.batch import Row
-from relay.parking import (
-    BEHIND,
-    Identity,
-    Key,
-    Mark,
-    Policy,
-    Reason,
-    identity,
-    sort,
-)
+from relay.rules.batch import Row
+from relay.rules.parking import BEHIND, Identity, Key, Mark, Policy, Reason, identity, sort
 
 LARGE = Reason("MSG_SIZE_TOO_LARGE", "too large")
 MISSING = Reason("UNKNOWN_TOPIC_OR_PART", "no such topic")

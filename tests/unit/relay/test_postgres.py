@@ -3,7 +3,7 @@
 import psycopg
 import pytest
 
-from relay.postgres import shut_out
+from relay.postgres.connect import shut_out
 
 AT = 'connection to server at "10.0.0.1", port 5432 failed: '
 

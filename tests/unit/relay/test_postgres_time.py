@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox import envelope
-from relay.postgres_time import format_time
+from relay.decoding.times import format_time
 
 
 @given(st.datetimes(timezones=st.just(UTC)))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.progress import Cursor, LogPosition, Origin, Place, Progress, at, refusal
-from relay.snapshot import Snapshot
+from relay.rules.places.progress import Cursor, LogPosition, Origin, Place, Progress, at, refusal
+from relay.rules.places.snapshot import Snapshot
 
 HERE = Origin("7000000000000000001", 16384, 16385, 1, "0/1A2B3C", Snapshot(90, 100, (90, 95)))
 

@@ -9,11 +9,11 @@ import psycopg
 import pytest
 
 from relay.ahead import Ahead
-from relay.capture.batch import Batch, Capture
 from relay.errors import Outage
-from relay.progress import Cursor, Place
 from relay.reader import Reader
-from relay.snapshot import Snapshot
+from relay.rules.batch import Batch, Capture
+from relay.rules.places.progress import Cursor, Place
+from relay.rules.places.snapshot import Snapshot
 from tests.waiting import until
 
 

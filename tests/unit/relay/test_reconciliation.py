@@ -2,7 +2,7 @@
 
 from uuid import UUID, uuid5
 
-from relay.reconciliation import Account, Doubts, Sent, account
+from relay.rules.reconciliation import Account, Doubts, Sent, account
 
 NAMES = UUID(int=7)
 

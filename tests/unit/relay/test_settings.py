@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from dovecote.process.settings import load
 from outbox import BadSettings
-from outbox.settings import load
-from relay.properties import FIXED, check_properties, producer_properties
+from relay.kafka.properties import FIXED, check_properties, producer_properties
+from relay.rules.sharding import divided
 from relay.settings import PREFIX, RelaySettings
-from relay.sharding import divided
 
 
 def relay_settings(

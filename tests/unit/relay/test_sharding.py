@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.sharding import Shard, divided, shard_of
+from relay.rules.sharding import Shard, divided, shard_of
 
 ID = "0190a0b0-0000-7000-8000-000000000000"
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.snapshot import BEGINNING, Snapshot
+from relay.rules.places.snapshot import BEGINNING, Snapshot
 
 
 @st.composite

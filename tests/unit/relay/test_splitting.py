@@ -2,11 +2,11 @@
 
 import pytest
 
-from relay.capture.batch import Batch, Row
-from relay.lsn import log_number, log_place
-from relay.progress import Cursor, LogPosition, Place
-from relay.snapshot import Snapshot
-from relay.splitting import split
+from relay.rules.batch import Batch, Row
+from relay.rules.places.lsn import log_number, log_place
+from relay.rules.places.progress import Cursor, LogPosition, Place
+from relay.rules.places.snapshot import Snapshot
+from relay.rules.splitting import split
 
 ONE, TWO = Snapshot(10, 10), Snapshot(20, 20)
 

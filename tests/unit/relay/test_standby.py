@@ -11,8 +11,8 @@ import pytest
 
 import relay.standby
 from relay.health import Health
-from relay.loop import Relay
 from relay.metrics import Metrics
+from relay.relay import Relay
 from relay.settings import RelaySettings
 from relay.standby import Standby
 

@@ -1,6 +1,6 @@
 """A history file tells where a server left each timeline before its own."""
 
-from relay.timeline import left_at
+from relay.postgres.timeline import left_at
 
 HISTORY = "1\t0/30001C8\tno recovery target specified\n\n2\t1/5000000\tbefore 2026\n"
 

@@ -5,11 +5,11 @@ from collections.abc import Collection, Mapping
 import pytest
 from confluent_kafka import KafkaError
 
-from relay.capture.batch import Row
-from relay.kafka_errors import OF_TOPIC as CODES
-from relay.kafka_errors import code_of
-from relay.parking import OF_TOPIC, OWN_TOPIC, Reason
-from relay.topics import Rules, Topics
+from relay.kafka.errors import OF_TOPIC as CODES
+from relay.kafka.errors import code_of
+from relay.rules.batch import Row
+from relay.rules.parking import OF_TOPIC, OWN_TOPIC, Reason
+from relay.rules.topics import Rules, Topics
 
 MISSING = Reason("UNKNOWN_TOPIC_OR_PART", "no such topic")
 FORBIDDEN = Reason("TOPIC_AUTHORIZATION_FAILED", "not allowed")

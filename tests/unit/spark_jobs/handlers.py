@@ -7,7 +7,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from dedup.results import Again, Dead, Done, NonRetriable, Output, Result, Retry, Skip
+from dedup.rules.policies.results import (
+    Again,
+    Dead,
+    Done,
+    NonRetriable,
+    Output,
+    Result,
+    Retry,
+    Skip,
+)
 from outbox.envelope import ATTEMPT, ROUND
 from outbox.event import Event
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from outbox.envelope import ID, ROUND, Record
-from spark_jobs.columns import COLUMNS, Rows, read
+from spark_jobs.rows.columns import COLUMNS, Rows, read
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SCHEMA = pa.schema(

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from spark_jobs.buckets import _hash, names
+from spark_jobs.rows.buckets import _hash, names
 
 
 def test_the_hash_is_that_of_spark() -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from spark_jobs.check import next_batch, query_id
+from spark_jobs.jobs.check import next_batch, query_id
 
 
 def _checkpoint(folder: Path, planned: int, done: int) -> Path:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup import decode
+from dedup.rules.policies import decode
 from outbox.envelope import ATTEMPT, ID, ROUND, Record
-from spark_jobs.columns import read
+from spark_jobs.rows.columns import read
 from tests.unit.spark_jobs.rows import batches, record, rows
 
 RECORDS = [

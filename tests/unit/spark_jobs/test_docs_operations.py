@@ -8,20 +8,19 @@ from typing import Any
 import pytest
 from prometheus_client import Metric
 
-from cli.spark_state import show
-from cli.spark_status import table as shown_table
+from dovecote.cli.spark_state import show
+from dovecote.cli.spark_status import table as shown_table
 from outbox.envelope import Record
-from spark_jobs.check import PINNED
-from spark_jobs.metrics import Metrics
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.encoding import encode
 from spark_jobs.operators.reading import reader
 from spark_jobs.operators.table import operator
-from spark_jobs.pins import refusal
-from spark_jobs.settings import DedupSettings
-from spark_jobs.state import BucketState
-from spark_jobs.stateful_settings import PairingJob
-from spark_jobs.status import Status
+from spark_jobs.query.metrics import Metrics
+from spark_jobs.query.pins import PINNED, refusal
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.query.status import Status
+from spark_jobs.stateful.settings import PairingJob
+from spark_jobs.stateful.state import BucketState
 from tests.documents import ROOT, blocks, commands, table
 
 DOCUMENT = ROOT / "docs/spark-operations.md"

@@ -7,9 +7,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from outbox.settings import load
-from spark_jobs.settings import PREFIX, DedupSettings
-from spark_jobs.stateful_settings import DelayJob, recirculation
+from dovecote.process.settings import load
+from spark_jobs.query.settings import PREFIX, DedupSettings
+from spark_jobs.stateful.settings import DelayJob, recirculation
 from tests.documents import ROOT, blocks, table
 
 DOCUMENT = ROOT / "docs/spark-dedup.md"

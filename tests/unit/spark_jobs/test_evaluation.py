@@ -7,16 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup import decode
-from dedup.backoff import Backoff
-from dedup.policies import POLICIES, Handled, by_key
-from dedup.results import Done
-from dedup.settings import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
+from dedup.retries.backoff import Backoff
+from dedup.rules.policies import decode
+from dedup.rules.policies.policies import POLICIES, Handled, by_key
+from dedup.rules.policies.results import Done
+from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from outbox.envelope import Record
 from outbox.errors import BadSettings
-from spark_jobs.evaluation import Evaluation, evaluate, load
-from spark_jobs.markers import Counts
-from spark_jobs.outgoing import Router, Topics
+from spark_jobs.policy.evaluation import evaluate, load
+from spark_jobs.policy.router import Router
+from spark_jobs.sink.markers import Counts
+from spark_jobs.sink.outgoing import Evaluation, Topics
 from tests.unit.spark_jobs.rows import record, rows
 
 ROUTER = Router(

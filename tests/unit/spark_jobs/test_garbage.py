@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from spark_jobs.garbage import rarely_collecting, spare
+from spark_jobs.rows.garbage import rarely_collecting, spare
 
 
 class Cycle:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs.job_files import all_jobs, load_all
+from spark_jobs.jobs.files import all_jobs, load_all
 from spark_jobs.jobs.together_stream import main
 
 _BASE = """

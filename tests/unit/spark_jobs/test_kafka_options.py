@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs import kafka_options
+from spark_jobs.sink import kafka_options
 
 BARE = {"bootstrap.servers": "k:9092"}
 WAIT = "kafka.fetch.max.wait.ms"

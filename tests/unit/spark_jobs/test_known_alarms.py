@@ -1,6 +1,6 @@
 """What the driver knows of the alarms of a stateful job's buckets."""
 
-from spark_jobs.known_alarms import NONE, KnownAlarms
+from spark_jobs.query.alarms import NONE, KnownAlarms
 
 
 def test_anything_may_be_due_until_all_alarms_are_known() -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from spark_jobs import markers
-from spark_jobs.markers import Committed, Counts, Marker, Refused, Turn, Write, decide
+from spark_jobs.sink import markers
+from spark_jobs.sink.markers import Committed, Counts, Marker, Refused, Turn, Write, decide
 
 TURN = Turn(query="q", batch=7, partition=1, partitions=4)
 MARKER = Marker(

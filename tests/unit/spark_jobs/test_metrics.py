@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from spark_jobs.markers import Counts
-from spark_jobs.metrics import Metrics
-from spark_jobs.progress import Summary, line
-from spark_jobs.settings import SparkSettings
-from spark_jobs.stateful_settings import SessionsJob
-from spark_jobs.watching import Watch, watching
+from spark_jobs.query.metrics import Metrics
+from spark_jobs.query.progress import Summary, line
+from spark_jobs.query.settings import SparkSettings
+from spark_jobs.query.watching import Watch, watching
+from spark_jobs.sink.markers import Counts
+from spark_jobs.stateful.settings import SessionsJob
 
 SETTINGS = SessionsJob.model_validate(
     {

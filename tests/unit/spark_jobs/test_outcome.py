@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
-from spark_jobs.markers import Counts
 from spark_jobs.operators.lines import result
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import (
@@ -17,9 +16,10 @@ from spark_jobs.operators.step import (
     Session,
     Skipped,
 )
-from spark_jobs.outcome import OperatorTopics, Outcome, Teller, unwritable
-from spark_jobs.outgoing import Outgoing
-from spark_jobs.packets import Rows
+from spark_jobs.rows.packets import Rows
+from spark_jobs.sink.markers import Counts
+from spark_jobs.sink.outgoing import Outgoing
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller, unwritable
 
 TOPICS = OperatorTopics(output="out", late="late", dead_letter="dead")
 PAIRING = PairingSettings.model_validate(

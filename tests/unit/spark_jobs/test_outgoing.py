@@ -5,10 +5,10 @@ from datetime import timedelta
 
 import pytest
 
-from dedup.backoff import Backoff
-from dedup.decode import as_json
-from dedup.policies import Failed, Handled
-from dedup.results import Again, Dead, Done, Output, Retry
+from dedup.retries.backoff import Backoff
+from dedup.rules.policies.decode import as_json
+from dedup.rules.policies.policies import Failed, Handled
+from dedup.rules.policies.results import Again, Dead, Done, Output, Retry
 from outbox import envelope
 from outbox.envelope import (
     ATTEMPT,
@@ -22,7 +22,8 @@ from outbox.envelope import (
     Record,
 )
 from outbox.errors import InvalidEvent
-from spark_jobs.outgoing import Encoded, Outgoing, Router, Topics, encode_output
+from spark_jobs.policy.router import Encoded, Router, encode_output
+from spark_jobs.sink.outgoing import Outgoing, Topics
 
 NOW = 1_800_000_000_000
 TOPICS = Topics(output="out", retry="retry", dead_letter="dead")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from outbox.envelope import Record
-from spark_jobs import packets
-from spark_jobs.packets import Pack, Rows
+from spark_jobs.rows import packets
+from spark_jobs.rows.packets import Pack, Rows
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOW = time.time_ns() // 1_000_000

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from spark_jobs.markers import Counts
-from spark_jobs.progress import Summary, line, summary
-from spark_jobs.stage import Report
+from spark_jobs.query.batch import Report
+from spark_jobs.query.progress import Summary, line, summary
+from spark_jobs.sink.markers import Counts
 
 REPORTS = [
     Report(partition=0, counts=Counts(rows=3, handled=1, skipped={"filtered": 2}), newest=500),

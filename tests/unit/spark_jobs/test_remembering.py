@@ -10,11 +10,11 @@ import pyarrow as pa
 import pytest
 
 from outbox.envelope import ID
-from spark_jobs import columns, packets
-from spark_jobs.packets import Pack
-from spark_jobs.remembering import RememberConfig, Remembering
-from spark_jobs.remembering_stage import _unpacked
-from spark_jobs.stateful import StateTooLarge
+from spark_jobs.errors import StateTooLarge
+from spark_jobs.policy.remembering import RememberConfig, Remembering
+from spark_jobs.policy.remembering_stage import _unpacked
+from spark_jobs.rows import columns, packets
+from spark_jobs.rows.packets import Pack
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 AT = 1_700_000_000_000

@@ -9,9 +9,9 @@ from datetime import timedelta
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs import resting
-from spark_jobs.known_alarms import NONE, Alarms
-from spark_jobs.resting import Rest
+from spark_jobs.query import resting
+from spark_jobs.query.alarms import NONE, Alarms
+from spark_jobs.query.resting import Rest
 from tests.waiting import until
 
 ENDS = {"t": {0: 7}}

@@ -2,8 +2,8 @@
 
 import pytest
 
-from spark_jobs.session import configuration, worth_telling
-from spark_jobs.settings import SparkSettings
+from spark_jobs.query.session import configuration, worth_telling
+from spark_jobs.query.settings import SparkSettings
 
 FRAMES = [
     b'  File "/x/pyspark.zip/pyspark/daemon.py", line 262, in manager\n',

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dedup.settings import ExactSettings, FirstMatchSettings
+from dedup.settings.policy import ExactSettings, FirstMatchSettings
+from dovecote.process.settings import load
 from outbox.errors import BadSettings
-from outbox.settings import load
-from spark_jobs.settings import PREFIX, DedupSettings
+from spark_jobs.query.settings import PREFIX, DedupSettings
 
 TOML = """
 [kafka]

@@ -8,8 +8,8 @@ from py4j.protocol import Py4JNetworkError  # type: ignore[import-untyped]  # it
 from pyspark.sql import SparkSession
 
 from spark_jobs.errors import QueryFailed
-from spark_jobs.state import alarms
-from spark_jobs.stateful_settings import JOBS, StatefulSettings
+from spark_jobs.stateful.settings import JOBS, StatefulSettings
+from spark_jobs.stateful.state import alarms
 
 SETTINGS: StatefulSettings = JOBS["sessions"].model_validate(
     {

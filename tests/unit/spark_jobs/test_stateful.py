@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 
 from outbox.envelope import Record
-from spark_jobs import stateful
-from spark_jobs.known_alarms import NONE
 from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.settings import DelaySettings, SessionsSettings
 from spark_jobs.operators.step import NEVER
-from spark_jobs.outcome import OperatorTopics, Outcome
-from spark_jobs.packets import Rows
-from spark_jobs.stateful import Bucket, StatefulConfig, ticked
+from spark_jobs.query.alarms import NONE
+from spark_jobs.rows.packets import Rows
+from spark_jobs.stateful import host as stateful
+from spark_jobs.stateful.host import Bucket, StatefulConfig, ticked
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome
 
 BEAT = 1_700_000_000_000
 SESSIONS = SessionsSettings.model_validate({"gap": "10s", "close_after": "3s"})

@@ -11,8 +11,8 @@ from spark_jobs.operators.settings import (
     SessionsSettings,
     WindowedSettings,
 )
-from spark_jobs.settings import StateSettings
-from spark_jobs.stateful_settings import JOBS, DelayOutput
+from spark_jobs.query.settings import StateSettings
+from spark_jobs.stateful.settings import JOBS, DelayOutput
 from tests.documents import ROOT, table
 
 SIDES = {"x": {"topic": "tx"}, "y": {"topic": "ty"}}

@@ -6,16 +6,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from cli.main import app
-from cli.spark_status import table
-from dedup.http import serve
+from dovecote.cli.main import app
+from dovecote.cli.spark_status import table
+from dovecote.process.http import serve
 from outbox.errors import BadSettings
-from spark_jobs.health import Health
-from spark_jobs.markers import Counts
-from spark_jobs.metrics import Metrics
-from spark_jobs.progress import Summary, line
-from spark_jobs.stateful_settings import SessionsJob
-from spark_jobs.status import Status, address, look
+from spark_jobs.query.health import Health
+from spark_jobs.query.metrics import Metrics
+from spark_jobs.query.progress import Summary, line
+from spark_jobs.query.status import Status, address, look
+from spark_jobs.sink.markers import Counts
+from spark_jobs.stateful.settings import SessionsJob
 
 PROGRESS = {
     "batchId": 7,

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from spark_jobs.errors import QueryFailed
-from spark_jobs.together import Run, run_all
+from spark_jobs.jobs.together import Run, run_all
 
 
 def test_all_end_when_they_are_asked_to() -> None:

@@ -1,8 +1,8 @@
 """The log is left when nobody writes to it any more, at a place that says what is published."""
 
-from relay.capture.departure import Departure
-from relay.progress import Cursor, LogPosition
-from relay.snapshot import Snapshot
+from relay.rules.places.progress import Cursor, LogPosition
+from relay.rules.places.snapshot import Snapshot
+from relay.rules.server.departure import Departure
 
 NOBODY: frozenset[str] = frozenset()
 NOW = Snapshot(10, 12, (10,))

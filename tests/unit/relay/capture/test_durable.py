@@ -2,9 +2,9 @@
 
 import pytest
 
-from relay.capture.durable import Pending
 from relay.errors import Outage
-from relay.loop import _require_kept
+from relay.postgres.capture.durable import Pending
+from relay.relay import _require_kept
 
 
 def broken() -> Pending:

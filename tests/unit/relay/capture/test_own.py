@@ -2,8 +2,8 @@
 
 import pytest
 
-from relay.capture.own import Own
-from relay.sharding import divided, shard_of
+from relay.decoding.own import Own
+from relay.rules.sharding import divided, shard_of
 from tests.unit.relay.capture.messages import payload
 
 ID = "0190d3f2-0000-7000-8000-0000000000%02d"
@@ -27,7 +27,7 @@ def test_each_message_is_that_of_the_shard_of_its_key(
 
 
 def test_keys_beyond_what_is_remembered_are_told_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("relay.capture.own._MOST_KEYS", 3)
+    monkeypatch.setattr("relay.decoding.own._MOST_KEYS", 3)
     (own, _) = (Own(shard) for shard in divided("shop", 2))
     found = [own.of_message(payload(key=f"k{n}".encode()), 0) for n in range(50)]
     assert found == [shard_of(f"k{n}".encode(), "", 2) == 0 for n in range(50)]

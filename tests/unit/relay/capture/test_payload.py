@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.capture.payload import Kinds, count_events, decode_event, decode_events
+from relay.decoding.payload import Kinds, count_events, decode_event, decode_events
 from tests.unit.relay.capture.messages import packed, payload, text
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))

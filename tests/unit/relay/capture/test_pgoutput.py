@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from relay.capture.batch import Row
-from relay.capture.pgoutput import Decoder, read_keepalive
-from relay.progress import LogPosition
-from relay.sharding import divided, shard_of
-from relay.snapshot import Snapshot
+from relay.decoding.pgoutput import Decoder, read_keepalive
+from relay.rules.batch import Row
+from relay.rules.places.progress import LogPosition
+from relay.rules.places.snapshot import Snapshot
+from relay.rules.sharding import divided, shard_of
 from tests.unit.relay.capture.messages import array, packed, payload, text
 
 PREFIX = "dovecote/secret"

@@ -4,7 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from relay.capture.slot import (
+from relay.rules.places.progress import Cursor, LogPosition, Origin, Place, Progress, at
+from relay.rules.places.snapshot import BEGINNING, Snapshot
+from relay.rules.server.slot import (
     Beginning,
     Budget,
     Slot,
@@ -15,8 +17,6 @@ from relay.capture.slot import (
     resume,
     table_fault,
 )
-from relay.progress import Cursor, LogPosition, Origin, Place, Progress, at
-from relay.snapshot import BEGINNING, Snapshot
 
 NAME = "dovecote_5_6"
 BEGUN = Beginning(100, Snapshot(7, 9))

@@ -3,8 +3,8 @@
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from relay.capture.standbys import APPLICATION, fault
-from relay.postgres import parameters
+from relay.postgres.connect import parameters
+from relay.rules.server.standbys import APPLICATION, fault
 
 
 @pytest.mark.parametrize(

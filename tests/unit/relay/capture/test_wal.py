@@ -6,7 +6,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from relay.capture.wal import Timing, WalCapture
+from relay.postgres.capture.wal import Timing, WalCapture
 
 SILENT = SimpleNamespace(
     silence=lambda: 60.0, has_come=lambda: False, report=lambda _: None, wait=lambda *_: None

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from outbox.envelope import Pair, Record
-from spark_jobs.aggregation.scripts import Scripts
-from spark_jobs.aggregation.settings import AggregationSettings, load_step
-from spark_jobs.operators.aggregation import Aggregation
-from spark_jobs.operators.aggregation_state import decoded, encoded
+from spark_jobs.operators.aggregation.operator import Aggregation
+from spark_jobs.operators.aggregation.scripts.scripts import Scripts
+from spark_jobs.operators.aggregation.settings import AggregationSettings, load_step
+from spark_jobs.operators.aggregation.state import decoded, encoded
+from spark_jobs.operators.aggregation.windows import State
 from spark_jobs.operators.step import Failed, Input, Late, Made, Output, Skipped
-from spark_jobs.operators.windows import State
 
 COUNT = {"type": "count", "count": 2, "timeout": 100}
 DSL = {"type": "dsl", "path": "trigger.star", "timeout": 100}

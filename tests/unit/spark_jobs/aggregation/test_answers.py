@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from outbox.envelope import Record
-from spark_jobs.aggregation import helper
-from spark_jobs.aggregation.guard import Guarded
+from spark_jobs.operators.aggregation.guard import Guarded
+from spark_jobs.operators.aggregation.scripts import helper
 from spark_jobs.operators.step import Input, Output
 from tests.unit.spark_jobs.aggregation.steps import (
     COUNT,

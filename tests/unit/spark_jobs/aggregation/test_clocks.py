@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.aggregation.clocks import Daily
-from spark_jobs.aggregation.time_patterns import TimePattern
+from spark_jobs.operators.aggregation.triggers.clocks import Daily
+from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
 
 
 def _ms(text: str) -> int:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from outbox.errors import BadSettings
-from spark_jobs.aggregation.flow import Job, load_flow
-from spark_jobs.pins import refusal
-from spark_jobs.settings import DedupSettings
-from spark_jobs.stateful_settings import AggregationJob, StatefulSettings
+from spark_jobs.jobs.flow import Job, load_flow
+from spark_jobs.query.pins import refusal
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.stateful.settings import AggregationJob, StatefulSettings
 from tests.unit.spark_jobs.aggregation.steps import SUMS, place, step
 
 PASSWORD = {"sasl.password": {"env": "SECRET"}}

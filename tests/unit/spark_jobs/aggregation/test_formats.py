@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.errors import BadSettings
-from spark_jobs.aggregation.avro import AvroCodec
-from spark_jobs.aggregation.config import Csv
-from spark_jobs.aggregation.formats import codec
-from spark_jobs.aggregation.settings import Text
-from spark_jobs.aggregation.xml import from_xml, to_xml
+from spark_jobs.operators.aggregation.config import Csv
+from spark_jobs.operators.aggregation.formats.avro import AvroCodec
+from spark_jobs.operators.aggregation.formats.formats import codec
+from spark_jobs.operators.aggregation.formats.xml import from_xml, to_xml
+from spark_jobs.operators.aggregation.settings import Text
 
 LAUGHS = b"""<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>
@@ -104,7 +104,7 @@ def test_logical_types_are_read_as_what_they_are_made_of() -> None:
 def test_what_is_no_schema_is_refused(text: str, why: str) -> None:
     from pydantic import TypeAdapter
 
-    from spark_jobs.aggregation.config import Format
+    from spark_jobs.operators.aggregation.config import Format
 
     avro: Any = TypeAdapter(Format).validate_python({"type": "avro", "schema": [{"path": "a"}]})
     with pytest.raises(BadSettings, match=f"a.avsc is not an Avro schema: {re.escape(why)}"):

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from outbox.envelope import Record
 from outbox.errors import BadSettings
-from spark_jobs.aggregation.config import Step
-from spark_jobs.aggregation.loading import SUFFIXES, checked, parse
+from spark_jobs.operators.aggregation.config import Step
+from spark_jobs.operators.aggregation.loading import SUFFIXES, checked, parse
+from spark_jobs.operators.aggregation.windows import State
 from spark_jobs.operators.step import Failed, Late, Made, Output, Skipped
-from spark_jobs.operators.windows import State
 from tests.unit.spark_jobs.aggregation.steps import (
     COUNT,
     DAILY,

@@ -7,9 +7,9 @@ import pytest
 
 from outbox.envelope import Record
 from outbox.errors import BadSettings
-from spark_jobs.aggregation.guard import Guarded
-from spark_jobs.aggregation.helper import Helper, helper
-from spark_jobs.aggregation.scripts import Scripts
+from spark_jobs.operators.aggregation.guard import Guarded
+from spark_jobs.operators.aggregation.scripts.helper import Helper, helper
+from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.step import Input, Made, Output
 from tests.unit.spark_jobs.aggregation.steps import DSL, SUMS, event, loaded, reasons, step, values

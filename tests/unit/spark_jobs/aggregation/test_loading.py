@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 from outbox.errors import BadSettings
-from spark_jobs.aggregation.config import Step, json_schema
-from spark_jobs.aggregation.loading import checked, parse, read
+from spark_jobs.operators.aggregation.config import Step, json_schema
+from spark_jobs.operators.aggregation.loading import checked, parse, read
 from tests.unit.spark_jobs.aggregation.steps import step
 
 MANUAL = """

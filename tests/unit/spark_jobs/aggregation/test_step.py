@@ -20,10 +20,10 @@ from outbox.envelope import (
     WINDOW_START,
 )
 from outbox.errors import BadSettings
-from spark_jobs.operators.aggregation_state import decoded, encoded
+from spark_jobs.operators.aggregation.state import decoded, encoded
 from spark_jobs.operators.step import Failed, Late, Made, Skipped
-from spark_jobs.outcome import OperatorTopics, Outcome, Teller
-from spark_jobs.packets import Rows
+from spark_jobs.rows.packets import Rows
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
 from tests.unit.spark_jobs.aggregation.steps import (
     COUNT,
     DAILY,

@@ -9,8 +9,8 @@ import pytest
 from outbox.envelope import Record
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.encoding import FORMAT, BadState, decode, encode
-from spark_jobs.operators.pairing import Pairing
-from spark_jobs.operators.sessions import Sessions
+from spark_jobs.operators.pairing.operator import Pairing
+from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.settings import DelaySettings, PairingSettings, SessionsSettings
 from spark_jobs.operators.step import Operator, Released
 from tests.unit.spark_jobs.operators.traces import brief, golden, record

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dedup.trace import to_json
+from dedup.replay.trace import to_json
 from outbox.envelope import Record
 from spark_jobs.operators.lines import result
-from spark_jobs.operators.pairing import Pairing
+from spark_jobs.operators.pairing.operator import Pairing
 from spark_jobs.operators.reading import many_reader, reader
 from spark_jobs.operators.settings import PairingSettings
 from spark_jobs.operators.step import Failed, Input, Paired

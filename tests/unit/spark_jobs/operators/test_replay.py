@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dedup.replay import replay, start
+from dedup.replay.replay import replay, start
 from outbox.errors import BadSettings
 from spark_jobs.operators.replay import OPERATORS
 

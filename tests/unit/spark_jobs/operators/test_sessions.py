@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outbox.errors import BadSettings
-from spark_jobs.operators.aggregates import load
-from spark_jobs.operators.sessions import Sessions
+from spark_jobs.operators.sessions.aggregates import load
+from spark_jobs.operators.sessions.operator import Sessions
 from spark_jobs.operators.settings import SessionsSettings
 from spark_jobs.operators.step import Input, Late
 from tests.unit.spark_jobs.operators.kafka_model import final_by_emit, final_by_suppress, updates

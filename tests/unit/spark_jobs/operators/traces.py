@@ -5,7 +5,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dedup.trace import to_json
+from dedup.replay.trace import to_json
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.step import (
     Failed,

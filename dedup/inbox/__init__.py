@@ -1,0 +1,1 @@
+"""Apply each event once, in the transaction of its effects."""

@@ -1,0 +1,119 @@
+"""Keep in Postgres what held records went through."""
+
+import logging
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
+
+from dedup.inbox import schema as inbox_schema
+from dedup.inbox.connections import PATIENCE, Connections
+from dedup.retries.aside import Partition
+from dedup.retries.held_states import Place, State, event_id
+from dedup.rules.record import Record
+from dovecote.process.rarely import Rarely
+from outbox.envelope import Delivery
+from outbox.errors import NotAllowed, first_line
+from outbox.postgres.session import hides_rows
+from outbox.schema.belongings import showing
+
+_rarely = Rarely(logging.getLogger("dovecote.consumer.retries"))
+
+
+class PostgresStates:
+    """
+    Keeps the states in the inbox's schema.
+
+    While Postgres is away nothing is kept, which is said, and nobody waits for it: what a record
+    went through is worth less than that others go on.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        consumer: str,
+        schema: str = inbox_schema.DEFAULT_SCHEMA,
+        *,
+        patience: float = PATIENCE,
+    ) -> None:
+        self._connections, self._consumer = (
+            Connections(dsn, patience=patience, ours=True),
+            consumer,
+        )
+        self._dsn, self._schema = dsn, schema
+        self._table = sql.Identifier(schema, "held")
+
+    def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]:
+        """Return what is known of held records of these partitions."""
+        query = sql.SQL(
+            'SELECT topic, partition, "offset", id, attempt, round, first_seen, due, error, origin'
+            " FROM {} WHERE consumer = %s AND (topic, partition) IN"
+            " (SELECT * FROM unnest(%s::text[], %s::int[]))"
+        ).format(self._table)
+        topics, numbers = [each[0] for each in partitions], [each[1] for each in partitions]
+        found: dict[Place, State] = {}
+        for row in self._ask(query, [self._consumer, topics, numbers]):
+            place = row[:3]
+            attempt, round_, first_seen, due, error, origin = row[4:]
+            found[place] = State(
+                row[3],
+                Delivery(
+                    attempt=attempt,
+                    round=round_,
+                    first_seen=first_seen,
+                    not_before=due,
+                    error=error,
+                    origin=origin,
+                ),
+            )
+        return found
+
+    def keep(self, record: Record, state: Delivery) -> None:
+        """Remember what a record went through."""
+        query = sql.SQL(
+            'INSERT INTO {} (consumer, topic, partition, "offset", id, attempt, round,'
+            " first_seen, due, error, origin)"
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+            ' ON CONFLICT (consumer, topic, partition, "offset") DO UPDATE SET'
+            " id = excluded.id, attempt = excluded.attempt, round = excluded.round,"
+            " first_seen = excluded.first_seen, due = excluded.due, error = excluded.error,"
+            " origin = excluded.origin"
+        ).format(self._table)
+        error = None if state.error is None else state.error.replace("\0", "")
+        values = [
+            *(self._consumer, *record[:3], event_id(record)),
+            *(state.attempt, state.round, state.first_seen or 0, state.not_before or 0, error),
+            state.origin,
+        ]
+        self._ask(query, values)
+
+    def drop(self, record: Record) -> None:
+        """Forget a record that is concluded."""
+        query = sql.SQL(
+            "DELETE FROM {} WHERE consumer = %s AND topic = %s AND partition = %s"
+            ' AND "offset" = %s'
+        ).format(self._table)
+        self._ask(query, [self._consumer, *record[:3]])
+
+    def close(self) -> None:
+        """End."""
+        self._connections.close()
+
+    def _ask(self, query: sql.Composed, values: Sequence[object]) -> list[Any]:
+        try:
+            with self._connections.begin() as conn:
+                cursor = conn.execute(query, values)
+                return cursor.fetchall() if cursor.description else []
+        except psycopg.OperationalError as error:
+            _rarely.warning("attempts of held records are not kept: %s", str(error).strip())
+            return []
+        except errors.InsufficientPrivilege as error:
+            if hides_rows(error):
+                msg = f"[inbox] {first_line(error)}; {showing(self._schema)}"
+                raise NotAllowed(msg) from error
+            # Taken away since the start: the record waits, and goes on once it is given back.
+            role = str(conninfo_to_dict(self._dsn).get("user") or os.environ.get("PGUSER", "ROLE"))
+            raise inbox_schema.not_allowed(role, self._schema) from error

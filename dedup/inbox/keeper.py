@@ -1,0 +1,84 @@
+"""Keep the inbox as large as its retention, and say when the consumer is further behind."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import psycopg
+from psycopg import sql
+
+from dedup.inbox.connections import PATIENCE
+from outbox.postgres.overdue import Connection
+
+_log = logging.getLogger("dovecote.consumer.inbox")
+
+_EVERY_SECONDS = 30.0
+# A turn of the inbox takes three calls, and eight of them the retention.
+_CALLS_PER_RETENTION = 60
+
+
+class Keeper:
+    """Passes the inbox's turn on, in a thread of its own; any number of them do no harm."""
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        retention: timedelta,
+        *,
+        patience: float = PATIENCE,
+        lag: Callable[[], float],
+        exceeded: Callable[[bool], None],
+    ) -> None:
+        self._dsn, self._schema, self._retention = dsn, schema, retention
+        self._patience = patience
+        self._lag, self._exceeded = lag, exceeded
+        self._was_behind = False
+
+    def once(self) -> None:
+        """Do what is due; a database that is away is said, and asked again the next time."""
+        self.compare()
+        query = sql.SQL("SELECT {}.rotate(%s)").format(sql.Identifier(self._schema))
+        try:
+            with Connection.own(self._dsn, patience=self._patience) as conn:
+                conn.execute(query, [self._retention])
+        except psycopg.Error as error:
+            _log.warning("the inbox's turn was not passed on: %s", str(error).strip())
+
+    def compare(self) -> None:
+        """Raise the alarm when the consumer is further behind than the inbox remembers."""
+        lag = self._lag()
+        behind = lag > self._retention.total_seconds()
+        self._exceeded(behind)
+        if behind and not self._was_behind:
+            _log.error(
+                "the consumer is %.0f s behind, the inbox remembers %.0f s: a copy of an event "
+                "may be handled again; set a longer `inbox.retention`, or add consumers",
+                lag,
+                self._retention.total_seconds(),
+            )
+        elif self._was_behind and not behind:
+            _log.info("the consumer is within what the inbox remembers again")
+        self._was_behind = behind
+
+    @contextmanager
+    def at_work(self) -> Iterator[None]:
+        """Keep it in the background until the end of the block."""
+        enough = threading.Event()
+        every = min(
+            _EVERY_SECONDS, max(0.1, self._retention.total_seconds() / _CALLS_PER_RETENTION)
+        )
+
+        def work() -> None:
+            while not enough.wait(every):
+                self.once()
+
+        thread = threading.Thread(target=work, name="inbox", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            enough.set()
+            thread.join()

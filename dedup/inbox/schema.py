@@ -1,0 +1,90 @@
+"""Install and upgrade the inbox: numbered migrations, applied once, and what its role may do."""
+
+import shlex
+from collections.abc import Sequence
+
+from psycopg import Connection, errors, sql
+
+from outbox.errors import NotAllowed
+from outbox.schema.migrations import Migration, Migrations
+from outbox.schema.templates import fill
+
+DEFAULT_SCHEMA = "inbox"
+
+_INBOX = Migrations("dedup.inbox", "inbox", "--inbox", DEFAULT_SCHEMA)
+
+# All that a consumer needs, and no more: it cannot read, change or delete what others handled.
+_GRANTS = """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {schema}.migrations TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.take, {schema}.take_many, {schema}.again, {schema}.rotate,
+    {schema}.claim, {schema}.take_claimed, {schema}.take_many_claimed TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.held TO {role};
+"""
+
+_MAY = """
+SELECT coalesce(bool_and(may), false) FROM (
+    SELECT has_table_privilege(%(held)s, each) AS may
+      FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS each
+    UNION ALL
+    SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc
+     WHERE pronamespace = %(schema)s::regnamespace
+       AND proname IN ('take', 'again', 'rotate', 'claim')
+) AS rights
+"""
+
+
+def grants(consumers: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
+    """Return the SQL that gives each role what a consumer needs; it can be repeated."""
+    return "".join(
+        fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in consumers
+    )
+
+
+def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, consumers: Sequence[str] = ()) -> str:
+    """Return the SQL from version `since` to the newest, for roles that consume too."""
+    return _INBOX.script(schema, since=since, grants=grants(consumers, schema))
+
+
+def install(
+    conn: Connection, schema: str = DEFAULT_SCHEMA, *, consumers: Sequence[str] = ()
+) -> list[Migration]:
+    """
+    Apply the steps that are missing, all or none, and return them; grant `consumers` their rights.
+
+    Raises:
+        BadSettings: there is no such role.
+        NotAllowed: the schema is another role's, and only its owner can grant rights in it.
+        SchemaTooNew: the database was upgraded by a newer Dovecote.
+    """
+    return _INBOX.install(conn, schema, grants=grants(consumers, schema))
+
+
+def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
+    """
+    Check that the inbox is installed at the version this Dovecote needs, for this role.
+
+    Raises:
+        NotAllowed: the role may not use it; the message has the command that lets it.
+        SchemaMissing: it is not, or is older; the message has the command that installs it.
+        SchemaTooNew: it was upgraded by a newer Dovecote.
+    """
+    try:
+        _INBOX.require(conn, schema)
+        held = sql.Identifier(schema, "held").as_string()
+        name = sql.Identifier(schema).as_string()
+        row = conn.execute(_MAY, {"held": held, "schema": name}).fetchone()
+    except errors.InsufficientPrivilege as error:
+        raise not_allowed(conn.info.user, schema) from error
+    if row is None or not row[0]:
+        raise not_allowed(conn.info.user, schema)
+
+
+def not_allowed(role: str, schema: str) -> NotAllowed:
+    """Return what names the command that lets a role consume with this inbox."""
+    command = f"dovecote init --inbox{_INBOX.place(schema)} --consumer-role {shlex.quote(role)}"
+    msg = (
+        f"role {role!r} may not do all that a consumer does in schema {schema!r}: as the schema's "
+        f"owner, run `{command}`"
+    )
+    return NotAllowed(msg)

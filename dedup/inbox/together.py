@@ -1,0 +1,121 @@
+"""The inbox for handlers of several events, which share one transaction."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from dedup.inbox.inbox import (
+    Begin,
+    BeginAsync,
+    ClaimOf,
+    Inbox,
+    Taken,
+    TakenBack,
+    identity_of,
+    nobodys,
+)
+from dedup.rules.policies.policies import Identity
+from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip
+
+E = TypeVar("E")
+T = TypeVar("T")
+
+
+class OneByOne(Exception):
+    """One of several events was not finished, so none has had effects; they go on one by one."""
+
+
+def together(
+    inbox: Inbox,
+    handle: Callable[[list[E], T], Sequence[Result | None] | None],
+    begin: Begin[T],
+    *,
+    identity: Callable[[E], Identity] | None = None,
+    claim: ClaimOf[E] | None = None,
+) -> Callable[[Sequence[E]], Sequence[Result]]:
+    """
+    As `Inbox.once`, for a handler of several events in one transaction.
+
+    It is handed those that are new. Its answers stand for all or for none: if one is `Retry`
+    or `Dead`, the transaction rolls back and `OneByOne` is raised, so that the caller hands
+    over each alone.
+    """
+    known_by, claim_of = identity or identity_of, claim or nobodys
+
+    def handler(events: Sequence[E]) -> Sequence[Result]:
+        taken = Taken(claim_of(event) for event in events)
+        try:
+            with begin() as tx:
+                known = [known_by(event) for event in events]
+                before = inbox.take_many(tx, known, taken.numbers)
+                new = [event for event, told in zip(events, before, strict=True) if not told]
+                results = _settled(before, handle(new, tx) if new else None)
+                for who, again in _to_come_again(known, before, results):
+                    inbox.again(tx, who, again)
+                return results
+        except TakenBack as taken_back:
+            return [taken_back.result]
+        except Exception as error:
+            if (gone := taken.refused(error)) is not None:
+                raise gone from error
+            raise
+
+    return handler
+
+
+def together_async(
+    inbox: Inbox,
+    handle: Callable[[list[E], T], Awaitable[Sequence[Result | None] | None]],
+    begin: BeginAsync[T],
+    *,
+    identity: Callable[[E], Identity] | None = None,
+    claim: ClaimOf[E] | None = None,
+) -> Callable[[Sequence[E]], Awaitable[Sequence[Result]]]:
+    """As `together`, for handlers and connections that are awaited."""
+    known_by, claim_of = identity or identity_of, claim or nobodys
+
+    async def handler(events: Sequence[E]) -> Sequence[Result]:
+        taken = Taken(claim_of(event) for event in events)
+        try:
+            async with begin() as tx:
+                known = [known_by(event) for event in events]
+                before = await inbox.take_many_async(tx, known, taken.numbers)
+                new = [event for event, told in zip(events, before, strict=True) if not told]
+                results = _settled(before, await handle(new, tx) if new else None)
+                for who, again in _to_come_again(known, before, results):
+                    await inbox.again_async(tx, who, again)
+                return results
+        except TakenBack as taken_back:
+            return [taken_back.result]
+        except Exception as error:
+            if (gone := taken.refused(error)) is not None:
+                raise gone from error
+            raise
+
+    return handler
+
+
+def _settled(
+    before: Sequence[Again | Skip | None], answers: Sequence[Result | None] | None
+) -> list[Result]:
+    """Return the result of each event, if the transaction may commit; roll it back by raising."""
+    new = before.count(None)
+    given = [None] * new if answers is None else list(answers)
+    if len(given) != new:
+        msg = f"the handler answered {len(given)} times for {new} events"
+        raise TypeError(msg)
+    failed = next((each for each in given if isinstance(each, Retry | Dead)), None)
+    if failed is not None:
+        raise TakenBack(failed) if len(before) == 1 else OneByOne
+    following = iter(given)
+    return [told or next(following) or Done() for told in before]
+
+
+def _to_come_again(
+    known: Sequence[Identity], before: Sequence[object], results: Sequence[Result]
+) -> list[tuple[Identity, Again]]:
+    """Return which of the new events are to come again, and when."""
+    return [
+        (who, result)
+        for who, told, result in zip(known, before, results, strict=True)
+        if told is None and isinstance(result, Again)
+    ]

@@ -1,0 +1,105 @@
+"""
+Ask one thing of Postgres in the handler's transaction, whichever library that is of.
+
+Never begins, commits or rolls back.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from outbox.errors import NoTransaction, UnsupportedConnection
+from outbox.writing.kinds import SQLAlchemyAsync, SQLAlchemyConnection, SQLAlchemySession
+
+Transaction: TypeAlias = psycopg.Connection[Any] | SQLAlchemySession | SQLAlchemyConnection
+"""What a handler's transaction is to a handler: psycopg's connection, or SQLAlchemy's own."""
+
+AsyncTransaction: TypeAlias = psycopg.AsyncConnection[Any] | SQLAlchemyAsync
+"""The same, to be awaited."""
+
+
+class Question(NamedTuple):
+    """A query that gives one value, with its parameters."""
+
+    query: str
+    params: Sequence[object]
+
+
+def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
+    """
+    Return the one value that `question` gives in the transaction of `tx`.
+
+    Raises:
+        NoTransaction: nothing ties it to the handler's own rows.
+        UnsupportedConnection: it is no such connection.
+    """
+    if isinstance(tx, psycopg.Connection):
+        _require_transaction(tx)
+        # Not tx.execute: the connection may be one of other cursors, with other rows.
+        row = psycopg.Cursor(tx).execute(question.query.encode(), question.params).fetchone()
+        return None if row is None else row[0]
+    if _root(tx) == "sqlalchemy":
+        return _on_sqlalchemy(tx, question)
+    raise _unsupported(tx)
+
+
+async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
+    """As `ask`, where the connection is to be awaited."""
+    if isinstance(tx, psycopg.AsyncConnection):
+        _require_transaction(tx)
+        cursor = psycopg.AsyncCursor(tx)
+        await cursor.execute(question.query.encode(), question.params)
+        row = await cursor.fetchone()
+        return None if row is None else row[0]
+    if _root(tx) == "sqlalchemy" and hasattr(tx, "run_sync"):
+        return await tx.run_sync(_on_sqlalchemy, question)
+    raise _unsupported(tx)
+
+
+def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a session or a connection
+    conn = tx.connection() if hasattr(tx, "connection") and callable(tx.connection) else tx
+    if not hasattr(conn, "exec_driver_sql"):
+        raise _unsupported(tx)
+    if conn.dialect.driver != "psycopg":
+        msg = f"the inbox takes SQLAlchemy's psycopg driver, not {conn.dialect.driver}"
+        raise UnsupportedConnection(msg)
+    driver = conn.connection.driver_connection
+    if conn.connection.dbapi_connection.autocommit and not _is_open(driver):
+        raise _autocommit()
+    return conn.exec_driver_sql(question.query, tuple(question.params)).scalar()
+
+
+def _require_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
+    if conn.autocommit and not _is_open(conn):
+        raise _autocommit()
+
+
+def _is_open(conn: Any) -> bool:  # noqa: ANN401  # psycopg's, sync or not
+    return bool(conn.info.transaction_status is not TransactionStatus.IDLE)
+
+
+def _autocommit() -> NoTransaction:
+    msg = "connection is in autocommit mode; open a transaction around the handler"
+    return NoTransaction(msg)
+
+
+def _unsupported(tx: object) -> UnsupportedConnection:
+    kind = type(tx)
+    msg = (
+        f"the inbox cannot use {kind.__module__}.{kind.__qualname__}; give a connection of "
+        "psycopg 3, or a session or connection of SQLAlchemy with its psycopg driver"
+    )
+    return UnsupportedConnection(msg)
+
+
+def _root(tx: object) -> str:
+    return next(
+        (
+            "sqlalchemy"
+            for base in type(tx).__mro__
+            if base.__module__.partition(".")[0] == "sqlalchemy"
+        ),
+        "",
+    )

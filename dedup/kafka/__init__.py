@@ -1,0 +1,1 @@
+"""Poll, commit, claim and write to topics, on behalf of a consumer."""

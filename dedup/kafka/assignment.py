@@ -1,0 +1,237 @@
+"""The partitions that this consumer has: taken with what is committed, given up when drained."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Executor
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from dedup.kafka.claiming import Claiming
+from dedup.kafka.committing import Commits
+from dedup.metrics import Metrics
+from dedup.retries.aside import Aside, Partition
+from dedup.rules.claim import Claim
+from dedup.rules.lanes.assigned import Assigned, assigned
+from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.lanes.offsets import Offsets
+from dedup.rules.record import Record
+from dedup.serving.handover import Handover, Report
+
+_log = logging.getLogger("dovecote.consumer")
+
+_COMMITTED_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
+# The group's coordinator is being found, or moves.
+_MOVING = {
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError._WAIT_COORD,  # noqa: SLF001  # the client's name for it
+}
+_FIRST_OUTAGE_SECONDS = 0.5
+_LONGEST_OUTAGE_SECONDS = 30.0
+
+
+class Assignment:
+    """
+    Takes and gives up partitions when the group says so, within the client's callbacks.
+
+    The poll thread's alone. Giving up waits for handlers at work, up to `drain` seconds: the one
+    wait there is, for what they do could else be done by another consumer at the same time.
+    """
+
+    def __init__(
+        self,
+        handover: Handover,
+        aside: Aside,
+        commits: Commits,
+        metrics: Metrics,
+        *,
+        threads: Executor,
+        max_skew: int,
+        drain: float,
+        incremental: bool,
+        claiming: Claiming | None = None,
+        apply: Callable[[Sequence[Report]], object],
+        reclaim: Callable[[], None],
+    ) -> None:
+        self.partitions: dict[Partition, Assigned] = {}
+        self._handover, self._aside, self._commits = handover, aside, commits
+        self._metrics, self._threads = metrics, threads
+        self._max_skew, self._drain, self._incremental = max_skew, drain, incremental
+        self._claiming, self._apply, self._reclaim = claiming, apply, reclaim
+        self._opened: deque[Stretch[Record]] = deque()
+        self._closed = threading.Event()
+
+    def assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
+        """Take partitions, with what is known of them."""
+        known = self._committed(client, partitions)
+        stretches = [
+            self._begin(each, known.get((each.topic, each.partition))) for each in partitions
+        ]
+        starting = [_starting(each, known) for each in partitions]
+        if self._incremental:
+            client.incremental_assign(starting)
+        else:
+            client.assign(starting)
+        if stretches:
+            # The client remembers that they were paused when they were here before.
+            client.resume(partitions)
+            self._metrics.rebalanced("assigned")
+            _log.info("assigned %s", _names((s.topic, s.partition) for s in stretches))
+            self._threads.submit(self._make_ready, stretches)
+
+    def revoke(self, client: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002  # as the client calls it
+        """Give up partitions: wait for handlers at work, and commit."""
+        given = self._have(partitions)
+        if given:
+            self._metrics.rebalanced("revoked")
+            self.give_up(given)
+
+    def lose(self, client: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002  # as the client calls it
+        """Forget partitions that may be another consumer's already: nothing is committed."""
+        gone = self._have(partitions)
+        if gone:
+            self._metrics.rebalanced("lost")
+            _log.warning("lost %s", _names(_partition(each) for each in gone))
+            self._reclaim()
+            self._handover.drain([each.stretch for each in gone], 0)
+            self._forget(gone)
+
+    def give_up(self, given: list[Assigned], *, at_end: bool = False) -> None:
+        """Drain partitions, commit what is concluded, and forget them; as `Commits.finally_`."""
+        began = time.monotonic()
+        self._reclaim()
+        stretches = [each.stretch for each in given]
+        if not self._handover.drain(stretches, self._drain):
+            late = sum(stretch.at_work for stretch in stretches)
+            _log.warning(
+                "%d handlers did not return within %.0f s; their records come again",
+                late,
+                self._drain,
+            )
+        self._apply(self._handover.collect())
+        self._commits.finally_(given, at_end=at_end)
+        _log.info(
+            "gave up %s after %.1f s",
+            _names(_partition(each) for each in given),
+            time.monotonic() - began,
+        )
+        self._forget(given)
+
+    def begin_anew(self, old: Assigned) -> Assigned:
+        """Begin a partition again whose log is not the one that it was."""
+        stretch = old.stretch
+        _log.warning(
+            "%s/%d goes on at an offset before those it had: its log was reset",
+            stretch.topic,
+            stretch.partition,
+        )
+        self._handover.drain([stretch], 0)
+        new = self._begin(TopicPartition(stretch.topic, stretch.partition), None)
+        self._threads.submit(self._make_ready, [new])
+        begun = self.partitions[stretch.topic, stretch.partition]
+        begun.paused = old.paused
+        return begun
+
+    def open(self) -> None:
+        """Let the records of partitions be handled for which all is ready."""
+        if self._claiming is not None:
+            self._opened += self._claiming.claimed(self.partitions.values())
+        while self._opened:
+            stretch = self._opened.popleft()
+            with self._handover.lock:
+                self._handover.lanes.open(stretch)
+
+    def close(self) -> None:
+        """Wait for nothing any more."""
+        self._closed.set()
+
+    def _begin(self, partition: TopicPartition, known: TopicPartition | None) -> Stretch[Record]:
+        with self._handover.lock:
+            stretch = self._handover.lanes.begin(partition.topic, partition.partition)
+        if self._claiming is not None:
+            stretch.claim = Claim()
+        offsets = Offsets() if known is None else Offsets(known.offset, known.metadata)
+        new = assigned(stretch, offsets, max_skew=self._max_skew)
+        self.partitions[partition.topic, partition.partition] = new
+        return stretch
+
+    def _committed(
+        self, client: Consumer, partitions: list[TopicPartition]
+    ) -> dict[Partition, TopicPartition]:
+        """Return what the group has committed for partitions."""
+        if not partitions:
+            return {}
+        deadline = time.monotonic() + _COMMITTED_SECONDS
+        while True:
+            try:
+                found = client.committed(partitions, timeout=_COMMITTED_SECONDS)
+                break
+            except KafkaException as error:
+                told: KafkaError = error.args[0]
+                if time.monotonic() > deadline or not (told.retriable() or told.code() in _MOVING):
+                    # The client asks for offsets by itself. Lost is what lies beyond them.
+                    _log.warning("committed offsets could not be read: %s", told.str())
+                    return {}
+                self._closed.wait(_PAUSE_SECONDS)
+        return {
+            (each.topic, each.partition): each
+            for each in found
+            if each.error is None and each.offset >= 0
+        }
+
+    def _have(self, partitions: Iterable[TopicPartition]) -> list[Assigned]:
+        wanted = [(each.topic, each.partition) for each in partitions]
+        return [self.partitions[each] for each in wanted if each in self.partitions]
+
+    def _forget(self, gone: Sequence[Assigned]) -> None:
+        names = [_partition(each) for each in gone]
+        for name in names:
+            del self.partitions[name]
+        self._metrics.gone(names)
+        self._threads.submit(self._tell, names)
+
+    # In threads of their own.
+
+    def _make_ready(self, stretches: list[Stretch[Record]]) -> None:
+        names = [(stretch.topic, stretch.partition) for stretch in stretches]
+        wait = _FIRST_OUTAGE_SECONDS
+        while not self._closed.is_set() and any(stretch.live for stretch in stretches):
+            try:
+                self._aside.assigned(names)
+            except Exception as error:  # noqa: BLE001  # it is said, and tried again
+                _log.warning("%s cannot be begun yet: %s", _names(names), error)
+                self._closed.wait(wait)
+                wait = min(2 * wait, _LONGEST_OUTAGE_SECONDS)
+            else:
+                if self._claiming is None:
+                    self._opened.extend(stretches)
+                else:
+                    self._claiming.want(stretches)
+                return
+
+    def _tell(self, names: list[Partition]) -> None:
+        try:
+            self._aside.revoked(names)
+        except Exception as error:  # noqa: BLE001  # nothing depends on it
+            _log.warning("%s could not be forgotten: %s", _names(names), error)
+
+
+def _starting(partition: TopicPartition, known: dict[Partition, TopicPartition]) -> TopicPartition:
+    """Return the partition with the offset that its metadata belongs to."""
+    found = known.get((partition.topic, partition.partition))
+    if found is None:
+        return partition
+    return TopicPartition(partition.topic, partition.partition, found.offset)
+
+
+def _partition(each: Assigned) -> Partition:
+    return each.stretch.topic, each.stretch.partition
+
+
+def _names(partitions: Iterable[Partition]) -> str:
+    return ", ".join(f"{topic}/{partition}" for topic, partition in sorted(partitions))

@@ -1,0 +1,101 @@
+"""Claim what is assigned before any of it is handled, and again when another one has it."""
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import Executor, Future
+from typing import Protocol
+
+from dedup.kafka.membership import Membership
+from dedup.retries.aside import Partition
+from dedup.rules.lanes.assigned import Assigned
+from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.record import Record
+from dovecote.process.rarely import Rarely
+
+_rarely = Rarely(logging.getLogger("dovecote.consumer.inbox"))
+
+_PAUSE_SECONDS = 0.1
+_OUTAGE_SECONDS = 1.0
+
+
+class Claims(Protocol):
+    """Claims partitions: in the inbox, or in a list of a test."""
+
+    def claim(self, partitions: Iterable[Partition]) -> list[int]: ...
+
+
+class Claiming:
+    """
+    Claims a partition between two answers of the group that it has this member.
+
+    The first, so that nobody takes a claim from its next owner who has lost the partition and
+    does not know it yet. The second, behind the claim, is what makes it good: an owner that
+    comes later has the partition later than that, and claims it later.
+    """
+
+    def __init__(
+        self,
+        claims: Claims,
+        membership: Membership,
+        *,
+        threads: Executor,
+        refused: Callable[[], None],
+    ) -> None:
+        self._claims, self._membership, self._threads = claims, membership, threads
+        self._refused = refused
+        self._wanted: deque[Stretch[Record]] = deque()
+        self._under_way: list[Stretch[Record]] = []
+        self._numbers: Future[list[int]] | None = None
+        self._not_before = 0.0
+
+    def want(self, stretches: Iterable[Stretch[Record]]) -> None:
+        """Have stretches claimed that are ready but for that; from any thread."""
+        self._wanted.extend(stretches)
+
+    # The poll thread's.
+
+    def claimed(self, partitions: Collection[Assigned]) -> list[Stretch[Record]]:
+        """Claim what is wanted, and what was refused; return what was claimed since."""
+        if self._numbers is None:
+            self._look_for_refused(partitions)
+            if self._wanted and time.monotonic() >= self._not_before:
+                self._begin(partitions)
+        elif self._numbers.done():
+            return self._end(self._numbers, partitions)
+        return []
+
+    def _look_for_refused(self, partitions: Iterable[Assigned]) -> None:
+        for each in partitions:
+            claim = each.stretch.claim
+            if claim is not None and claim.refused and claim.refused == claim.number:
+                claim.refused = 0
+                self._refused()
+                if each.stretch not in self._wanted:
+                    self._wanted.append(each.stretch)
+
+    def _begin(self, partitions: Iterable[Assigned]) -> None:
+        # If nothing was polled yet there is no hurry.
+        if self._membership.confirmed(partitions):
+            found = [self._wanted.popleft() for _ in range(len(self._wanted))]
+            self._under_way = [stretch for stretch in found if stretch.live]
+            places = [(each.topic, each.partition) for each in self._under_way]
+            self._numbers = self._threads.submit(self._claims.claim, places)
+        else:
+            self._not_before = time.monotonic() + _PAUSE_SECONDS
+
+    def _end(
+        self, numbers: Future[list[int]], partitions: Iterable[Assigned]
+    ) -> list[Stretch[Record]]:
+        stretches, self._under_way, self._numbers = self._under_way, [], None
+        if (error := numbers.exception()) is not None:
+            _rarely.warning("partitions cannot be claimed in the inbox, and wait: %s", error)
+            self._not_before = time.monotonic() + _OUTAGE_SECONDS
+        elif self._membership.confirmed(partitions):
+            for stretch, number in zip(stretches, numbers.result(), strict=True):
+                if stretch.claim is not None:
+                    stretch.claim.number = number
+            return [stretch for stretch in stretches if stretch.live]
+        self._wanted.extend(stretches)
+        return []

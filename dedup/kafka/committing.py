@@ -1,0 +1,199 @@
+"""Commit offsets: seldom, without waiting, and again what could not be committed."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Literal, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from dedup.rules.lanes.assigned import Assigned
+from dedup.rules.lanes.offset_metadata import LIMIT
+from dedup.rules.lanes.offsets import Commit
+from dedup.serving.within import within
+
+_log = logging.getLogger("dovecote.consumer.commit")
+
+# A callback that never comes must not be the last one: its request has timed out by then.
+_LONGEST_SECONDS = 15.0
+_ANSWER_SECONDS = 10.0
+
+_HURRY_SECONDS = 0.05
+
+# What was asked of one generation of the group and answered in the next. Partitions that are
+# given up are committed before, in theirs.
+_OVERTAKEN = {
+    KafkaError.ILLEGAL_GENERATION,
+    KafkaError.REBALANCE_IN_PROGRESS,
+    KafkaError.STALE_MEMBER_EPOCH,
+}
+
+Outcome: TypeAlias = Literal["ok", "failed", "overtaken"]
+Committed: TypeAlias = Callable[[str, int, int], None]
+"""Is told of each offset that is committed: topic, partition, offset."""
+
+Asked: TypeAlias = dict[tuple[str, int], tuple[Assigned, Commit]]
+
+
+class Commits:
+    """What was asked of the broker, and what it confirmed; the poll thread's alone."""
+
+    def __init__(
+        self,
+        client: Consumer,
+        *,
+        every: float,
+        counted: Callable[[Outcome], None],
+        told: Committed | None = None,
+    ) -> None:
+        self._client, self._every, self._counted, self._told = client, every, counted, told
+        self._hurry = 0.0
+        self._asked: Asked = {}
+        self._next = self._deadline = 0.0
+        self._limit = LIMIT
+        """How much metadata the broker takes, as far as is known."""
+
+    def hurry(self) -> None:
+        """Commit what is concluded within the next moment; may be called from any thread."""
+        # For a moment, as it is concluded only when the poll thread has been told of it.
+        self._hurry = time.monotonic() + _HURRY_SECONDS
+
+    def tick(self, partitions: Iterable[Assigned]) -> None:
+        """Ask for a commit, if it is time for one and the last was answered."""
+        now = time.monotonic()
+        if (now < self._next and now > self._hurry) or (self._asked and now < self._deadline):
+            return
+        self._next = now + self._every
+        asked = _asked(partitions, self._limit)
+        if not asked:
+            return
+        self._asked, self._deadline = asked, now + _LONGEST_SECONDS
+        try:
+            self._client.commit(offsets=_offsets(asked), asynchronous=True)
+        except KafkaException as error:
+            self._failed(error.args[0])
+
+    def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None:
+        """Return what may be committed of the first partition of which anything may."""
+        for assigned in partitions:
+            if (commit := assigned.offsets.commit(self._limit)) is not None:
+                topic, number = assigned.stretch.topic, assigned.stretch.partition
+                return TopicPartition(topic, number, commit.offset, commit.metadata)
+        return None
+
+    def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
+        """Take the broker's answer; the client calls it from within `poll`."""
+        asked = self._asked
+        if error is not None:
+            self._failed(error)
+            return
+        failure: KafkaError | None = None
+        for each in partitions:
+            found = asked.pop((each.topic, each.partition), None)
+            if found is None:
+                continue
+            assigned, commit = found
+            if each.error is not None:
+                failure, assigned.changed = each.error, True
+            elif commit.offset == each.offset:
+                self._confirm(assigned, commit)
+        if failure is not None:
+            self._failed(failure)
+        else:
+            self._counted("ok")
+
+    def _confirm(self, assigned: Assigned, commit: Commit) -> None:
+        assigned.confirmed = commit
+        if self._told is not None:
+            self._told(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
+
+    def finally_(self, partitions: Iterable[Assigned], *, at_end: bool = False) -> None:
+        """
+        Commit what is concluded, and wait for it: the partitions are given up.
+
+        `at_end`: not for ever. In a callback of the client another thread could not commit.
+        """
+        partitions = list(partitions)
+        for assigned in partitions:
+            # An answer that is still to come is of no use any more.
+            self._asked.pop((assigned.stretch.topic, assigned.stretch.partition), None)
+        limit = self._limit
+        self._commit_and_wait(partitions, at_end=at_end)
+        if self._limit < limit:
+            self._commit_and_wait(partitions, at_end=at_end)
+
+    def _commit_and_wait(self, partitions: list[Assigned], *, at_end: bool) -> None:
+        for assigned in partitions:
+            assigned.changed = True
+        asked = _asked(partitions, self._limit)
+        if not asked:
+            return
+        try:
+            answers = (
+                # While no coordinator answers, the client itself would wait for ever.
+                within(_ANSWER_SECONDS, lambda: self._committed(asked))
+                if at_end
+                else self._committed(asked)
+            )
+        except KafkaException as error:
+            self._failed(error.args[0])
+            return
+        except TimeoutError:
+            self._counted("failed")
+            _log.warning(
+                "Kafka did not answer a last commit within %.0f s: what was concluded since the "
+                "one before is handled again by who has the partitions next",
+                _ANSWER_SECONDS,
+            )
+            return
+        failures = [each.error for each in answers if each.error is not None]
+        for failure in failures:
+            self._failed(failure)
+        if not failures:
+            self._counted("ok")
+
+    def _committed(self, asked: Asked) -> Sequence[TopicPartition]:
+        return self._client.commit(offsets=_offsets(asked), asynchronous=False) or ()
+
+    def _failed(self, error: KafkaError) -> None:
+        if error.code() == KafkaError._NO_OFFSET:  # noqa: SLF001  # the client's name for it
+            return
+        for assigned, _ in self._asked.values():
+            assigned.changed = True
+        self._asked = {}
+        if error.code() in _OVERTAKEN:
+            self._counted("overtaken")
+            _log.info("a rebalance has overtaken a commit, which is sent again: %s", error.str())
+            return
+        self._counted("failed")
+        if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
+            self._do_without_metadata()
+            return
+        _log.warning("offsets could not be committed, which is tried again: %s", error.str())
+
+    def _do_without_metadata(self) -> None:
+        self._next = 0.0
+        if self._limit:
+            self._limit = 0
+            _log.warning(
+                "the broker does not take %d bytes of metadata with an offset: from now on none "
+                "is committed, and a restart repeats what was concluded beyond the offset; set "
+                "offset.metadata.max.bytes = %d at the brokers",
+                LIMIT,
+                LIMIT,
+            )
+
+
+def _asked(partitions: Iterable[Assigned], limit: int) -> Asked:
+    return {
+        (assigned.stretch.topic, assigned.stretch.partition): (assigned, commit)
+        for assigned in partitions
+        if (commit := assigned.to_commit(limit)) is not None
+    }
+
+
+def _offsets(asked: Asked) -> list[TopicPartition]:
+    return [
+        TopicPartition(topic, partition, commit.offset, commit.metadata)
+        for (topic, partition), (_, commit) in asked.items()
+    ]

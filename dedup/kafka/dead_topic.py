@@ -1,0 +1,279 @@
+"""Read a dead-letter topic, and requeue or drop what is in it, each letter once."""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from confluent_kafka import (
+    OFFSET_END,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+
+from dedup.retries import copies
+from dedup.retries.letter import Action, Letter, Which, resolution, standing
+from outbox.envelope import RESOLVES, Record
+from outbox.errors import DovecoteError
+from outbox.secrets import fresh_all
+
+_SECONDS = 30.0
+_CHUNK = 500
+_POLL_SECONDS = 0.5
+# Whoever leads a partition tells of what is committed there within this.
+_PATIENCE_SECONDS = 2.0
+_NONCE_KEY = b"dovecote.fence"
+
+
+class _Stale(Exception):
+    """The broker that answers does not have what was committed."""
+
+
+class DeadTopic:
+    """
+    One dead-letter topic.
+
+    Nothing is deleted there: what becomes of a letter is a record behind it, in one transaction
+    with the copy that is requeued. Of two operators at once the later one fences the other.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        self._kafka, self._topic = dict(kafka), topic
+
+    def letters(self, which: Which) -> list[Letter]:
+        """
+        Return the letters that are meant, and nothing became of, in the order of the topic.
+
+        Raises:
+            DovecoteError: the topic cannot be read.
+        """
+        with _kafka_errors():
+            return standing(self._records(which.since, None), which)
+
+    def record(self, letter: Letter) -> Record:
+        """Return a letter as it is in the topic."""
+        with _kafka_errors():
+            return next(self._whole([letter]))
+
+    def resolve(self, which: Which, action: Action, to: Callable[[Letter], str]) -> list[Letter]:
+        """
+        Requeue or drop the letters that are meant, and return them.
+
+        Letters of one key are requeued in their order.
+
+        Raises:
+            DovecoteError: Kafka cannot be asked, or another operator came in between; what was
+                done until then is done, and the same command does the rest.
+        """
+        with _kafka_errors(), self._producer() as producer:
+            # Fenced by now is whoever was at it before: what it has done is in the topic.
+            letters = self._behind(self._fence(producer), which)
+            targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
+            whole = self._whole(letters) if targets else iter(())
+            for start in range(0, len(letters), _CHUNK):
+                with _transaction(producer):
+                    for letter in letters[start : start + _CHUNK]:
+                        if targets:
+                            copy = copies.requeued(next(whole))
+                            where = targets[letter.at]
+                            _produce(producer, where, copy.key, copy.value, copy.headers)
+                        _produce(
+                            producer,
+                            self._topic,
+                            letter.key,
+                            None,
+                            resolution(letter, action),
+                            partition=letter.at[0],
+                        )
+        return letters
+
+    def _fence(self, producer: Producer) -> bytes:
+        """Commit a record to every partition that resolves nothing, and return what it says."""
+        nonce = f"nothing {secrets.token_hex(8)}".encode()
+        with self._consumer() as consumer, _transaction(producer):
+            for number in self._partitions(consumer):
+                headers = [(RESOLVES, nonce)]
+                _produce(producer, self._topic, _NONCE_KEY, None, headers, partition=number)
+        return nonce
+
+    def _behind(self, nonce: bytes, which: Which) -> list[Letter]:
+        """
+        Return the letters that are meant, as those know who have `nonce`.
+
+        A broker that was cut off from the others may still answer as if it led a partition, from
+        a log that lacks what became of letters: they would be requeued again.
+        """
+        deadline = time.monotonic() + _SECONDS
+        while True:
+            try:
+                return standing(self._records(which.since, nonce), which)
+            except _Stale as error:
+                if time.monotonic() > deadline:
+                    msg = f"{error}; nothing was requeued or dropped: run the command again"
+                    raise DovecoteError(msg) from error
+
+    @contextmanager
+    def _producer(self) -> Iterator[Producer]:
+        producer = Producer(
+            {
+                **fresh_all(self._kafka),
+                "transactional.id": f"dovecote.dead.{self._topic}",
+                "message.max.bytes": 2_000_000,
+                "partitioner": "murmur2_random",
+            }
+        )
+        producer.init_transactions(_SECONDS)
+        yield producer
+
+    def _records(self, since: datetime | None, nonce: bytes | None) -> Iterator[Record]:
+        """Yield what is in the topic, from `since` to `nonce` or its end as a broker tells it."""
+        with self._consumer() as consumer:
+            starts = self._starts(consumer, since)
+            consumer.assign(starts)
+            open_ = {each.partition for each in starts if nonce is None or each.offset >= 0}
+            yield from self._until_end(consumer, open_, nonce)
+
+    def _partitions(self, consumer: Consumer) -> list[int]:
+        metadata = consumer.list_topics(self._topic, timeout=_SECONDS).topics[self._topic]
+        if metadata.error is not None:
+            msg = f"topic {self._topic!r} cannot be read: {metadata.error.str()}"
+            raise DovecoteError(msg)
+        return list(metadata.partitions)
+
+    def _starts(self, consumer: Consumer, since: datetime | None) -> list[TopicPartition]:
+        places = [TopicPartition(self._topic, each, 0) for each in self._partitions(consumer)]
+        if since is None:
+            return places
+        for place in places:
+            place.offset = int(since.timestamp() * 1000)
+        found: list[TopicPartition] = consumer.offsets_for_times(places, timeout=_SECONDS)
+        for place in found:
+            place.offset = OFFSET_END if place.offset < 0 else place.offset
+        return found
+
+    def _until_end(
+        self, consumer: Consumer, open_: set[int], nonce: bytes | None = None
+    ) -> Iterator[Record]:
+        """Yield records until all of the partitions have come to their end, or to `nonce`."""
+        deadline, ended = time.monotonic() + _SECONDS, False
+        while open_:
+            messages = consumer.consume(_CHUNK, _POLL_SECONDS)
+            if time.monotonic() > deadline and not messages:
+                raise self._silent(ended=ended)
+            for message in messages:
+                error, deadline = message.error(), time.monotonic() + _SECONDS
+                if error is None:
+                    record = _record(message)
+                    if nonce is not None and (RESOLVES, nonce) in record.headers:
+                        open_.discard(record.partition)
+                    yield record
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's name
+                    if nonce is None:
+                        open_.discard(message.partition())
+                    else:
+                        deadline, ended = time.monotonic() + _PATIENCE_SECONDS, True
+                elif not error.retriable():
+                    raise KafkaException(error)
+
+    def _silent(self, *, ended: bool) -> Exception:
+        if ended:
+            return _Stale(
+                f"a broker that was cut off from the others answers for topic {self._topic!r}"
+            )
+        return DovecoteError(
+            f"the end of topic {self._topic!r} was not reached: the broker is silent"
+        )
+
+    def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:
+        """Yield letters as they are in the topic; they are in its order."""
+        with self._consumer() as consumer:
+            for partition, group in groupby(letters, lambda letter: letter.at[0]):
+                wanted = list(group)
+                consumer.assign([TopicPartition(self._topic, *wanted[0].at)])
+                records = self._until_end(consumer, {partition})
+                for letter in wanted:
+                    found = next((each for each in records if each[1:3] == letter.at), None)
+                    if found is None:
+                        msg = f"letter {letter.id} is gone: the topic no longer keeps it"
+                        raise DovecoteError(msg)
+                    yield found
+
+    @contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        consumer = Consumer(
+            {
+                **fresh_all(self._kafka),
+                "group.id": "dovecote-dead",  # asked for by the client, used for nothing
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "fetch.wait.max.ms": 100,
+            }
+        )
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+@contextmanager
+def _transaction(producer: Producer) -> Iterator[None]:
+    """Commit at the end of the block, or abort: left open it would hold up who reads the topic."""
+    producer.begin_transaction()
+    try:
+        yield
+        producer.commit_transaction(_SECONDS)
+    except BaseException:
+        # Where Kafka does not take that either, it ends by itself; what went wrong first is told.
+        with suppress(KafkaException):
+            producer.abort_transaction(_SECONDS)
+        raise
+
+
+def _produce(  # noqa: PLR0917  # what a record is
+    producer: Producer,
+    topic: str,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Any,  # noqa: ANN401  # pairs, as the envelope makes them
+    partition: int = -1,
+) -> None:
+    try:
+        producer.produce(topic, value, key, headers=headers, partition=partition)
+    except BufferError:
+        # Nobody else empties the queue.
+        producer.poll(1.0)
+        producer.produce(topic, value, key, headers=headers, partition=partition)
+    producer.poll(0)
+
+
+def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no types of its own
+    return Record(
+        message.topic(),
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        message.key(),
+        message.value(),
+        message.headers() or (),
+    )
+
+
+@contextmanager
+def _kafka_errors() -> Iterator[None]:
+    try:
+        yield
+    except KafkaException as error:
+        what = error.args[0]
+        if what.code() in {KafkaError._FENCED, KafkaError.PRODUCER_FENCED}:  # noqa: SLF001  # librdkafka's name
+            msg = "somebody else has just begun to requeue or drop letters of this topic"
+            raise DovecoteError(msg) from error
+        msg = f"Kafka: {what.str()}"
+        raise DovecoteError(msg) from error

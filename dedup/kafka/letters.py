@@ -1,0 +1,165 @@
+"""Write copies of records to retry and dead-letter topics, and return when the broker has them."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Self
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from dedup.retries.aside import Outage
+from dedup.retries.copies import Copy, Unwritable
+from outbox.errors import DovecoteError
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+
+_log = logging.getLogger("dovecote.consumer.retries")
+_client_log = kafka_logger("dovecote.consumer.kafka")
+
+# So long nobody else tries a topic that has just failed: each try holds a handler's thread.
+_REST_SECONDS = 1.0
+_POLL_SECONDS = 0.1
+_TOO_LARGE = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+}
+_MISSING = {
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+}
+
+
+class Letters:
+    """
+    A producer for records in trouble, for several threads.
+
+    A send that is in doubt is an `Outage`: the record may be on its topic then, and comes there
+    once more, with the same id and round.
+    """
+
+    def __init__(self, kafka: Mapping[str, str], *, timeout: float = 5.0) -> None:
+        self._properties: dict[str, str | int | bool] = {
+            "client.id": "dovecote-consumer",
+            "linger.ms": 5,
+            # Larger than the broker's default: a record at its limit gets headers on top.
+            "message.max.bytes": 2_000_000,
+            "topic.metadata.propagation.max.ms": 2_000,
+            "retry.backoff.max.ms": 500,
+            "reconnect.backoff.max.ms": 1_000,
+            **kafka,
+            "message.timeout.ms": int(timeout * 1000),
+            "acks": "all",
+            "enable.idempotence": True,
+            # librdkafka's own default differs from Java's, and a key would change its partition.
+            "partitioner": "murmur2_random",
+        }
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._down: dict[str, tuple[float, str]] = {}
+        self._ending = threading.Event()
+        self._made: Producer | None = None
+        self._poller = threading.Thread(target=self._poll, name="letters", daemon=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def send(self, topic: str, copy: Copy) -> None:
+        """
+        Return when `topic` has the record.
+
+        Raises:
+            Outage: it is not certain to have it; the message says why.
+            Unwritable: the record is too large for it.
+        """
+        self._require_up(topic)
+        sent = _Sent()
+        try:
+            self._producer().produce(
+                topic,
+                copy.value,
+                copy.key,
+                headers=copy.headers,  # type: ignore[arg-type]  # lists are invariant
+                on_delivery=sent.report,
+            )
+        except BufferError as error:
+            raise self._outage(topic, "the producer's queue is full") from error
+        except KafkaException as error:
+            raise self._explained(topic, error.args[0]) from error
+        if not sent.done.wait(self._timeout + 1.0):
+            raise self._outage(topic, "the broker has not answered")
+        if sent.error is not None:
+            raise self._explained(topic, sent.error)
+        with self._lock:
+            self._down.pop(topic, None)
+
+    def close(self) -> None:
+        """End; what was not sent by then was never said to be."""
+        self._ending.set()
+        if self._poller.is_alive():
+            self._poller.join()
+        # Not kept: it would go on asking for brokers that may be gone.
+        producer, self._made = self._made, None
+        if producer is not None:
+            producer.purge()
+            producer.poll(0)
+
+    def _producer(self) -> Producer:
+        """Return the producer, made when there is something to send."""
+        with self._lock:
+            if self._made is None:
+                self._made = Producer(fresh_all(self._properties), logger=_client_log)
+                if not self._poller.is_alive():
+                    self._poller.start()
+            return self._made
+
+    def _poll(self) -> None:
+        while not self._ending.is_set():
+            self._producer().poll(_POLL_SECONDS)
+
+    def _require_up(self, topic: str) -> None:
+        with self._lock:
+            until, reason = self._down.get(topic, (0.0, ""))
+        if time.monotonic() < until:
+            raise Outage(reason)
+
+    def _explained(self, topic: str, error: KafkaError) -> DovecoteError:
+        if error.code() in _TOO_LARGE:
+            return Unwritable(f"topic {topic!r} does not take it: {error.str()}")
+        if error.fatal():
+            _log.warning("the producer is made anew: %s", error.str())
+            with self._lock:
+                self._made = None
+        if error.code() in _MISSING:
+            return self._outage(topic, f"{error.str()}; create it, or allow this user to `Write`")
+        return self._outage(topic, error.str())
+
+    def _outage(self, topic: str, reason: str) -> Outage:
+        text = f"topic {topic!r}: {reason}"
+        with self._lock:
+            self._down[topic] = (time.monotonic() + _REST_SECONDS, text)
+        return Outage(text)
+
+
+class _Sent:
+    """What became of one record."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.error: KafkaError | None = None
+
+    def report(self, error: KafkaError | None, _: Message) -> None:
+        self.error = error
+        self.done.set()

@@ -1,0 +1,83 @@
+"""Whether the group still has this member: known when its coordinator takes a commit of it."""
+
+import logging
+import time
+from collections.abc import Iterable, Mapping
+from typing import Protocol
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from dedup.rules.lanes.assigned import Assigned
+from dedup.serving.certainty import Certainty
+
+_log = logging.getLogger("dovecote.consumer")
+
+_PAUSE_SECONDS = 0.1
+# Kafka's default, and with the protocol `consumer` the broker's own.
+_SESSION_MILLISECONDS = 45_000
+
+
+class FindsPlace(Protocol):
+    """Finds an offset that may be committed: `Commits`."""
+
+    def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None: ...
+
+
+class Membership:
+    """
+    Keeps `certainty` up to date while the poll thread comes by without a gap; its alone.
+
+    Behind a gap of `patience` seconds the member may be out of its group and not know it: nothing
+    that was polled is begun until the coordinator has taken a commit, which it takes of none but
+    members of the present generation. `patience` None: the partitions are shared with nobody.
+    """
+
+    def __init__(
+        self, client: Consumer, find: FindsPlace, certainty: Certainty, *, patience: float | None
+    ) -> None:
+        self._client, self._find, self._certainty = client, find, certainty
+        self._patience = patience
+        self._not_before = 0.0
+
+    def beat(self, partitions: Iterable[Assigned]) -> None:
+        """Take that the poll thread has come by, behind all that the client had to say."""
+        if self._patience is None:
+            return
+        now = time.monotonic()
+        if now > self._certainty.until and not self._is_confirmed_by(now, partitions):
+            return
+        self._certainty.until = now + self._patience
+
+    def confirmed(self, partitions: Iterable[Assigned]) -> bool | None:
+        """
+        Tell whether the coordinator takes a commit of this member now; waits for its answer.
+
+        None: nothing was polled that could be committed.
+        """
+        place = self._find.place(partitions)
+        if place is None:
+            return None
+        try:
+            # Without an id it might be taken as that of nobody's member, if the group is empty.
+            member = self._client.memberid()
+            answers = self._client.commit(offsets=[place], asynchronous=False)
+            same = bool(member) and self._client.memberid() == member
+        except KafkaException as error:
+            _log.info("the group does not take a commit: %s", error.args[0].str())
+            return False
+        return same and all(each.error is None for each in answers or ())
+
+    def _is_confirmed_by(self, now: float, partitions: Iterable[Assigned]) -> bool:
+        if now < self._not_before:
+            return False
+        confirmed = self.confirmed(partitions)
+        if confirmed is False:
+            self._not_before = time.monotonic() + _PAUSE_SECONDS
+        elif confirmed:
+            _log.info("the group has this member still, of which it had not heard for long")
+        return confirmed is not False
+
+
+def patience(kafka: Mapping[str, str]) -> float:
+    """Return how long a gap may be: so that heartbeats before and behind it are in time."""
+    return float(kafka.get("session.timeout.ms", _SESSION_MILLISECONDS)) / 2000

@@ -1,0 +1,285 @@
+"""Poll records, hand them to whoever handles them, and commit what is concluded."""
+
+import logging
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from dedup.health import Health
+from dedup.kafka.absent import Absent
+from dedup.kafka.assignment import Assignment
+from dedup.kafka.committing import Commits
+from dedup.kafka.membership import Membership
+from dedup.metrics import Metrics
+from dedup.retries.storm import Amplification
+from dedup.rules.lanes.assigned import Assigned
+from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.lanes.pace import Pace
+from dedup.rules.lanes.pressure import Limits, Pressure
+from dedup.rules.record import Record
+from dedup.serving.handover import Handover, Report, Workers
+from dovecote.process.rarely import Rarely
+
+_log = logging.getLogger("dovecote.consumer")
+_rarely = Rarely(_log, most=2)
+
+_IDLE_SECONDS = 0.1
+_BUSY_SECONDS = 0.02
+_PROMPT_SECONDS = 0.002
+_ROOM_SECONDS = 0.1
+_OBSERVE_SECONDS = 1.0
+
+
+Message: TypeAlias = Any
+"""A message of confluent_kafka, whose types allow for one that was never sent."""
+
+
+class Polling:
+    """The loop of the poll thread."""
+
+    def __init__(
+        self,
+        client: Consumer,
+        handover: Handover,
+        workers: Workers,
+        *,
+        assignment: Assignment,
+        membership: Membership,
+        commits: Commits,
+        record: type[Record],
+        batch_size: int,
+        limits: Limits,
+        metrics: Metrics,
+        health: Health,
+        amplification: Amplification,
+        absent: Absent,
+        by_key: bool = True,
+        prompt: bool = False,
+    ) -> None:
+        self._client, self._handover, self._workers = client, handover, workers
+        self._assignment, self._membership, self._commits = assignment, membership, commits
+        self._record, self._batch_size, self._limits = record, batch_size, limits
+        self._metrics, self._health = metrics, health
+        self._amplification, self._absent = amplification, absent
+        self._by_key, self._busy = by_key, _PROMPT_SECONDS if prompt else _BUSY_SECONDS
+        self._pressure = Pressure(limits)
+        # Where somebody waits for commits, the poll that brings them must not wait.
+        self._pace = Pace(batch_size, 0.0) if prompt else Pace(batch_size)
+        self._closed = False
+        self._observed = 0.0
+        self._remembered = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Poll until `stop`, then give up what is assigned, drained and committed."""
+        while not stop.is_set():
+            self.turn()
+        self._health.stopped()
+        partitions = list(self._assignment.partitions.values())
+        if partitions:
+            self._assignment.give_up(partitions, at_end=True)
+
+    def turn(self) -> None:
+        """Poll once, and do what is due."""
+        messages = self._poll()
+        self._membership.beat(self._assignment.partitions.values())
+        touched = self._sort(messages) if messages else ()
+        self._assignment.open()
+        ready, _ = self._handover.release()
+        if touched:
+            ready = self._handover.offer((each.stretch, each.batch) for each in touched)
+            for each in touched:
+                self._amplification.sample(each.batch.items())
+                each.batch = {}
+        progressed = self.apply(self._handover.collect())
+        self._commits.tick(self._assignment.partitions.values())
+        self._health.polled(progressed=progressed or not self._in_memory()[0])
+        self._observe()
+        # Late, as who is woken wants the interpreter, and this thread leaves it when it polls.
+        self._workers.wake(ready)
+        self._workers.reclaim()
+        self._relieve()
+
+    def apply(self, reports: Sequence[Report]) -> bool:
+        """Take what turns of work came to; tell whether a record was concluded."""
+        if not reports:
+            return False
+        handled = held = 0
+        results: Counter[tuple[str, str]] = Counter()
+        by_stretch: dict[int, tuple[Stretch[Record], list[Record]]] = {}
+        records: list[Record] = []
+        for report in reports:
+            handled += len(report.handled)
+            held += len(report.held)
+            last: Stretch[Record] | None = None
+            for stretch, record in report.handled:
+                if stretch is not last:
+                    last, records = stretch, _of(stretch, by_stretch)
+                records.append(record)
+            for stretch, record, outcome, reason in report.concluded:
+                _of(stretch, by_stretch).append(record)
+                results[outcome, reason] += 1
+        partitions = self._assignment.partitions
+        for stretch, records in by_stretch.values():
+            found = partitions.get((stretch.topic, stretch.partition))
+            # What another assignment concluded is of no account in this one.
+            if found is not None and found.stretch is stretch:
+                found.concluded(records)
+        results["handled", ""] += handled
+        self._metrics.concluded(results, held)
+        return bool(by_stretch)
+
+    def _poll(self) -> list[Message]:
+        if (early := self._pace.early(time.monotonic())) > 0:
+            time.sleep(early)
+        messages = self._polled()
+        self._pace.found(len(messages), time.monotonic())
+        return messages
+
+    def _polled(self) -> list[Message]:
+        client, size = self._client, self._batch_size
+        if not self._closed:
+            messages: list[Message] = client.consume(size, 0)
+            if messages:
+                return messages
+        _, due = self._handover.release()
+        wait = self._busy if self._in_memory()[0] else _IDLE_SECONDS
+        if due is not None:
+            wait = min(wait, max(0.0, due - time.monotonic()))
+        # `consume` waits for as many as are asked for; `poll` for the first.
+        first = client.poll(wait)
+        if first is None:
+            return []
+        return [first] if self._closed else [first, *client.consume(size - 1, 0)]
+
+    def _sort(self, messages: list[Message]) -> list[Assigned]:
+        """Sort a batch by partition and key; return the partitions that got records."""
+        touched: list[Assigned] = []
+        partitions, new, make = self._assignment.partitions, self._record, tuple.__new__
+        by_key = self._by_key
+        topic, partition, found = "", -1, None
+        for message in messages:
+            error = message.error()
+            if error is not None:
+                self._noticed(error, message)
+                continue
+            if message.partition() != partition or message.topic() != topic:
+                topic, partition = message.topic(), message.partition()
+                found = partitions.get((topic, partition))
+            if found is None:
+                continue
+            offset = message.offset()
+            if offset <= found.offsets.last:
+                found = self._assignment.begin_anew(found)
+            found.changed = True
+            if not found.offsets.polled(offset):
+                self._remembered += 1
+                continue
+            key = message.key()
+            value, time_ = message.value(), message.timestamp()[1]
+            # As the class's own constructor does, which takes four times as long.
+            record = make(
+                new, (topic, partition, offset, time_, key, value, message.headers() or ())
+            )
+            if not found.batch:
+                touched.append(found)
+                found.times.append((offset, time_))
+            lane = key if by_key else None
+            group = found.batch.get(lane)
+            if group is None:
+                found.batch[lane] = [record]
+            else:
+                group.append(record)
+            found.records += 1
+            found.size += (len(value) if value else 0) + (len(key) if key else 0)
+        return touched
+
+    def _noticed(self, error: KafkaError, message: Message) -> None:
+        """Take what the client says in a message's place."""
+        if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's name for it
+            found = self._assignment.partitions.get((message.topic(), message.partition()))
+            if found is not None:
+                found.offsets.reached(message.offset())
+                found.changed = True
+            return
+        if error.fatal():
+            raise KafkaException(error)
+        self._absent.noticed(error, message.topic())
+        _rarely.warning("Kafka says: %s", error.str())
+
+    def _in_memory(self) -> tuple[int, int]:
+        partitions = self._assignment.partitions.values()
+        return sum(each.records for each in partitions), sum(each.size for each in partitions)
+
+    def _relieve(self) -> None:
+        """Take no more records where there are too many, and go on where there is room."""
+        records, size = self._in_memory()
+        if not self._closed and (records >= self._limits.records or size >= self._limits.bytes):
+            # Handlers mostly make room at once. To pause makes the client forget what it has
+            # fetched, so that is for those that do not.
+            self._handover.wait_for(self._batch_size, _ROOM_SECONDS)
+            self.apply(self._handover.collect())
+            records, size = self._in_memory()
+        before, self._closed = self._closed, self._pressure.at(records, size)
+        if self._closed and not before:
+            self._metrics.paused("memory")
+        for each in self._assignment.partitions.values():
+            skewed = each.is_skewed()
+            pause = self._closed or skewed
+            if pause is not each.paused:
+                self._pause(each, pause=pause, skewed=skewed)
+
+    def _pause(self, each: Assigned, *, pause: bool, skewed: bool) -> None:
+        partition = [TopicPartition(each.stretch.topic, each.stretch.partition)]
+        if pause:
+            self._client.pause(partition)
+        else:
+            self._client.resume(partition)
+        each.paused = pause
+        if pause and skewed:
+            self._metrics.paused("skew")
+            _rarely.warning(
+                "%s/%d waits: %d records are polled from offset %s on, which is not concluded",
+                each.stretch.topic,
+                each.stretch.partition,
+                each.offsets.skew,
+                each.offsets.position,
+            )
+
+    def _observe(self) -> None:
+        """Tell how things stand."""
+        now = time.monotonic()
+        if now - self._observed < _OBSERVE_SECONDS:
+            return
+        self._observed = now
+        self._health.lacking = self._absent.told(now)
+        records, size = self._in_memory()
+        if self._remembered:
+            self._metrics.remembered(self._remembered)
+            self._remembered = 0
+        with self._handover.lock:
+            lanes, held = self._handover.lanes.known, self._handover.lanes.held
+        self._metrics.levels(
+            records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
+        )
+        self._metrics.amplified(self._amplification.told())
+        for (topic, partition), each in self._assignment.partitions.items():
+            where = TopicPartition(topic, partition)
+            _, end = self._client.get_watermark_offsets(where, cached=True)
+            position = each.offsets.position
+            if position is not None and end >= 0:
+                age = each.age(time.time())
+                self._metrics.lag(topic, partition, max(0, end - position), age)
+
+
+def _of(
+    stretch: Stretch[Record], by_stretch: dict[int, tuple[Stretch[Record], list[Record]]]
+) -> list[Record]:
+    """Return the list of a stretch's records."""
+    found = by_stretch.get(stretch.epoch)
+    if found is None:
+        by_stretch[stretch.epoch] = found = (stretch, [])
+    return found[1]

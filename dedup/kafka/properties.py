@@ -1,0 +1,90 @@
+"""The Kafka client's configuration: our defaults, the operator's own, and what is not theirs."""
+
+from collections.abc import Mapping
+
+from confluent_kafka import Consumer, KafkaException
+
+from outbox.errors import BadSettings
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+
+_log = kafka_logger("dovecote.consumer.kafka")
+
+Properties = dict[str, str | int | bool]
+
+
+def client_properties(
+    given: Mapping[str, str],
+    *,
+    group: str,
+    protocol: str,
+    assignor: str,
+    instance: str | None,
+    start: str,
+) -> Properties:
+    """Return the client's configuration: our defaults, `given` on top, guarantees above both."""
+    defaults: Properties = {
+        "client.id": "dovecote-consume",
+        # Fetched ahead of the records that are in memory already. librdkafka's own defaults are
+        # 100,000 records and 64 MB.
+        "queued.min.messages": 10_000,
+        "queued.max.messages.kbytes": 8_192,
+        "fetch.message.max.bytes": 262_144,
+        # How long a partition rests whose queue was full; by default a second.
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 100,
+        # A connection on which an answer is overdue for so long is closed; by default a minute.
+        "socket.timeout.ms": 30_000,
+        # Where all brokers are away, each of the addresses is tried so often: librdkafka begins
+        # with new ones every time, and the pauses never grow.
+        "reconnect.backoff.ms": 500,
+        "reconnect.backoff.max.ms": 2_000,
+    }
+    fixed: Properties = {
+        "group.id": group,
+        "group.protocol": protocol,
+        "isolation.level": given.get("isolation.level", "read_committed"),
+        "auto.offset.reset": start,
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        # Where a partition ends in markers, or in records that were aborted, only this tells.
+        "enable.partition.eof": True,
+    }
+    if protocol == "classic":
+        fixed["partition.assignment.strategy"] = assignor
+    if instance is not None:
+        fixed["group.instance.id"] = instance
+    return {**defaults, **fresh_all(given), **fixed}
+
+
+SAID_BY = {
+    "group.id": "group",
+    "group.protocol": "protocol",
+    "group.instance.id": "instance",
+    "partition.assignment.strategy": "assignor",
+    "auto.offset.reset": "start",
+}
+"""Properties that settings say, and which."""
+
+FIXED = frozenset(
+    SAID_BY.keys()
+    | {"enable.auto.commit", "enable.auto.offset.store"}
+    | {"enable.partition.eof", "statistics.interval.ms"}
+)
+"""Properties that settings say, or that a guarantee rests on; a file that names one is refused."""
+
+
+def check_properties(properties: Properties) -> None:
+    """
+    Check that librdkafka takes `properties`, without reaching for a broker.
+
+    Raises:
+        BadSettings: it does not; the message names the property.
+    """
+    given = {name: value for name, value in properties.items() if name != "bootstrap.servers"}
+    try:
+        Consumer(given, logger=_log).close()
+    except KafkaException as error:
+        msg = f"[kafka]: {error.args[0].str()}"
+        raise BadSettings(msg) from error

@@ -1,0 +1,1 @@
+"""Run a policy over recorded records again, and show each decision."""

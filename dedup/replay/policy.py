@@ -1,0 +1,209 @@
+"""A policy over the batches of a recorded trace."""
+
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import cached_property, partial
+from itertools import compress
+
+from dedup.replay.trace import Traced, to_json
+from dedup.rules.policies import decode, policies
+from dedup.rules.policies.decode import DECODERS, Undecodable
+from dedup.rules.policies.expressions import compile_filter, load_handler
+from dedup.rules.policies.memory import Memory, Seen
+from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
+from dedup.rules.policies.results import KEEP, Again, Dead, Done, Output, Result, Retry
+from dedup.settings.policy import ExactSettings, PolicySettings
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from outbox.event import Event
+
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class TracedPolicy:
+    """
+    One policy over `batch_size` consecutive records at a time, the last of them maybe fewer.
+
+    The verdicts of a batch come key by key, in the order in which the keys first appear.
+    """
+
+    def __init__(self, settings: PolicySettings) -> None:
+        self._settings = settings
+        self._policy = _policy(settings)
+        self._filter = compile_filter(settings.filter) if settings.filter else None
+        self._handler = load_handler(settings.handler) if settings.handler else None
+        self._memory = (
+            None if settings.remember is None else Memory(settings.remember // _MILLISECOND)
+        )
+        self._batch: list[_Entry] = []
+
+    def record(self, record: Traced, now: int) -> Iterator[dict[str, object]]:
+        """Take a record; the one that fills the batch has it decided."""
+        self._batch.append(_entry(record, self._settings))
+        if len(self._batch) == self._settings.batch_size:
+            yield from self._decide(now)
+
+    def advance(self, now: int) -> Iterator[dict[str, object]]:  # noqa: ARG002  # others need it
+        """Do nothing: a batch is a number of records, not a span of time."""
+        yield from ()
+
+    def end(self, now: int) -> Iterator[dict[str, object]]:
+        """Decide the batch that was not filled."""
+        yield from self._decide(now)
+
+    def _decide(self, now: int) -> Iterator[dict[str, object]]:
+        batch, self._batch = self._batch, []
+        if self._memory is not None:
+            copies = list(self._memory.copies(map(_Entry.seen, batch), now))
+            for entry in compress(batch, copies):
+                yield from _lines(Skipped(entry, f"duplicate of {entry.identity()[0]}"), now)
+            batch = [entry for entry, copy in zip(batch, copies, strict=True) if not copy]
+        for _, entries in policies.by_key(batch, _Entry.group):
+            for verdict in self._policy(
+                entries,
+                matches=self._matches,
+                handle=self._handle,
+                identity=_Entry.identity,
+            ):
+                yield from _lines(verdict, now)
+
+    def _matches(self, entry: "_Entry") -> bool:
+        if entry.keyless_because is not None:
+            raise entry.keyless_because
+        event = entry.event  # decoded even where nothing filters: what cannot be read must not win
+        return self._filter is None or self._filter(event)
+
+    def _handle(self, entry: "_Entry") -> Result:
+        result = Done() if self._handler is None else self._handler(entry.event)
+        if isinstance(result, Done):
+            for output in result.outputs or ():
+                _written(output)  # what could not be written is a failure of the handler
+        return result
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """A record of the trace, with what makes its key."""
+
+    traced: Traced
+    record: Record
+    format: decode.Format
+    key: object = None
+    keyless_because: Exception | None = None
+
+    @cached_property
+    def event(self) -> Event:
+        return DECODERS[self.format](self.record)
+
+    def group(self) -> str | bytes | None:
+        """Return the same for records of the same key; None for one without."""
+        return self.key if self.key is None or isinstance(self.key, str) else to_json(self.key)
+
+    def identity(self) -> Identity:
+        return decode.identity(self.record)
+
+    def seen(self) -> Seen:
+        record = self.record
+        return Seen(self.identity(), record.timestamp, (record.topic, record.partition))
+
+    def fingerprint(self) -> bytes | None:
+        return decode.fingerprint(self.record)
+
+
+def _entry(traced: Traced, settings: PolicySettings) -> _Entry:
+    record = traced.record()
+    if settings.value == "raw" and isinstance(traced.value, str):
+        record = record._replace(value=traced.value.encode())
+    entry = _Entry(traced, record, settings.value, traced.key)
+    if settings.key == "record":
+        return entry
+    try:
+        return replace(entry, key=_key_of_fields(entry.event.value, settings.key))
+    except DovecoteError as error:
+        return replace(entry, key=None, keyless_because=error)
+
+
+def _key_of_fields(value: object, names: Sequence[str]) -> list[object] | None:
+    """Return the fields of `value` that stand in the key's place; None if one of them is null."""
+    for name in names:
+        if not isinstance(value, dict) or name not in value:
+            msg = f'the value has no field "{name}", which the key is made of'
+            raise Undecodable(msg)
+    fields = [value[name] for name in names] if isinstance(value, dict) else []
+    return None if None in fields else fields
+
+
+def _policy(settings: PolicySettings) -> Callable[..., Iterator[Verdict[_Entry]]]:
+    if isinstance(settings, ExactSettings) and settings.by == "value":
+        return partial(policies.exact, fingerprint=_Entry.fingerprint)
+    return policies.POLICIES[settings.type]
+
+
+def _lines(verdict: Verdict[_Entry], now: int) -> Iterator[dict[str, object]]:
+    match verdict:
+        case Handled(entry, Again(after)):
+            value = {"value": entry.traced.value, "again": True}
+            yield _line("result", entry, now) | value | _after(after)
+        case Handled(entry, Done(None)):
+            yield _line("result", entry, now) | {"value": entry.traced.value}
+        case Handled(entry, Done(outputs)):
+            for output in outputs or ():
+                yield _line("result", entry, now) | _written(output)
+        case Skipped(entry, reason):
+            yield _line("skip", entry, now) | {"reason": reason}
+        case Failed(entry, Retry(error, after)):
+            yield (
+                _line("error", entry, now) | {"reason": error, "goes_to": "retry"} | _after(after)
+            )
+        case Failed(entry, Dead(error)):
+            yield _line("error", entry, now) | {"reason": error, "goes_to": "dead"}
+
+
+def _line(kind: str, entry: _Entry, now: int) -> dict[str, object]:
+    traced = entry.traced
+    identity, round_ = entry.identity()
+    return {
+        "kind": kind,
+        "key": entry.key,
+        "at": now,
+        "topic": traced.topic,
+        "partition": traced.partition,
+        "offset": traced.offset,
+        "id": identity,
+        "round": round_,
+    }
+
+
+def _after(after: timedelta | None) -> dict[str, object]:
+    return {} if after is None else {"after_ms": after // _MILLISECOND}
+
+
+def _written(output: Output) -> dict[str, object]:
+    """
+    Return what a line says of an output; bytes that are not text come in base64.
+
+    Raises:
+        ValueError, TypeError: JSON cannot hold it.
+    """
+    line = _value(output.value)
+    if output.key is not KEEP:
+        line["output_key"] = _text(output.key)
+    if output.headers:
+        line["headers"] = [[name, _text(value)] for name, value in output.headers]
+    to_json(line)
+    return line
+
+
+def _value(value: object) -> dict[str, object]:
+    if not isinstance(value, bytes):
+        return {"value": value}
+    try:
+        return {"value": value.decode()}
+    except UnicodeDecodeError:
+        return {"value_base64": b64encode(value).decode()}
+
+
+def _text(value: bytes | str | None) -> str | None:
+    return value.decode(errors="backslashreplace") if isinstance(value, bytes) else value

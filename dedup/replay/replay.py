@@ -1,0 +1,108 @@
+"""
+Run one operator over a recorded trace, without Kafka or Spark.
+
+An operator is told what the trace tells: a record came, the wall clock moved, nothing more comes.
+It answers with lines, in the order in which they would be written. Time is in the trace, so the
+same trace always gives the same lines.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+
+from pydantic import BaseModel, ConfigDict
+
+from dedup.replay import trace
+from dedup.replay.policy import TracedPolicy
+from dedup.replay.trace import Advance, End, Traced
+from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings
+from dovecote.process.settings import Settings, load
+from outbox.errors import BadSettings
+
+S = TypeVar("S", bound=Settings)
+
+Line: TypeAlias = Mapping[str, object]
+"""One line of the results, as JSON."""
+
+
+class Operator(Protocol):
+    """What replay runs; `now` is the wall clock in milliseconds and never goes back."""
+
+    def record(self, record: Traced, now: int) -> Iterable[Line]: ...
+    def advance(self, now: int) -> Iterable[Line]: ...
+    def end(self, now: int) -> Iterable[Line]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Kind(Generic[S]):
+    """An operator by its settings, and how to start it from them."""
+
+    settings: type[S]
+    start: Callable[[S], Operator]
+    load: Callable[[Path], S] | None = None
+    """Reads a file of a form of its own; left out: TOML with an `[operator]` table."""
+
+
+OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
+    {
+        "first_match": Kind(FirstMatchSettings, TracedPolicy),
+        "exact": Kind(ExactSettings, TracedPolicy),
+        "latest": Kind(LatestSettings, TracedPolicy),
+    }
+)
+"""The operators that need nothing but this package, by name."""
+
+
+class _JobFile(BaseModel, Generic[S]):
+    # A job's file has tables for its sources and sinks too; they are no business of a replay.
+    model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    operator: S
+
+
+def start(
+    name: str,
+    file: Path,
+    *,
+    environ: Mapping[str, str],
+    operators: Mapping[str, Kind[Any]] = OPERATORS,
+) -> Operator:
+    """
+    Return the operator `name`, as the `[operator]` table of `file` describes it.
+
+    `DOVECOTE_REPLAY_OPERATOR__BATCH_SIZE` in `environ` stands for `batch_size` there.
+
+    Raises:
+        BadSettings: there is no such operator, or the table is for another one, or not right.
+    """
+    kind = operators.get(name)
+    if kind is None:
+        msg = f"unknown operator {name!r}; there are {', '.join(operators)}"
+        raise BadSettings(msg)
+    if kind.load is not None:
+        return kind.start(kind.load(file))
+    model = _JobFile[kind.settings]  # type: ignore[name-defined]  # made while running
+    return kind.start(load(model, file, prefix="DOVECOTE_REPLAY", environ=environ).operator)
+
+
+def replay(operator: Operator, lines: Iterable[bytes]) -> Iterator[Line]:
+    """
+    Yield what `operator` makes of the trace in `lines`.
+
+    Raises:
+        BadTrace: a line is not what a trace is made of; what came before it stands.
+    """
+    now = 0
+    for item in trace.read(lines):
+        match item:
+            case Traced(arrival=arrival):
+                now = now if arrival is None else max(now, arrival)
+                yield from operator.record(item, now)
+            case Advance(advance_to=time):
+                now = max(now, time)
+                yield from operator.advance(now)
+            case End():
+                pass
+    yield from operator.end(now)

@@ -1,0 +1,133 @@
+"""Copies of records that are set aside: for a retry topic, or as dead letters."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from dedup.rules.policies.policies import Identity
+from outbox import envelope
+from outbox.envelope import Delivery, Pair, Record
+from outbox.errors import DovecoteError, InvalidEvent
+
+# A header must not make a record too large for the topic that is there for records in trouble.
+_ERROR_CHARACTERS = 2_000
+
+# What only records of a dead-letter topic say of themselves: of one that comes along with them it
+# would hide the letter, or have it taken for one without its value.
+_OF_LETTERS = frozenset({envelope.RESOLVES, envelope.WITHOUT_VALUE})
+
+
+class Unwritable(DovecoteError):
+    """A topic takes this copy on no account."""
+
+
+class Copy(NamedTuple):
+    """
+    Key, value and headers of a record that is set aside.
+
+    It is to have the time at which it is written: the broker deletes by it, and a record that is
+    old when it fails must not be gone before somebody looks.
+    """
+
+    key: bytes | None
+    value: bytes | None
+    headers: list[Pair]
+
+
+def retried(record: Record, identity: Identity, *, now: int, due: int, error: str | None) -> Copy:
+    """
+    Return the copy of `record` that goes to a retry topic; `error` None: it has not failed.
+
+    Raises:
+        InvalidEvent: its attempts or rounds cannot be read, so it could go round for ever.
+    """
+    state = envelope.retried(
+        record, now=now, not_before=due, error=cut(error or ""), failed=error is not None
+    )
+    return _copy(record, identity, replace(state, error=None) if error is None else state)
+
+
+def dead(record: Record, identity: Identity, *, now: int, error: str) -> Copy:
+    """Return the dead letter of `record`: itself, with its origin and why it is dead."""
+    before = delivery(record)
+    state = replace(
+        before,
+        first_seen=before.first_seen or now,
+        not_before=None,
+        origin=before.origin or place(record),
+        error=cut(error),
+    )
+    headers = [pair for pair in record.headers if pair[0] not in _OF_LETTERS]
+    return _copy(record._replace(headers=headers), identity, state)
+
+
+def emptied(record: Record, *, now: int, error: str) -> Copy:
+    """
+    Return the dead letter of a record that no topic takes.
+
+    Without the value, the headers, the key or the id that made it so; its origin says where they
+    are.
+    """
+    id_, before = _id(record), delivery(record)
+    state = replace(
+        before,
+        origin=before.origin if _fits(before.origin) else None,
+        group=before.group if _fits(before.group) else None,
+        error=None,
+    )
+    headers = [
+        (envelope.ID, (id_ if _fits(id_) else place(record)).encode()),
+        *envelope.with_delivery([], state),
+    ]
+    rest = record._replace(
+        key=record.key if _fits(record.key) else None, value=None, headers=headers
+    )
+    copy = dead(rest, ("", 0), now=now, error=error)
+    return copy._replace(headers=[*copy.headers, (envelope.WITHOUT_VALUE, b"1")])
+
+
+def requeued(letter: Record) -> Copy:
+    """
+    Return the copy of a dead letter that is handled anew.
+
+    It has all its attempts again, and a round of its own; its origin stays.
+    """
+    before = delivery(letter)
+    state = Delivery(round=before.round + 1, origin=before.origin)
+    return Copy(letter.key, letter.value, envelope.with_delivery(letter.headers, state))
+
+
+def delivery(record: Record) -> Delivery:
+    """Return what `record` went through; nothing if that cannot be read."""
+    try:
+        return envelope.delivery(record)
+    except InvalidEvent:
+        return Delivery()
+
+
+def place(record: Record) -> str:
+    """Return where `record` lies."""
+    return f"{record.topic}/{record.partition}/{record.offset}"
+
+
+def cut(error: str) -> str:
+    """Return `error` as it fits into a header."""
+    return error[:_ERROR_CHARACTERS]
+
+
+def _fits(text: str | bytes | None) -> bool:
+    return text is None or len(text) <= _ERROR_CHARACTERS
+
+
+def _copy(record: Record, identity: Identity, state: Delivery) -> Copy:
+    # A foreign record gets its id written down, for its place changes.
+    headers = envelope.with_delivery(record.headers, state)
+    if not any(name == envelope.ID and value for name, value in headers):
+        headers.insert(0, (envelope.ID, identity[0].encode()))
+    return Copy(record.key, record.value, headers)
+
+
+def _id(record: Record) -> str:
+    try:
+        return envelope.event_id(record)
+    except InvalidEvent:
+        return place(record)

@@ -1,0 +1,65 @@
+"""What becomes of a record that is not done: another attempt at some time, or a dead letter."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dedup.retries.backoff import Failure, Patience
+from dedup.rules.policies.policies import Identity
+from dedup.rules.policies.results import Again, Dead, Retry
+from outbox.envelope import Delivery
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """It is tried again."""
+
+    due: int
+    """Not before this, in milliseconds since 1970."""
+
+    error: str | None
+    """Why; None: it succeeded, and asked for another round."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """Nobody tries it again by himself."""
+
+    error: str
+
+
+Fate: TypeAlias = Later | DeadLetter
+
+
+def decide(
+    result: Again | Retry | Dead,
+    *,
+    identity: Identity,
+    delivery: Delivery,
+    now: int,
+    patience: Patience,
+) -> Fate:
+    """
+    Return what becomes of a record whose handler said `result`, at `now` (in milliseconds).
+
+    `Again` burns no attempt, and no number of rounds makes a dead letter.
+    """
+    match result:
+        case Again(after):
+            return Later(now + round(after.total_seconds() * 1000), None)
+        case Dead(error):
+            return DeadLetter(error)
+        case Retry(error, after):
+            began = delivery.first_seen if delivery.first_seen is not None else now
+            wait = patience.after(
+                Failure(
+                    identity=identity,
+                    attempt=delivery.attempt,
+                    seconds=max(0, now - began) / 1000,
+                    error=error,
+                )
+            )
+            if wait is None:
+                return DeadLetter(error)
+            # What the handler says of the wait goes first, but says nothing of how often.
+            wait = wait if after is None else after
+            return Later(now + round(wait.total_seconds() * 1000), error)

@@ -1,0 +1,137 @@
+"""Dead letters as operators see them: what one says, which ones are meant, where they go."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple, TypeAlias
+
+from dedup.retries import copies
+from outbox import envelope
+from outbox.envelope import Pair, Record
+from outbox.errors import BadSettings, InvalidEvent
+
+Action: TypeAlias = Literal["requeued", "dropped"]
+
+At: TypeAlias = tuple[int, int]
+"""Partition and offset in the dead-letter topic."""
+
+
+class Letter(NamedTuple):
+    """A dead letter, without its value."""
+
+    at: At
+    id: str
+    key: bytes | None
+    reason: str
+    attempts: int
+    origin: str
+    group: str | None
+    """The consumer group that gave it up; None: it does not say."""
+    died_at: datetime
+    """When it was written."""
+    size: int
+    without_value: bool
+    """No topic would have taken it whole: what it held is at its origin."""
+
+    @property
+    def origin_topic(self) -> str:
+        return self.origin.rsplit("/", 2)[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Which:
+    """Which letters are meant: those that are all of this."""
+
+    ids: Collection[str] = ()
+    key: bytes | None = None
+    reason: str | None = None
+    """Part of the reason, in any case."""
+    since: datetime | None = None
+    until: datetime | None = None
+    groups: Collection[str | None] = ()
+    """Of these consumer groups; None stands for letters that name none."""
+
+    def has(self, letter: Letter) -> bool:
+        return (
+            (not self.ids or letter.id in self.ids)
+            and (self.key is None or letter.key == self.key)
+            and (self.reason is None or self.reason.lower() in letter.reason.lower())
+            and (self.since is None or letter.died_at >= self.since)
+            and (self.until is None or letter.died_at < self.until)
+            and (not self.groups or letter.group in self.groups)
+        )
+
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether it leaves anything of its groups out."""
+        return self != Which(groups=self.groups)
+
+
+def letter(record: Record) -> Letter:
+    """Return what a record of a dead-letter topic says."""
+    state = copies.delivery(record)
+    try:
+        id_ = envelope.event_id(record)
+    except InvalidEvent:
+        id_ = copies.place(record)
+    return Letter(
+        at=record[1:3],
+        id=id_,
+        key=record.key,
+        reason=state.error or "",
+        attempts=state.attempt,
+        origin=state.origin or copies.place(record),
+        group=state.group,
+        died_at=datetime.fromtimestamp(max(0, record.timestamp) / 1000, UTC),
+        size=len(record.value or b""),
+        without_value=any(name == envelope.WITHOUT_VALUE for name, _ in record.headers),
+    )
+
+
+def resolved(record: Record) -> At | None:
+    """Return which letter of its partition a record resolves; None: it is a letter itself."""
+    for name, value in record.headers:
+        if name == envelope.RESOLVES:
+            offset = (value or b"").partition(b" ")[0]
+            # Whoever writes nonsense there hides one record of its own, and no letter.
+            return record.partition, int(offset) if offset.isdigit() else record.offset
+    return None
+
+
+def resolution(found: Letter, action: Action) -> list[Pair]:
+    """Return the headers of the record that says what became of a letter."""
+    return [(envelope.RESOLVES, f"{found.at[1]} {action}".encode())]
+
+
+def standing(records: Iterable[Record], which: Which) -> list[Letter]:
+    """Return the letters that are meant and nothing became of, in the order of their topic."""
+    found: dict[At, Letter] = {}
+    for record in records:
+        gone = resolved(record)
+        if gone is not None:
+            found.pop(gone, None)
+        elif which.has(one := letter(record)):
+            found[one.at] = one
+    return sorted(found.values())
+
+
+def target(found: Letter, *, to: str | None, known: Collection[str]) -> str:
+    """
+    Return the topic that a letter is requeued to: `to`, or the one it comes from if that is known.
+
+    Raises:
+        BadSettings: it comes from elsewhere; a record does not say where records go.
+        InvalidEvent: there is nothing to requeue.
+    """
+    if found.without_value:
+        msg = f"{found.id!r} was too large for any topic: what it held is at {found.origin}"
+        raise InvalidEvent(msg)
+    if to is not None:
+        return to
+    if found.origin_topic not in known:
+        msg = (
+            f"{found.id!r} comes from topic {found.origin_topic!r}, which is not in the settings; "
+            "say where it goes with --to"
+        )
+        raise BadSettings(msg)
+    return found.origin_topic

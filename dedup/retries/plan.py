@@ -1,0 +1,110 @@
+"""What to do with records that fail: how often and how long they wait, and where they go."""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from dedup.retries.backoff import Backoff, Patience
+from dedup.rules.policies.blame import place
+from dedup.rules.policies.results import Dead, Early, Retry, Skip, TakenOver, Unavailable, failure
+from dovecote.process.rarely import Rarely
+from outbox.errors import DovecoteError
+
+_log = logging.getLogger("dovecote.consumer.retries")
+_MOST_REMEMBERED = 1_000
+
+
+class Tracebacks:
+    """Logs the traceback of each failure once: of its class, raised at its place."""
+
+    def __init__(self, log: logging.Logger) -> None:
+        self._log = log
+        self._lock = threading.Lock()
+        self._told: set[tuple[type, str | None]] = set()
+
+    def tell(self, error: BaseException) -> None:
+        """Log where an exception comes from, unless that was told before."""
+        failure = type(error), place(error)
+        with self._lock:
+            if failure in self._told:
+                return
+            if len(self._told) >= _MOST_REMEMBERED:
+                self._told.clear()
+            self._told.add(failure)
+        self._log.warning(
+            "the handler raised; of failures like it this is told once", exc_info=error
+        )
+
+
+_rarely = Rarely(_log)
+_tracebacks = Tracebacks(_log)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exceptions:
+    """
+    What exceptions stand for: those of `dead`, of `wait`, of `skip`, and a retry else.
+    """
+
+    dead: tuple[type[Exception], ...] = ()
+    skip: tuple[type[Exception], ...] = ()
+
+    wait: tuple[type[Exception], ...] = ()
+    """As `Unavailable`: the record waits without having failed."""
+
+    pause: timedelta = timedelta(seconds=1)
+    """For how long it does."""
+
+    def result(self, error: Exception) -> Retry | Dead | Skip:
+        """Return the result that `error` stands for."""
+        told = failure(error)
+        if isinstance(error, TakenOver):
+            # Whatever `dead` says: it is another member's, and no failure of the record.
+            _rarely.warning("records wait until it is clear whose they are: %s", told.error)
+            return Early(told.error, self.pause)
+        if isinstance(error, self.dead):
+            return Dead(told.error)
+        if isinstance(error, (Unavailable, *self.wait)):
+            _rarely.warning("what the handler needs is away, and records wait: %s", told.error)
+            return Early(told.error, self.pause)
+        if isinstance(error, self.skip):
+            return Skip(told.error)
+        if not isinstance(error, DovecoteError):
+            _tracebacks.tell(error)
+        return told
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A retry topic, and what waits there: as long as `wait`, and longer, up to the next tier."""
+
+    topic: str
+    wait: timedelta = timedelta(0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What to do with records that fail."""
+
+    patience: Patience = field(default_factory=Backoff)
+
+    exceptions: Exceptions = field(default_factory=Exceptions)
+
+    tiers: Sequence[Tier] = ()
+    """Retry topics, the shortest wait first; none: the key is held."""
+
+    dead_letters: str | None = None
+    """Topic of those that are given up; None: nothing is, each holds its key until it succeeds."""
+
+    hop_limit: int | None = None
+    """A record that came round more often is a dead letter."""
+
+    longest_hold: timedelta = timedelta(minutes=5)
+    """Longest wait of a record that has no dead-letter topic to go to."""
+
+    def tier(self, wait: timedelta) -> Tier:
+        """Return the retry topic for what waits so long."""
+        fitting = [tier for tier in self.tiers if tier.wait <= wait]
+        return fitting[-1] if fitting else self.tiers[0]

@@ -1,0 +1,90 @@
+"""A partition in this consumer's hands: its stretch, its offsets, and what is in flight."""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.lanes.offset_metadata import LIMIT
+from dedup.rules.lanes.offsets import Commit, Offsets
+from dedup.rules.lanes.pressure import Valve, valve
+from dedup.rules.record import Record
+
+
+@dataclass(slots=True, eq=False)
+class Assigned:
+    """One partition from its assignment to its end; the poll thread's alone."""
+
+    stretch: Stretch[Record]
+    offsets: Offsets
+    skew: Valve
+    confirmed: Commit | None = None
+    """What is known to be committed."""
+
+    records: int = 0
+    """Records in line or at work."""
+
+    size: int = 0
+    """Their bytes."""
+
+    changed: bool = False
+    """Whether there may be something to commit."""
+
+    crowded: bool = False
+    """Whether the metadata does not hold all that is concluded beyond the offset."""
+
+    paused: bool = False
+    batch: dict[bytes | None, list[Record]] = field(default_factory=dict)
+    """The poll batch that is being sorted."""
+
+    times: deque[tuple[int, int]] = field(default_factory=deque)
+    """First offset of each batch in memory, and when it was written."""
+
+    def concluded(self, records: Sequence[Record]) -> None:
+        """Take records as concluded."""
+        self.offsets.conclude([record.offset for record in records])
+        self.records -= len(records)
+        self.size -= sum(
+            (len(value) if value else 0) + (len(key) if key else 0)
+            for _, _, _, _, key, value, _ in records
+        )
+        self.changed = True
+
+    def age(self, now: float) -> float:
+        """Return how old the oldest record in memory is, by the first of its batch."""
+        position, times = self.offsets.position, self.times
+        while times and (
+            not self.offsets.skew or (len(times) > 1 and _is_past(times[1], position))
+        ):
+            times.popleft()
+        return max(0.0, now - times[0][1] / 1000) if times else 0.0
+
+    def to_commit(self, limit: int = LIMIT) -> Commit | None:
+        """
+        Return what is to be committed; None: nothing that is not committed already.
+
+        `limit` is how much metadata the broker takes.
+        """
+        if not self.changed:
+            return None
+        self.changed = False
+        commit = self.offsets.commit(limit)
+        if commit is None or commit == self.confirmed:
+            return None
+        # Where it takes none, to wait for each pending record would cost more than it repeats.
+        self.crowded = not commit.whole and limit > 0
+        return commit
+
+    def is_skewed(self) -> bool:
+        """Tell whether the partition has to wait for its first pending record."""
+        return self.skew.at(self.skew.most if self.crowded else self.offsets.skew)
+
+
+def assigned(stretch: Stretch[Record], offsets: Offsets, *, max_skew: int) -> Assigned:
+    """Return a partition at its beginning."""
+    start = None if offsets.position is None else offsets.commit()
+    return Assigned(stretch, offsets, valve(max_skew), confirmed=start)
+
+
+def _is_past(batch: tuple[int, int], position: int | None) -> bool:
+    return position is not None and batch[0] <= position

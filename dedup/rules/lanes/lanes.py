@@ -1,0 +1,244 @@
+"""
+Lanes: the records of one key of one partition, one after the other; lanes side by side.
+
+Not for several threads: whoever has several guards it with one lock, taken once for a batch of
+records or a turn of work. A lane is in line, at work, held, or not there: its first record makes
+it, and with its last it is forgotten.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+from dedup.rules.claim import Claim
+
+R = TypeVar("R")
+
+NullKey: TypeAlias = Literal["apart", "partition"]
+"""Records without a key: each in a lane of its own, or those of a partition in one."""
+
+
+@dataclass(slots=True, eq=False)
+class Stretch(Generic[R]):
+    """One assignment of a partition: what a record belongs to, whoever has the partition later."""
+
+    topic: str
+    partition: int
+    epoch: int
+    """Assignments are counted from 1."""
+
+    lanes: "dict[bytes | None, Lane[R]]" = field(repr=False)
+    """The lanes of the partition; one where a handler is at work outlives the stretch."""
+
+    live: bool = True
+    """Whether another record may be handled."""
+
+    counts: bool = True
+    """Whether what is concluded is still committed: until the stretch has been drained."""
+
+    opened: bool = False
+    at_work: int = 0
+    """Lanes that were taken and not given back."""
+
+    unopened: "list[Lane[R]]" = field(default_factory=list, repr=False)
+
+    claim: Claim | None = None
+    """What its records are taken in the name of; None: nobody asks for it."""
+
+
+@dataclass(slots=True, eq=False)
+class Run(Generic[R]):
+    """The records of one key in one poll batch: what a policy decides on."""
+
+    stretch: Stretch[R]
+    records: Sequence[R]
+    number: int
+    """Runs are counted as they come."""
+
+    state: Any = None
+    """How far whoever works on it has come; None: not begun."""
+
+
+@dataclass(slots=True, eq=False)
+class Lane(Generic[R]):
+    """One key's runs, in order. `current` is the run that was begun, if one was."""
+
+    key: bytes | None
+    runs: deque[Run[R]] = field(default_factory=deque)
+    current: Run[R] | None = None
+    busy: bool = False
+    """In line, at work or held."""
+
+    stretch: Stretch[R] | None = None
+    """Whose work it is while it is taken."""
+
+    home: "dict[bytes | None, Lane[R]] | None" = field(default=None, repr=False)
+    """Where its key finds it; None: nowhere."""
+
+
+class Lanes(Generic[R]):
+    """All lanes of a consumer."""
+
+    def __init__(self, null_key: NullKey = "apart") -> None:
+        self._apart = null_key == "apart"
+        # In line is first whose next run is oldest: that bounds how far a partition's records are
+        # apart. New lanes come in that order by themselves; for others there is a heap.
+        self._ready: deque[Lane[R]] = deque()
+        self._back: list[tuple[int, Lane[R]]] = []
+        self._held: list[tuple[float, int, Lane[R]]] = []
+        self._holds = count()
+        self._runs = count()
+        self._epochs = count(1)
+        self._homes: dict[tuple[str, int], dict[bytes | None, Lane[R]]] = {}
+
+    @property
+    def ready(self) -> int:
+        """How many lanes are in line."""
+        return len(self._ready) + len(self._back)
+
+    @property
+    def held(self) -> int:
+        """How many lanes are held."""
+        return len(self._held)
+
+    @property
+    def known(self) -> int:
+        """How many lanes there are, without those of records without a key."""
+        return sum(len(home) for home in self._homes.values())
+
+    def begin(self, topic: str, partition: int) -> Stretch[R]:
+        """Return a new stretch of a partition; nothing of it is in line until it is opened."""
+        home = self._homes.setdefault((topic, partition), {})
+        return Stretch(topic, partition, next(self._epochs), home)
+
+    def open(self, stretch: Stretch[R]) -> None:
+        """Put in line what waited for the stretch to be opened."""
+        stretch.opened = True
+        waiting, stretch.unopened = stretch.unopened, []
+        for lane in waiting:
+            self._line_up(lane)
+
+    def offer(self, stretch: Stretch[R], batch: Mapping[bytes | None, Sequence[R]]) -> None:
+        """Put a poll batch, grouped by key, behind the records of its keys."""
+        home = stretch.lanes
+        line = self._ready if stretch.opened else stretch.unopened
+        for key, records in batch.items():
+            if key is None and self._apart:
+                for record in records:
+                    run = Run(stretch, (record,), next(self._runs))
+                    line.append(Lane(None, deque((run,)), busy=True))
+                continue
+            lane = home.get(key)
+            if lane is None:
+                home[key] = lane = Lane(key, home=home)
+            lane.runs.append(Run(stretch, records, next(self._runs)))
+            if not lane.busy:
+                lane.busy = True
+                line.append(lane)
+
+    def take(self, most: int) -> deque[Lane[R]]:
+        """Take lanes from the line, until they have `most` records to begin with."""
+        taken: deque[Lane[R]] = deque()
+        records = 0
+        while records < most and (lane := self._first()) is not None:
+            run = _next(lane)
+            if run is None:
+                self._forget(lane)
+                continue
+            if not run.stretch.opened:
+                run.stretch.unopened.append(lane)
+                continue
+            lane.stretch = run.stretch
+            run.stretch.at_work += 1
+            records += len(run.records)
+            taken.append(lane)
+        return taken
+
+    def give_back(self, lanes: Iterable[Lane[R]]) -> None:
+        """Take back lanes that were served; those that have more are in line again."""
+        for lane in lanes:
+            _leave(lane)
+            self._line_up(lane)
+
+    def put_back(self, lanes: Iterable[Lane[R]]) -> None:
+        """Take back lanes that were not served: at the head of the line, the last one first."""
+        for lane in lanes:
+            _leave(lane)
+            self._ready.appendleft(lane)
+
+    def hold(self, lane: Lane[R], due: float) -> None:
+        """Take back a lane that goes on at `due`, and not before."""
+        _leave(lane)
+        heappush(self._held, (due, next(self._holds), lane))
+
+    def release(self, now: float) -> float | None:
+        """Put in line what is due; return when something is due next."""
+        while self._held and self._held[0][0] <= now:
+            self._line_up(heappop(self._held)[2])
+        return self._held[0][0] if self._held else None
+
+    def end(self, stretch: Stretch[R]) -> None:
+        """End a stretch: none of its records is begun any more."""
+        stretch.live = False
+        # Whoever takes a lane drops what is over. In a lane that is at work nobody else may.
+        for lane in stretch.unopened:
+            self._line_up(lane)
+        stretch.unopened.clear()
+        # A held lane would make its key wait in the next stretch, too.
+        over = [entry for entry in self._held if _belongs(entry[2], stretch)]
+        if over:
+            self._held = [entry for entry in self._held if not _belongs(entry[2], stretch)]
+            heapify(self._held)
+            for _, _, lane in over:
+                self._line_up(lane)
+
+    def _first(self) -> Lane[R] | None:
+        """Take the lane whose next run is oldest."""
+        if not self._back:
+            return self._ready.popleft() if self._ready else None
+        if self._ready and _number(self._ready[0]) < self._back[0][0]:
+            return self._ready.popleft()
+        return heappop(self._back)[1]
+
+    def _line_up(self, lane: Lane[R]) -> None:
+        number = _number(lane)
+        if number < 0:
+            self._forget(lane)
+        else:
+            heappush(self._back, (number, lane))
+
+    def _forget(self, lane: Lane[R]) -> None:
+        lane.busy = False
+        if lane.home is not None:
+            del lane.home[lane.key]
+
+
+def _leave(lane: Lane[R]) -> None:
+    if lane.stretch is not None:
+        lane.stretch.at_work -= 1
+        lane.stretch = None
+
+
+def _belongs(lane: Lane[R], stretch: Stretch[R]) -> bool:
+    return lane.current is not None and lane.current.stretch is stretch
+
+
+def _number(lane: Lane[R]) -> int:
+    """Return the number of the run that is next; -1: there is none."""
+    run = lane.current or (lane.runs[0] if lane.runs else None)
+    return -1 if run is None else run.number
+
+
+def _next(lane: Lane[R]) -> Run[R] | None:
+    """Return the run that is next, without those whose stretch is over."""
+    if lane.current is not None and not lane.current.stretch.live:
+        lane.current = None
+    if lane.current is not None:
+        return lane.current
+    runs = lane.runs
+    while runs and not runs[0].stretch.live:
+        runs.popleft()
+    return runs[0] if runs else None

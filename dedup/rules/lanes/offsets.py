@@ -1,0 +1,120 @@
+"""
+The offsets of one partition that were polled in one assignment, and which of them are concluded.
+
+What is committed is the first offset that is pending. Offsets are never counted: transaction
+markers, aborted records and compaction leave gaps, and a gap is nobody's to conclude.
+"""
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from dedup.rules.lanes import offset_metadata
+
+
+class Commit(NamedTuple):
+    """What is to be committed for a partition."""
+
+    offset: int
+    metadata: str
+    whole: bool
+    """Whether the metadata tells of all that is concluded beyond the offset."""
+
+
+class Offsets:
+    """
+    Begins where the group has committed, with what was concluded beyond; not for several threads.
+
+    `start` None: nothing was committed yet.
+    """
+
+    __slots__ = ("_before", "_concluded", "_end", "_pending", "_starts", "last", "position")
+
+    def __init__(self, start: int | None = None, metadata: str | None = None) -> None:
+        self.position = start
+        """What may be committed: everything before it is concluded. None: nothing is known."""
+        self.last = -1 if start is None else start - 1
+        """The newest offset that was polled."""
+        self._before = [] if start is None else offset_metadata.decode(start, metadata)
+        self._starts = [first for first, _ in self._before]
+        self._pending: deque[int] = deque()
+        self._concluded: set[int] = set()
+        self._end = -1
+        """The partition's end, if nothing was polled since it was reached."""
+
+    def polled(self, offset: int) -> bool:
+        """Take an offset; tell whether its record is to be handled, or was concluded before."""
+        if self.position is None or (offset < self.position and not self._pending):
+            # The first of a group; or the log no longer had what was committed, and what was
+            # concluded then were other records.
+            self.position, self._before, self._starts = offset, [], []
+        self.last, self._end = offset, -1
+        if self._before and self._was_concluded(offset):
+            if self._pending:
+                self._pending.append(offset)
+                self._concluded.add(offset)
+            else:
+                self.position = offset + 1
+            return False
+        if not self._pending:
+            self.position = offset
+        self._pending.append(offset)
+        return True
+
+    def conclude(self, offsets: Iterable[int]) -> None:
+        """Take offsets as concluded: each was polled, and is concluded once."""
+        pending, concluded = self._pending, self._concluded
+        concluded.update(offsets)
+        last = None
+        while pending and pending[0] in concluded:
+            last = pending.popleft()
+            concluded.remove(last)
+        if last is not None:
+            self.position = pending[0] if pending else max(self.last + 1, self._end)
+
+    def reached(self, end: int) -> None:
+        """Take that there is no record between the newest and `end`, the partition's end."""
+        if self._pending:
+            self._end = end  # and so it is when the last of them is concluded
+        elif self.position is None or self.position < end:
+            self.position = end
+
+    @property
+    def skew(self) -> int:
+        """How many polled offsets there are from the first pending one on."""
+        return len(self._pending)
+
+    @property
+    def pending(self) -> int:
+        """How many polled offsets are not concluded."""
+        return len(self._pending) - len(self._concluded)
+
+    def commit(self, limit: int = offset_metadata.LIMIT) -> Commit | None:
+        """Return what is to be committed; None: nothing was polled or committed yet."""
+        if self.position is None:
+            return None
+        text, whole = offset_metadata.encode(self.position, self._beyond(self.position), limit)
+        return Commit(self.position, text, whole)
+
+    def _beyond(self, position: int) -> list[tuple[int, int]]:
+        """Return the concluded ranges beyond `position`, gaps closed where they touch one."""
+        ranges: list[tuple[int, int]] = []
+        first: int | None = None
+        if self._concluded:
+            for offset in self._pending:
+                if offset in self._concluded:
+                    first = offset if first is None else first
+                elif first is not None:
+                    ranges.append((first, offset))
+                    first = None
+            if first is not None:
+                ranges.append((first, self.last + 1))
+        # What another assignment concluded, and this one has not come to yet.
+        ahead = max(self.last + 1, position)
+        ranges += [(max(a, ahead), b) for a, b in self._before if b > ahead]
+        return ranges
+
+    def _was_concluded(self, offset: int) -> bool:
+        number = bisect_right(self._starts, offset) - 1
+        return number >= 0 and offset < self._before[number][1]

@@ -1,0 +1,94 @@
+"""From a record as Kafka holds it to the event that filters and handlers see."""
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from hashlib import blake2b
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from pydantic_core import from_json
+
+from dedup.rules.policies.policies import Identity
+from outbox import envelope
+from outbox.envelope import Record
+from outbox.errors import DovecoteError, InvalidEvent
+from outbox.event import Event
+
+Format: TypeAlias = Literal["json", "raw"]
+"""How values are written: JSON, or bytes that are nobody's business but the handler's."""
+
+
+class Undecodable(DovecoteError):
+    """The value of a record is not what the settings say it is."""
+
+
+def as_json(record: Record) -> Event:
+    """
+    Return the event with its JSON value as Python has it, and its key as text if it is text.
+
+    A tombstone stays None.
+
+    Raises:
+        Undecodable: the value is not JSON (RFC 8259: no NaN, no lone surrogates).
+        InvalidEvent: a header that the envelope owns cannot be read.
+    """
+    if record.value is None:
+        return as_raw(record)
+    try:
+        value = from_json(record.value, allow_inf_nan=False, cache_strings="keys")
+    except ValueError as error:
+        where = f"{record.topic}/{record.partition}/{record.offset}"
+        msg = f"the value of {where} is not JSON: {error}"
+        raise Undecodable(msg) from error
+    return with_value(record, value)
+
+
+def as_raw(record: Record) -> Event:
+    """
+    Return the event with its value as it is, and its key as text if it is text.
+
+    Raises:
+        InvalidEvent: a header that the envelope owns cannot be read.
+    """
+    return with_value(record, record.value)
+
+
+def with_value(record: Record, value: object) -> Event:
+    """
+    Return the event with a value that was read already, and its key as text if it is text.
+
+    Raises:
+        InvalidEvent: a header that the envelope owns cannot be read.
+    """
+    # A round that cannot be told makes the record a failure here, not a crash at the retry.
+    if envelope.was_delivered(record):
+        envelope.delivery(record)
+    key: bytes | str | None = record.key
+    if isinstance(key, bytes):
+        with suppress(UnicodeDecodeError):
+            key = key.decode()
+    return envelope.event(record, key=key, value=value)
+
+
+DECODERS: Mapping[Format, Callable[[Record], Event]] = MappingProxyType(
+    {"json": as_json, "raw": as_raw}
+)
+
+
+def identity(record: Record) -> Identity:
+    """
+    Return the event id and round of `record`: records with an equal pair are copies.
+
+    A record whose id or round cannot be read is a copy of nothing; decoding it says what is wrong.
+    """
+    try:
+        if not envelope.was_delivered(record):
+            return envelope.event_id(record), 0
+        return envelope.event_id(record), envelope.delivery(record).round
+    except InvalidEvent:
+        return f"{record.topic}/{record.partition}/{record.offset}", 0
+
+
+def fingerprint(record: Record) -> bytes | None:
+    """Return a hash of the value, for deduplication by what records say; None for a tombstone."""
+    return None if record.value is None else blake2b(record.value, digest_size=16).digest()

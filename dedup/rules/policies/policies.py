@@ -1,0 +1,262 @@
+"""
+Which records of one key are handled, and why each of the others is not.
+
+Pure, and generic over the record: a policy sees one key's records in order, through three
+functions it calls as seldom as it can. Every record gets exactly one verdict:
+
+first_match   the first that passes the filter and is handled without failure wins
+exact         each identity is handled once
+latest        the newest that passes the filter is handled
+
+Verdicts come lazily: a record is handled when its verdict is asked for.
+"""
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import groupby
+from types import MappingProxyType
+from typing import Generic, Protocol, TypeAlias, TypeVar
+
+from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, failure
+
+R = TypeVar("R")
+K = TypeVar("K", bound=Hashable)
+
+Identity: TypeAlias = tuple[str, int]
+"""Event id and round: records with an equal pair are copies of each other."""
+
+FILTERED = "filtered"
+
+
+@dataclass(frozen=True, slots=True)
+class Handled(Generic[R]):
+    """The handler took the record."""
+
+    record: R
+    result: Done | Again
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped(Generic[R]):
+    """
+    The record needs no handling.
+
+    The reason is `filtered`, `superseded by <id>`, `duplicate of <id>` or `handler: <reason>`.
+    """
+
+    record: R
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Generic[R]):
+    """Its filter or handler failed: the record goes to retry or to the dead letters."""
+
+    record: R
+    result: Retry | Dead
+
+
+Verdict: TypeAlias = Handled[R] | Skipped[R] | Failed[R]
+
+
+class Policy(Protocol):
+    """
+    One verdict per record, over the records of one key in order.
+
+    `matches` and `handle` may raise: `NonRetriable` is a `Dead` record, any other exception one
+    to `Retry`. `identity` may not.
+    """
+
+    def __call__(
+        self,
+        records: Iterable[R],
+        *,
+        matches: Callable[[R], bool],
+        handle: Callable[[R], Result],
+        identity: Callable[[R], Identity],
+    ) -> Iterator[Verdict[R]]: ...
+
+
+def first_match(
+    records: Iterable[R],
+    *,
+    matches: Callable[[R], bool],
+    handle: Callable[[R], Result],
+    identity: Callable[[R], Identity],
+) -> Iterator[Verdict[R]]:
+    """
+    Try the records in order until one wins; skip the rest unseen.
+
+    A failed or filtered record does not end the search: the next one is tried, even a copy of
+    the one that failed.
+    """
+    rest = iter(records)
+    for record in rest:
+        verdict = _attempt(record, matches, handle)
+        yield verdict
+        if isinstance(verdict, Handled):
+            yield from passed_over(rest, record, identity)
+
+
+def exact(
+    records: Iterable[R],
+    *,
+    matches: Callable[[R], bool],
+    handle: Callable[[R], Result],
+    identity: Callable[[R], Identity],
+    fingerprint: Callable[[R], Hashable] | None = None,
+) -> Iterator[Verdict[R]]:
+    """
+    Handle each identity once, in order; copies are skipped unhandled.
+
+    With `fingerprint` (a hash of the value, say) equal fingerprints are copies instead.
+    """
+    fingerprint = fingerprint or identity
+    reasons: dict[Hashable, str] = {}
+    for record in records:
+        mark = fingerprint(record)
+        duplicate = reasons.get(mark)
+        if duplicate is not None:
+            yield Skipped(record, duplicate if may_pass(record, matches) else FILTERED)
+            continue
+        verdict = _attempt(record, matches, handle)
+        # A copy of a failed record is a duplicate all the same: the failed one comes back through
+        # the retry topic. If its copies went there too, each round would multiply them.
+        if not (isinstance(verdict, Skipped) and verdict.reason == FILTERED):
+            reasons[mark] = f"duplicate of {identity(record)[0]}"
+        yield verdict
+
+
+def latest(
+    records: Iterable[R],
+    *,
+    matches: Callable[[R], bool],
+    handle: Callable[[R], Result],
+    identity: Callable[[R], Identity],
+) -> Iterator[Verdict[R]]:
+    """
+    Handle the newest record that passes the filter; skip all older ones unseen.
+
+    Newest means last in order. The search runs backwards, past records that fail the filter, whose
+    filter raises, or that the handler skips; the verdicts come in the order of the records, once
+    the search is over. A failed handler does not bring an older record back: the newest has
+    superseded it, and comes again through the retry topic.
+    """
+    older = list(records)
+    newer: list[Verdict[R]] = []
+    while older:
+        record = older.pop()
+        no = refused(record, matches)
+        verdict = no or attempt(record, handle)
+        newer.append(verdict)
+        if no is None and not isinstance(verdict, Skipped):
+            yield from passed_over(older, record, identity)
+            break
+    yield from reversed(newer)
+
+
+def every(
+    records: Iterable[R],
+    *,
+    matches: Callable[[R], bool],
+    handle: Callable[[R], Result],
+    identity: Callable[[R], Identity],  # noqa: ARG001  # a policy is called with it
+) -> Iterator[Verdict[R]]:
+    """Handle every record that passes the filter, copies too."""
+    for record in records:
+        yield _attempt(record, matches, handle)
+
+
+POLICIES: Mapping[str, Policy] = MappingProxyType(
+    {"first_match": first_match, "exact": exact, "latest": latest}
+)
+
+
+def runs(records: Iterable[R], key: Callable[[R], K | None]) -> Iterator[tuple[K | None, list[R]]]:
+    """Group records that are sorted by key; each record without a key is a group of its own."""
+    for value, group in groupby(records, key):
+        if value is None:
+            for record in group:
+                yield None, [record]
+        else:
+            yield value, list(group)
+
+
+def by_key(records: Iterable[R], key: Callable[[R], K | None]) -> list[tuple[K | None, list[R]]]:
+    """
+    Group a batch by key, in order of first appearance; a key's records keep their order.
+
+    Each record without a key is a group of its own.
+    """
+    groups: list[tuple[K | None, list[R]]] = []
+    found: dict[K, list[R]] = {}
+    for record in records:
+        value = key(record)
+        group = found.get(value) if value is not None else None
+        if group is None:
+            group = []
+            groups.append((value, group))
+            if value is not None:
+                found[value] = group
+        group.append(record)
+    return groups
+
+
+def _attempt(record: R, matches: Callable[[R], bool], handle: Callable[[R], Result]) -> Verdict[R]:
+    return refused(record, matches) or attempt(record, handle)
+
+
+def refused(record: R, matches: Callable[[R], bool]) -> Skipped[R] | Failed[R] | None:
+    """Return why the record does not get to the handler; None if it does."""
+    try:
+        return None if matches(record) else Skipped(record, FILTERED)
+    except Exception as error:  # noqa: BLE001  # whatever a filter raises is the record's verdict
+        return Failed(record, failure(error))
+
+
+def attempt(record: R, handle: Callable[[R], Result]) -> Verdict[R]:
+    """Return the verdict on a record that passed the filter."""
+    try:
+        return verdict_of(record, handle(record))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is the record's verdict
+        return Failed(record, failure(error))
+
+
+def verdict_of(record: R, result: Result) -> Verdict[R]:
+    """
+    Return the verdict on a record whose handler answered `result`.
+
+    Raises:
+        TypeError: it is none of the results.
+    """
+    match result:
+        case Done() | Again():
+            return Handled(record, result)
+        case Skip(reason):
+            return Skipped(record, f"handler: {reason}")
+        case Retry() | Dead():
+            return Failed(record, result)
+        case other:  # from a handler that nobody type-checked
+            msg = f"the handler returned {other!r}, not Done, Again, Skip, Retry or Dead"
+            raise TypeError(msg)
+
+
+def passed_over(
+    records: Iterable[R], winner: R, identity: Callable[[R], Identity]
+) -> Iterator[Skipped[R]]:
+    """Skip `records` for `winner`'s sake; its identity is read only if there are any."""
+    won: Identity | None = None
+    duplicate = superseded = ""
+    for record in records:
+        if won is None:
+            won = identity(winner)
+            duplicate, superseded = f"duplicate of {won[0]}", f"superseded by {won[0]}"
+        yield Skipped(record, duplicate if identity(record) == won else superseded)
+
+
+def may_pass(record: R, matches: Callable[[R], bool]) -> bool:
+    """Tell whether the filter does not refuse a copy; one it raises for is a copy still."""
+    try:
+        return matches(record)
+    except Exception:  # noqa: BLE001  # the first copy failed the same way, and says so
+        return True

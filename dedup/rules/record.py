@@ -1,0 +1,61 @@
+"""A record as the consumer hands it to handlers: what Kafka holds, and the event in it."""
+
+from collections.abc import Callable
+
+from dedup.rules.claim import Claim
+from dedup.rules.policies import decode
+from dedup.rules.policies.policies import Identity
+from outbox import envelope
+from outbox.event import Event
+
+Decode = Callable[[envelope.Record], Event]
+"""From what Kafka holds to the event that filters and handlers see."""
+
+
+class Record(envelope.Record):
+    """
+    One record of a partition: topic, partition, offset, timestamp, key, value and headers.
+
+    The event is decoded when it is first asked for, once: policies leave most copies unread.
+    """
+
+    decode: Decode = staticmethod(decode.as_json)
+
+    claim: Claim | None = None
+    """In whose name it is taken, where the inbox asks for it: that of its assignment."""
+
+    # Not cached_property: until Python 3.12 all records share its lock, and threads queue for it.
+
+    @property
+    def event(self) -> Event:
+        """
+        The event that the record carries.
+
+        Raises:
+            DovecoteError: the record cannot be read; the message says why.
+        """
+        kept = self.__dict__
+        if "event" not in kept:
+            kept["event"] = type(self).decode(self)
+        event: Event = kept["event"]
+        return event
+
+    @property
+    def identity(self) -> Identity:
+        """Event id and round: records with an equal pair are copies of each other."""
+        kept = self.__dict__
+        if "identity" not in kept:
+            kept["identity"] = decode.identity(self)
+        identity: Identity = kept["identity"]
+        return identity
+
+    @property
+    def place(self) -> str:
+        """Where it is, as logs and dead letters name it."""
+        return f"{self.topic}/{self.partition}/{self.offset}"
+
+
+def read_with(decoder: Decode) -> type[Record]:
+    """Return the class of records whose events `decoder` reads."""
+    # In the class and not in each record: there are tens of thousands a second.
+    return type("Record", (Record,), {"decode": staticmethod(decoder), "__module__": __name__})

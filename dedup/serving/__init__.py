@@ -1,0 +1,1 @@
+"""Hand records to handlers, in threads or on an event loop."""

@@ -1,0 +1,202 @@
+"""Hand a handler the records of several keys together, and give each its own verdict."""
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from dedup.retries.aside import Aside
+from dedup.rules.lanes.lanes import Lane, Run, Stretch
+from dedup.rules.policies.policies import Failed, Handled, Policy, Verdict, attempt
+from dedup.rules.policies.results import Done, Early, Result, Skip, failure
+from dedup.rules.record import Record
+from dedup.serving.handlers import checked
+from dedup.serving.runs import identity_of, next_run
+
+BatchHandler: TypeAlias = Callable[[Sequence[Record]], Sequence[Result | None] | None]
+"""Handles records, and answers for each in turn; None: all are `Done()`."""
+
+AwaitedBatchHandler: TypeAlias = Callable[
+    [Sequence[Record]], Awaitable[Sequence[Result | None] | None]
+]
+
+Answer: TypeAlias = Result | Exception | None
+"""None: the handler was not asked."""
+
+_CHOSEN = Done()
+_DONE = Done()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Chooses what is handled together; the policy decides before the handler does."""
+
+    policy: Policy
+    matches: Callable[[Record], bool]
+    aside: Aside
+
+    def choose(self, lanes: Sequence[Lane[Record]]) -> list["Chosen"]:
+        """Return the runs to begin, with the records of each that are to be handled."""
+        chosen = []
+        for lane in lanes:
+            run = next_run(lane)
+            if run is not None and run.stretch.live and run.state is None:
+                verdicts = list(
+                    self.policy(
+                        run.records,
+                        matches=self.matches,
+                        handle=self._choose,
+                        identity=identity_of,
+                    )
+                )
+                chosen.append(Chosen(run, verdicts))
+        return chosen
+
+    def _choose(self, record: Record) -> Result:
+        after = self.aside.early(record)
+        if after is not None:
+            return Early("not due", after)
+        _ = record.event  # what cannot be read must not fail the others
+        return _CHOSEN
+
+
+@dataclass(slots=True)
+class Chosen:
+    """A run, and its verdicts but for those of the handler."""
+
+    run: Run[Record]
+    verdicts: list[Verdict[Record]]
+
+    def records(self) -> list[Record]:
+        return [each.record for each in self.verdicts if _is_chosen(each)]
+
+    def stretches(self) -> list[Stretch[Record]]:
+        """Return whose each of `records` is."""
+        return [self.run.stretch] * len(self.records())
+
+    def answered(self, answers: Iterator[Answer]) -> list[Verdict[Record] | tuple[Record, None]]:
+        """
+        Return the verdicts, now that the handler has answered for the chosen records.
+
+        Those of records that it was not asked for are still to be found out, one by one.
+        """
+        found: list[Verdict[Record] | tuple[Record, None]] = []
+        for each in self.verdicts:
+            if not _is_chosen(each):
+                found.append(each)
+            elif (answer := next(answers)) is None:
+                found.append((each.record, None))
+            else:
+                found.append(_answered(each.record, answer))
+        return found
+
+
+def decided(found: Sequence[Verdict[Record] | tuple[Record, None]]) -> int:
+    """Return how many verdicts there are before the first record that was not handled."""
+    return next((n for n, each in enumerate(found) if isinstance(each, tuple)), len(found))
+
+
+def together(
+    records: Sequence[Record], handle: BatchHandler, stretches: Sequence[Stretch[Record]]
+) -> list[Answer]:
+    """
+    Return what became of each record, which is one of the stretch in its place.
+
+    If the handler raises for several, each is handled alone, so that one does not fail the rest;
+    but those behind it in its key, whose turn has not come, are not, nor those whose stretch is
+    over by then.
+    """
+    try:
+        return list(_answers(records, handle(records) if records else ()))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+        if len(records) == 1:
+            return [error]
+    turns = _Turns()
+    for record, stretch in zip(records, stretches, strict=True):
+        if turns.has(record, stretch):
+            turns.note(record, together([record], handle, [stretch])[0])
+    return turns.answers
+
+
+async def together_awaited(
+    records: Sequence[Record], handle: AwaitedBatchHandler, stretches: Sequence[Stretch[Record]]
+) -> list[Answer]:
+    """As `together`, awaited."""
+    try:
+        return list(_answers(records, await handle(records) if records else ()))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+        if len(records) == 1:
+            return [error]
+    turns = _Turns()
+    for record, stretch in zip(records, stretches, strict=True):
+        if turns.has(record, stretch):
+            turns.note(record, (await together_awaited([record], handle, [stretch]))[0])
+    return turns.answers
+
+
+class _Turns:
+    """Whose turn it is when records are handled one by one."""
+
+    def __init__(self) -> None:
+        self.answers: list[Answer] = []
+        self._waiting: set[tuple[str, int, bytes | None]] = set()
+        self._away: Early | None = None
+
+    def has(self, record: Record, stretch: Stretch[Record]) -> bool:
+        """Tell whether the handler is to be asked; else the answer is noted."""
+        if (record.topic, record.partition, record.key) in self._waiting or not stretch.live:
+            self.note(record, None)
+        elif self._away is not None:
+            self.note(record, self._away)  # what is away for one is away for all
+        else:
+            return True
+        return False
+
+    def note(self, record: Record, answer: Answer) -> None:
+        self.answers.append(answer)
+        if isinstance(answer, Early):
+            self._away = answer
+        if record.key is not None and not isinstance(answer, Done | Skip):
+            self._waiting.add((record.topic, record.partition, record.key))
+
+
+def alone(handle: BatchHandler) -> Callable[[Record], Result]:
+    """Return the handler of one record that hands it over as a batch."""
+
+    def handle_one(record: Record) -> Result:
+        (answer,) = together([record], handle, ())
+        if isinstance(answer, Exception):
+            raise answer
+        return _DONE if answer is None else answer
+
+    return handle_one
+
+
+def alone_awaited(handle: AwaitedBatchHandler) -> Callable[[Record], Awaitable[Result]]:
+    """As `alone`, awaited."""
+
+    async def handle_one(record: Record) -> Result:
+        (answer,) = await together_awaited([record], handle, ())
+        if isinstance(answer, Exception):
+            raise answer
+        return _DONE if answer is None else answer
+
+    return handle_one
+
+
+def _answers(records: Sequence[Record], given: Sequence[Result | None] | None) -> list[Result]:
+    if given is None:
+        return [_DONE] * len(records)
+    if len(given) != len(records):
+        msg = f"the handler answered {len(given)} times for {len(records)} events"
+        raise TypeError(msg)
+    return [_DONE if each is None else checked(each) for each in given]
+
+
+def _is_chosen(verdict: Verdict[Record]) -> bool:
+    return isinstance(verdict, Handled) and verdict.result is _CHOSEN
+
+
+def _answered(record: Record, answer: Result | Exception) -> Verdict[Record]:
+    if isinstance(answer, Exception):
+        return Failed(record, failure(answer))
+    return attempt(record, lambda _: answer)

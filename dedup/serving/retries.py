@@ -1,0 +1,286 @@
+"""What becomes of records that were not handled to their end: held, on a retry topic, or dead."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar
+
+from dedup.retries import copies, storm
+from dedup.retries.aside import Held, Outage, Partition, Placed, Unfinished
+from dedup.retries.copies import Copy, Unwritable
+from dedup.retries.fate import DeadLetter, Later, decide
+from dedup.retries.held_states import Forgetful, Place, State, States, is_of
+from dedup.retries.plan import Plan
+from dedup.rules.policies.decode import Undecodable
+from dedup.rules.policies.results import Dead, Result, Retry
+from dedup.rules.record import Record
+from dedup.serving.handlers import is_awaited
+from dovecote.process.rarely import Rarely
+from outbox import envelope
+from outbox.envelope import Delivery
+from outbox.errors import InvalidEvent
+
+_log = logging.getLogger("dovecote.consumer.retries")
+
+_rarely = Rarely(_log)
+
+_UNREADABLE = (Undecodable, InvalidEvent)
+
+R = TypeVar("R", bound=Record)
+
+
+class Sends(Protocol):
+    """Writes a copy to a topic: `Letters`, or a list in a test."""
+
+    def send(self, topic: str, copy: Copy) -> None: ...
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class Retries:
+    """
+    The `Aside` of a consumer, and what its handler is wrapped in.
+
+    A record that is held is handled again with what it went through in its headers, just as one
+    that comes back from a retry topic.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        letters: Sends,
+        *,
+        states: States | None = None,
+        group: str | None = None,
+        now: Callable[[], int] = _now,
+    ) -> None:
+        self.plan = plan
+        self._letters, self._group, self._now = letters, group, now
+        self._states = states or Forgetful()
+        self._held: dict[Place, State] = {}
+        self._retry_topics = frozenset(tier.topic for tier in plan.tiers)
+
+    def handling(self, handle: Callable[[Record], Any]) -> Callable[[Record], Any]:
+        """
+        Return `handle` with exceptions as results, and held records as they are by now.
+
+        What has to be awaited stays so.
+        """
+        held, limit = self._held, self.plan.hop_limit
+        if is_awaited(handle):
+
+            async def handler_awaited(record: Record) -> Result | None:
+                if limit is not None and (refused := self._refused(record)) is not None:
+                    return refused
+                try:
+                    result: Result | None = await handle(self.as_it_is(record) if held else record)
+                except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+                    return self.plan.exceptions.result(error)
+                return result
+
+            return handler_awaited
+
+        def handler(record: Record) -> Result | None:
+            if limit is not None and (refused := self._refused(record)) is not None:
+                return refused
+            try:
+                result: Result | None = handle(self.as_it_is(record) if held else record)
+            except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+                return self.plan.exceptions.result(error)
+            return result
+
+        return handler
+
+    def handling_batch(self, handle: Callable[[list[Record]], Any]) -> Callable[..., Any]:
+        """As `handling`, for a handler of several records; what it raises for one is a result."""
+        if is_awaited(handle):
+
+            async def handler_awaited(records: Sequence[Record]) -> Any:  # noqa: ANN401  # its answer
+                taken, refused = self._taken(records)
+                try:
+                    return _merged(refused, await handle(taken) if taken else None)
+                except Exception as error:
+                    if len(records) > 1:
+                        raise  # which of them is to blame is found out one by one
+                    return [self.plan.exceptions.result(error)]
+
+            return handler_awaited
+
+        def handler(records: Sequence[Record]) -> Any:  # noqa: ANN401  # its answer
+            taken, refused = self._taken(records)
+            try:
+                return _merged(refused, handle(taken) if taken else None)
+            except Exception as error:
+                if len(records) > 1:
+                    raise  # which of them is to blame is found out one by one
+                return [self.plan.exceptions.result(error)]
+
+        return handler
+
+    def _taken(self, records: Sequence[Record]) -> tuple[list[Record], list[Dead | None]]:
+        """Return the records to handle, as they are by now, and why each other one is not."""
+        refused = [self._refused(record) for record in records]
+        taken = [
+            self.as_it_is(record)
+            for record, no in zip(records, refused, strict=True)
+            if no is None
+        ]
+        return taken, refused
+
+    def _refused(self, record: Record) -> Dead | None:
+        told = storm.refusal(record, self.plan.hop_limit)
+        return None if told is None else Dead(told)
+
+    def as_it_is(self, record: R) -> R:
+        """Return `record` with what it went through here, if it was held."""
+        state = self._state(record)
+        if state is None:
+            return record
+        as_it_is = record._replace(headers=envelope.with_delivery(record.headers, state))
+        as_it_is.claim = record.claim
+        return as_it_is
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        """Learn what held records of the partitions went through before."""
+        self._held.update(self._states.load(partitions))
+
+    def early(self, record: Record) -> timedelta | None:
+        """Return how long a record has to wait that is held, or of a retry topic, and not due."""
+        if not self._held and record.topic not in self._retry_topics:
+            return None
+        state = self._state(record)
+        if state is None and record.topic in self._retry_topics:
+            state = copies.delivery(record)
+        due = None if state is None else state.not_before
+        wait = 0 if due is None else due - self._now()
+        return timedelta(milliseconds=wait) if wait > 0 else None
+
+    def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
+        """Put the record on a retry topic or among the dead letters, or hold its key."""
+        if isinstance(result, Retry) and (unreadable := _unreadable(record)) is not None:
+            result = Dead(unreadable)
+        now, before = self._now(), self._before(record, attempt)
+        fate = decide(
+            result,
+            identity=(record.identity[0], before.round),
+            delivery=before,
+            now=now,
+            patience=self.plan.patience,
+        )
+        as_it_is = record._replace(headers=envelope.with_delivery(record.headers, before))
+        if isinstance(fate, Later):
+            if not self.plan.tiers:
+                return self._hold(record, fate, now)
+            try:
+                return self._recirculate(as_it_is, fate, now)
+            except (InvalidEvent, Unwritable) as error:
+                fate = DeadLetter(
+                    f"{error}; before that: {fate.error or 'it asked to come again'}"
+                )
+        return self._bury(record, as_it_is, fate, now)
+
+    def released(self, record: Record) -> None:
+        """Forget what a record went through here."""
+        self._states.drop(record)
+        self._held.pop(record[:3], None)
+
+    def revoked(self, partitions: Collection[Partition]) -> None:
+        """Forget what was held: it is the next consumer's affair."""
+        gone = set(partitions)
+        for place in [place for place in self._held if place[:2] in gone]:
+            self._held.pop(place, None)
+
+    def _before(self, record: Record, attempt: int) -> Delivery:
+        """Return what the record went through before this result."""
+        # Another consumer may have held it before, of which this one's count knows nothing.
+        held = self._state(record)
+        before = copies.delivery(record) if held is None else held
+        return replace(before, attempt=attempt if held is None else max(attempt, held.attempt))
+
+    def _state(self, record: Record) -> Delivery | None:
+        found = self._held.get(record[:3]) if self._held else None
+        return found.delivery if found is not None and is_of(found, record) else None
+
+    def _hold(self, record: Record, fate: Later, now: int) -> Held:
+        as_it_is = self.as_it_is(record)
+        state = envelope.retried(
+            as_it_is,
+            now=now,
+            not_before=fate.due,
+            error=copies.cut(fate.error or ""),
+            failed=fate.error is not None,
+        )
+        # The round tells an event that was asked to come again from a copy of what was handled.
+        # One that failed is still the same.
+        rounds = copies.delivery(as_it_is).round + (fate.error is None)
+        state = replace(state, round=rounds, error=fate.error)
+        self._held[record[:3]] = State(record.identity[0], state)
+        self._states.keep(record, state)
+        attempt = copies.delivery(as_it_is).attempt
+        return Held(timedelta(milliseconds=fate.due - now), attempt)
+
+    def _recirculate(self, record: Record, fate: Later, now: int) -> Placed:
+        copy = copies.retried(record, record.identity, now=now, due=fate.due, error=fate.error)
+        tier = self.plan.tier(timedelta(milliseconds=fate.due - now))
+        self._letters.send(tier.topic, copy)
+        if fate.error is not None:
+            _rarely.warning(
+                "%s failed (attempt %d) and waits on %s: %s",
+                record.place,
+                copies.delivery(record).attempt,
+                tier.topic,
+                fate.error,
+            )
+        return Placed("retry")
+
+    def _bury(self, record: Record, as_it_is: Record, fate: DeadLetter, now: int) -> Placed | Held:
+        topic = self.plan.dead_letters
+        if topic is None:
+            # Nobody said where it may go, so it stays, and says so each time.
+            later = Later(now + _milliseconds(self.plan.longest_hold), fate.error)
+            return replace(self._hold(record, later, now), given_up=True)
+        signed = replace(copies.delivery(as_it_is), group=self._group)
+        as_it_is = record._replace(headers=envelope.with_delivery(record.headers, signed))
+        copy = copies.dead(as_it_is, as_it_is.identity, now=now, error=fate.error)
+        try:
+            self._letters.send(topic, copy)
+        except Unwritable as error:
+            # Without what made it too large; its origin says where the whole of it is.
+            told = f"{fate.error}; without its value: {error}"
+            try:
+                self._letters.send(topic, copies.emptied(as_it_is, now=now, error=told))
+            except Unwritable as still:
+                raise Outage(str(still)) from still
+        _rarely.warning(
+            "%s is a dead letter on %s after attempt %d: %s",
+            record.place,
+            topic,
+            copies.delivery(as_it_is).attempt,
+            fate.error,
+        )
+        return Placed("dead_letter")
+
+
+def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN401  # a handler's answer
+    """Return the handler's answers with those of the records that it was not handed."""
+    if not any(refused) or (answers is not None and len(answers) != refused.count(None)):
+        return answers
+    given = iter(answers if answers is not None else [None] * len(refused))
+    return [next(given) if no is None else no for no in refused]
+
+
+def _unreadable(record: Record) -> str | None:
+    """Return why a record cannot be read: it will not read better later."""
+    try:
+        _ = record.event
+    except _UNREADABLE as error:
+        return str(error)
+    return None
+
+
+def _milliseconds(wait: timedelta) -> int:
+    return round(wait.total_seconds() * 1000)

@@ -1,0 +1,229 @@
+"""How far a run has come: which of its records are concluded, and what holds up the rest."""
+
+import logging
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+from typing import Generic, Literal, TypeAlias, TypeVar
+
+from dedup.retries.aside import Held, Placed, Unfinished
+from dedup.rules.lanes.lanes import Lane, Run, Stretch
+from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
+from dedup.rules.policies.results import Again, Dead, Early
+from dedup.rules.record import Record
+from dedup.serving.handover import Concluded, Report
+from dovecote.process.rarely import Rarely
+from outbox import envelope
+from outbox.errors import InvalidEvent
+
+_log = logging.getLogger("dovecote.consumer")
+_skips = logging.getLogger("dovecote.consumer.skipped")
+_rarely = Rarely(_log)
+
+_FIRST_OUTAGE_SECONDS = 0.5
+_LONGEST_OUTAGE_SECONDS = 30.0
+_SHORTEST_SECONDS = 0.001
+
+Unchosen: TypeAlias = Literal["alone", "distinct", "all"]
+"""Which runs no policy has to choose among: those of one record, without copies, or any."""
+
+V = TypeVar("V", Iterator[Verdict[Record]], AsyncIterator[Verdict[Record]])
+
+
+class Over(BaseException):
+    """
+    A record is not begun, because its stretch is over.
+
+    No `Exception`: policies take those for what a handler came to.
+    """
+
+
+@dataclass(slots=True)
+class RunProgress(Generic[V]):
+    """One run's verdicts, and the record that is not concluded."""
+
+    stretch: Stretch[Record]
+    verdicts: V
+    waiting: Record | None = None
+    """The record that holds the lane; None: the next verdict is asked for."""
+
+    unplaced: Unfinished | None = None
+    """What it came to, if that still needs a place; None: it is to be handled again."""
+
+    unreleased: tuple[str, str] | None = None
+    """What it is to be counted as, if it was held and is concluded but for that."""
+
+    was_held: bool = False
+    burnt: int = 0
+    """Attempts of the waiting record that failed here."""
+
+    outages: int = 0
+    won: bool = False
+    """Whether the waiting record asked to come again, which is no failure."""
+
+    decided: int = 0
+    """So many of the next verdicts are there already: nothing is handled for them any more."""
+
+    skipped: list[Skipped[Record]] = field(default_factory=list)
+
+    def attempt(self) -> int:
+        """Return which attempt of the waiting record it was, from 1."""
+        return self.burnt + (1 if self.waiting is None else _attempt(self.waiting))
+
+    def take(self, verdict: Verdict[Record], report: Report) -> float | None:
+        """Take a verdict; return for how many seconds it holds the lane; None: it does not."""
+        record = verdict.record
+        self.decided, self.won = max(0, self.decided - 1), False
+        match verdict:
+            case Skipped(_, reason):
+                self.skipped.append(verdict)
+                self._conclude(record, "skipped", report, kind(reason))
+            case Failed(_, Early(_, after)):
+                self.waiting, self.was_held = record, True
+                return _seconds(after or timedelta(0))
+            case Failed(_, result):
+                self.waiting, self.unplaced = record, result
+            case Handled(_, Again() as again):
+                self.waiting, self.unplaced, self.won = record, again, True
+            case Handled():
+                self._conclude(record, "handled", report)
+        return None
+
+    def answered(self, answer: Placed | Held, report: Report) -> float | None:
+        """Take where the waiting record was put; as `take`."""
+        record, result = self.waiting, self.unplaced
+        if record is None or result is None:
+            return None
+        if isinstance(answer, Placed):
+            self._conclude(record, answer.where, report)
+            return None
+        attempt = max(self.attempt(), answer.attempt)
+        self.was_held, self.unplaced, self.outages = True, None, 0
+        seconds = _seconds(answer.after)
+        if not isinstance(result, Again):
+            self.burnt += 1
+            _rarely.warning(
+                "%s %s (attempt %d) and holds its key for %.1f s%s: %s",
+                record.place,
+                "is Dead" if isinstance(result, Dead) else "failed",
+                attempt,
+                seconds,
+                ", as no dead_letter_topic is set" if answer.given_up else "",
+                result.error,
+            )
+        return seconds
+
+    def outage(self, error: Exception) -> float:
+        """Return after how many seconds to ask again where the waiting record may go."""
+        self.outages += 1
+        # The power is bounded, or an outage of days overflows it.
+        full = _FIRST_OUTAGE_SECONDS * 2.0 ** min(self.outages - 1, 10)
+        seconds = min(full, _LONGEST_OUTAGE_SECONDS)
+        where = "" if self.waiting is None else self.waiting.place
+        _rarely.warning(
+            "%s cannot be set aside, and its offset is held back; again in %.1f s: %s: %s",
+            where,
+            seconds,
+            type(error).__name__,
+            error,
+        )
+        return seconds
+
+    def released(self, report: Report) -> None:
+        """Conclude the record that was held, now that nobody remembers it."""
+        record, told = self.waiting, self.unreleased
+        self.was_held, self.unreleased = False, None
+        if record is not None and told is not None:
+            self._conclude(record, told[0], report, told[1])
+
+    def leave(self) -> None:
+        """Leave the waiting record to whoever has the partition next: it comes again."""
+        self.waiting, self.unplaced, self.unreleased = None, None, None
+        self.was_held, self.burnt, self.outages = False, 0, 0
+
+    def tell(self) -> None:
+        """Say which records were skipped since, and why."""
+        if self.skipped and _skips.isEnabledFor(logging.INFO):
+            for reason, group in groupby(self.skipped, lambda each: each.reason):
+                offsets = [each.record.offset for each in group]
+                first = self.skipped[0].record
+                _skips.info(
+                    "%s/%d key %s: %d skipped, %s: %s",
+                    first.topic,
+                    first.partition,
+                    "" if first.key is None else first.key.decode(errors="backslashreplace"),
+                    len(offsets),
+                    reason,
+                    spans(offsets),
+                )
+        self.skipped = []
+
+    def _conclude(self, record: Record, as_what: str, report: Report, reason: str = "") -> None:
+        self.waiting, self.unplaced, self.burnt, self.outages = None, None, 0, 0
+        if self.was_held:
+            self.waiting, self.unreleased = record, (as_what, reason)
+        else:
+            report.concluded.append(Concluded(self.stretch, record, as_what, reason))
+
+
+def next_run(lane: Lane[Record]) -> Run[Record] | None:
+    """Return the run to go on with, as the lane's current one; None: there is none for now."""
+    run = lane.current
+    if run is None:
+        try:
+            run = lane.runs.popleft()
+        except IndexError:
+            return None
+        lane.current = run
+        if (claim := run.stretch.claim) is not None:
+            for record in run.records:
+                record.claim = claim
+    if run.stretch is not lane.stretch:
+        # It is of another assignment, on whose behalf the lane has to be taken anew.
+        return None
+    return run
+
+
+def records_from(record: Record, run: Run[Record]) -> Sequence[Record]:
+    """Return the records of a run from one of them on."""
+    return [each for each in run.records if each.offset >= record.offset]
+
+
+def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:
+    """Tell whether all records of a run are handled, whatever comes of the first."""
+    if len(records) == 1 or unchosen == "all":
+        return True
+    return unchosen == "distinct" and len({each.identity for each in records}) == len(records)
+
+
+def identity_of(record: Record) -> Identity:
+    """Return what tells copies of a record."""
+    return record.identity
+
+
+def kind(reason: str) -> str:
+    """Return what a reason is counted as: filtered, superseded, duplicate or handler."""
+    return reason.partition(" ")[0].rstrip(":")
+
+
+def spans(offsets: list[int]) -> str:
+    """Return ascending offsets as text: `3, 5-9`."""
+    ends: list[list[int]] = []
+    for offset in offsets:
+        if ends and offset == ends[-1][1] + 1:
+            ends[-1][1] = offset
+        else:
+            ends.append([offset, offset])
+    return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ends)
+
+
+def _attempt(record: Record) -> int:
+    try:
+        return envelope.delivery(record).attempt
+    except InvalidEvent:
+        return 1
+
+
+def _seconds(after: timedelta) -> float:
+    return max(after.total_seconds(), _SHORTEST_SECONDS)

@@ -1,0 +1,210 @@
+"""Serve a lane: its records through policy and handler, one after the other, in this thread."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import TypeAlias
+
+from dedup.retries.aside import Aside
+from dedup.rules.lanes.lanes import Lane, Run, Stretch
+from dedup.rules.policies.policies import Policy, Verdict, attempt
+from dedup.rules.policies.results import Done, Result, failure
+from dedup.rules.record import Record
+from dedup.serving.batching import BatchHandler, Batching, decided, together
+from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
+from dedup.serving.handover import Report
+from dedup.serving.runs import (
+    Over,
+    RunProgress,
+    Unchosen,
+    identity_of,
+    need_no_choice,
+    next_run,
+    records_from,
+)
+
+Handle: TypeAlias = Callable[[Record], Result]
+"""Handles a record; an exception stands for a result."""
+
+Progress: TypeAlias = RunProgress[Iterator[Verdict[Record]]]
+
+_YIELD = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Serving:
+    """A policy with all that it calls."""
+
+    policy: Policy
+    matches: Callable[[Record], bool]
+    handle: Handle
+    aside: Aside
+    plain: bool
+    """Records are handled, and that is all, where no policy has to choose among them."""
+
+    unchosen: Unchosen
+
+    batching: Batching | None = None
+    handle_batch: BatchHandler | None = None
+    """Where a handler takes several records: what it takes, and itself."""
+
+    decides_ahead: bool = False
+    """Whether the policy has handled all that it handles before its first verdict."""
+
+    decides_anew: bool = False
+    """Whether the policy chooses anew where a record is handled again: others may lose by it."""
+
+    certainty: Certainty = field(default_factory=Certainty)
+
+    slice_seconds: float = 0.02
+    """How long a lane is served at a time."""
+
+    def serve_together(self, lanes: Sequence[Lane[Record]], report: Report) -> None:
+        """Serve a run of each of these lanes, the handler called once."""
+        certain = time.monotonic() <= self.certainty.until
+        if certain and self.batching is not None and self.handle_batch is not None:
+            chosen = self.batching.choose(lanes)
+            records = [record for each in chosen for record in each.records()]
+            stretches = [stretch for each in chosen for stretch in each.stretches()]
+            answers = iter(together(records, self.handle_batch, stretches))
+            for each in chosen:
+                found, stretch = each.answered(answers), each.run.stretch
+                each.run.state = RunProgress(
+                    stretch, self._found(found, stretch), decided=decided(found)
+                )
+        for lane in lanes:
+            self.serve(lane, report)
+
+    def serve(self, lane: Lane[Record], report: Report) -> None:
+        """Serve a lane until it has no more, its time is over, or a record holds it."""
+        over = time.monotonic() + self.slice_seconds
+        while (run := next_run(lane)) is not None:
+            seconds = self._go_on(run, report, over)
+            if seconds is None:
+                lane.current = None
+            elif seconds > _YIELD:
+                report.held.append((lane, seconds))
+                return
+            if self.batching is not None or time.monotonic() > over:
+                break
+        report.served.append(lane)
+
+    def _go_on(self, run: Run[Record], report: Report, over: float) -> float | None:
+        """As `_advance`, with a run that may not be begun."""
+        if run.state is None:
+            if not run.stretch.live:
+                return None
+            if time.monotonic() > self.certainty.until:
+                self.certainty.doubt()
+                return UNCERTAIN_SECONDS
+            if not (self.plain and need_no_choice(run.records, self.unchosen)):
+                run.state = self._begun(run.stretch, run.records)
+            else:
+                self._plainly(run, report, over)
+                if run.state is None:
+                    return None
+                if not run.state.decided:
+                    return _YIELD
+        return self._advance(run, report, over)
+
+    def _found(
+        self, verdicts: Sequence[Verdict[Record] | tuple[Record, None]], stretch: Stretch[Record]
+    ) -> Iterator[Verdict[Record]]:
+        handle = self._while_live(stretch)
+        for each in verdicts:
+            yield attempt(each[0], handle) if isinstance(each, tuple) else each
+
+    def _plainly(self, run: Run[Record], report: Report, over: float) -> None:
+        """Handle records that no policy has to choose among, without what others need."""
+        stretch, records, handle = run.stretch, run.records, self.handle
+        for number, record in enumerate(records, 1):
+            try:
+                result = handle(record)
+            except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+                result = failure(error)
+            if type(result) is not Done:
+                first = attempt(record, partial(_given, result))
+                rest = self._chosen(records[number:], stretch)
+                run.state = RunProgress(stretch, chain((first,), rest), decided=1)
+                return
+            report.handled.append((stretch, record))
+            if number < len(records) and (not stretch.live or time.monotonic() > over):
+                run.state = self._begun(stretch, records[number:])
+                return
+
+    def _advance(self, run: Run[Record], report: Report, over: float) -> float | None:
+        """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
+        progress: Progress = run.state
+        try:
+            while run.stretch.counts:
+                waiting = progress.waiting
+                seconds: float | None = None
+                if waiting is not None and (progress.unreleased or progress.unplaced):
+                    seconds = self._put_aside(waiting, progress, report)
+                else:
+                    verdict = self._next(progress, run)
+                    if verdict is None:
+                        return None
+                    seconds = progress.take(verdict, report)
+                    # What is decided and not told would be lost if the stretch ended meanwhile.
+                    undecided = progress.waiting is None and not progress.decided
+                    if seconds is None and undecided and time.monotonic() > over:
+                        seconds = _YIELD
+                if seconds is not None:
+                    if run.stretch.live:
+                        return seconds
+                    if seconds > _YIELD:
+                        progress.leave()
+        except Over:
+            return None
+        else:
+            return None
+        finally:
+            progress.tell()
+
+    def _next(self, progress: Progress, run: Run[Record]) -> Verdict[Record] | None:
+        waiting = progress.waiting
+        if waiting is not None:
+            if not self.decides_anew or progress.won:
+                return attempt(waiting, self._while_live(run.stretch))
+            progress.verdicts = self._chosen(records_from(waiting, run), run.stretch)
+        return next(progress.verdicts, None)
+
+    def _put_aside(self, record: Record, progress: Progress, report: Report) -> float | None:
+        try:
+            if progress.unplaced is None:
+                self.aside.released(record)
+                progress.released(report)
+                return None
+            answer = self.aside.place(record, progress.unplaced, progress.attempt())
+        except Exception as error:  # noqa: BLE001  # it is said, and the record stays where it is
+            return progress.outage(error)
+        return progress.answered(answer, report)
+
+    def _begun(self, stretch: Stretch[Record], records: Sequence[Record]) -> Progress:
+        ahead = len(records) if self.decides_ahead else 0
+        return RunProgress(stretch, self._chosen(records, stretch), decided=ahead)
+
+    def _chosen(
+        self, records: Sequence[Record], stretch: Stretch[Record]
+    ) -> Iterator[Verdict[Record]]:
+        handle = self._while_live(stretch)
+        return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
+
+    def _while_live(self, stretch: Stretch[Record]) -> Handle:
+        """Return the handler, which begins no record once the stretch is, or may be, over."""
+
+        def handle(record: Record) -> Result:
+            if not stretch.live:
+                raise Over
+            if time.monotonic() > self.certainty.until:
+                return self.certainty.doubt()
+            return self.handle(record)
+
+        return handle
+
+
+def _given(result: Result, _: Record) -> Result:
+    return result

@@ -1,0 +1,177 @@
+"""Tasks that serve lanes on one event loop, in a thread of its own."""
+
+import asyncio
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dedup.rules.lanes.lanes import Lane
+from dedup.rules.record import Record
+from dedup.serving.awaited import Desk
+from dedup.serving.handover import Handover, Report, first_of
+
+_TAKEN_AT_A_TIME = 200
+_HAND_IN_SECONDS = 0.005
+_BREATH_SECONDS = 0.005
+_END_SECONDS = 2.0
+
+
+class ServesAwaited(Protocol):
+    """Serves lanes on a loop."""
+
+    async def serve(self, lane: Lane[Record], desk: Desk) -> None: ...
+    async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """The event loop of handlers that are awaited."""
+
+    make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+
+    end: Callable[[], Awaitable[None]] | None = None
+    """Awaited on it when no handler is at work any more: to close what handlers opened there."""
+
+
+class Tasks:
+    """Serve lanes in tasks, each its own at a time; most of what is here runs on the loop."""
+
+    def __init__(
+        self,
+        handover: Handover,
+        serving: ServesAwaited,
+        *,
+        most: int,
+        together: int = 1,
+        failed: Callable[[BaseException], None],
+        loop: Loop | None = None,
+    ) -> None:
+        self.report = Report()
+        self._handover, self._serving, self._most = handover, serving, most
+        self._failed, self._together = failed, together
+        self._taken: deque[Lane[Record]] = deque()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._running = 0
+        self._called = False
+        self._handing_in = False
+        self._breathed = time.monotonic()
+        self._began: dict[int, float] = {}
+        self._of = loop or Loop()
+        self._loop = self._of.make()
+        self._thread = threading.Thread(target=self._run, name="lanes", daemon=True)
+        self._thread.start()
+
+    # Called from other threads.
+
+    def wake(self, ready: int) -> None:
+        """See to it that somebody serves the lanes in line."""
+        if ready and not self._called and self._running < self._most:
+            self._called = True
+            self._loop.call_soon_threadsafe(self._start)
+
+    def reclaim(self, *, everything: bool = False) -> None:
+        """Take back what no task has begun; without `everything` a task comes to it anyway."""
+        if everything:
+            with self._handover.lock:
+                self._handover.put_back(self._taken)
+
+    def close(self) -> None:
+        """End the loop; handlers that have not returned are cancelled."""
+        asyncio.run_coroutine_threadsafe(self._cancel(), self._loop)
+        self._thread.join(2 * _END_SECONDS)
+
+    @property
+    def oldest(self) -> float:
+        """For how many seconds the longest lane has been served."""
+        began = list(self._began.copy().values())
+        return time.monotonic() - min(began) if began else 0.0
+
+    # On the loop.
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
+
+    async def _cancel(self) -> None:
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_END_SECONDS)
+        try:
+            if self._of.end is not None:
+                await asyncio.wait_for(self._of.end(), _END_SECONDS)
+        finally:
+            self._loop.stop()
+
+    def _start(self) -> None:
+        self._called = False
+        while self._running < self._most and (lane := self._next(0)) is not None:
+            self._running += 1
+            task = self._loop.create_task(self._work(lane))
+            self._tasks.add(task)
+            task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._failed(error)
+
+    async def _work(self, first: Lane[Record]) -> None:
+        lane: Lane[Record] | None = first
+        me = id(asyncio.current_task())
+        try:
+            while lane is not None:
+                self._began[me] = time.monotonic()
+                if self._together > 1:
+                    lanes = [lane, *first_of(self._taken, self._together - 1)]
+                    await self._serving.serve_together(lanes, self)
+                else:
+                    await self._serving.serve(lane, self)
+                self._hand_in_soon()
+                if time.monotonic() - self._breathed > _BREATH_SECONDS:
+                    # A handler that never waits would keep the loop from all others.
+                    await asyncio.sleep(0)
+                    self._breathed = time.monotonic()
+                lane = self._next(1)
+        finally:
+            del self._began[me]
+
+    def _next(self, over: int) -> Lane[Record] | None:
+        """Return the next lane; if there is none, `over` tasks are about to end."""
+        try:
+            return self._taken.popleft()
+        except IndexError:
+            pass
+        handover = self._handover
+        with handover.lock:
+            self._settle()
+            self._taken.extend(handover.lanes.take(_TAKEN_AT_A_TIME))
+            if self._taken:
+                return self._taken.popleft()
+            # Under the lock: who puts a lane in line next must know that nobody looks again.
+            self._running -= over
+            return None
+
+    def _hand_in_soon(self) -> None:
+        if not self._handing_in:
+            self._handing_in = True
+            self._loop.call_later(_HAND_IN_SECONDS, self._hand_in)
+
+    def _hand_in(self) -> None:
+        self._handing_in = False
+        with self._handover.lock:
+            self._settle()
+        self._start()
+
+    def _settle(self) -> None:
+        report = self.report
+        if report:
+            self.report = Report()
+            self._handover.settle(report)

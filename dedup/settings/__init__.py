@@ -1,0 +1,1 @@
+"""What a settings file says, checked."""

@@ -1,0 +1,197 @@
+"""Settings of a consumer and of `dovecote consume`."""
+
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from dedup.kafka.properties import FIXED, SAID_BY, client_properties
+from dedup.rules.lanes.lanes import NullKey
+from dedup.settings.inbox import InboxSettings
+from dedup.settings.retries import RetriesSettings
+from dovecote.process.settings import Duration, KafkaProperties, Settings
+
+PREFIX = "DOVECOTE_CONSUME"
+
+
+class HttpSettings(Settings):
+    """Where /metrics, /healthz and /readyz are served."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; a container wants 0.0.0.0."""
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Port; 0: any free one (it is logged); absent: not served."""
+
+
+class ConsumerSettings(Settings):
+    """One consumer: from topics of one Kafka cluster to one handler."""
+
+    topics: Annotated[tuple[str, ...], Field(min_length=1)]
+    """What is read; a name that begins with `^` is a regular expression."""
+
+    partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
+    """Of each topic, the numbers of the partitions to read; of one that is not here, all. They are
+    shared with no other member. Absent: the group shares the partitions."""
+
+    group: str
+    """Consumer group: its members share the partitions, and it is what offsets are kept for."""
+
+    kafka: KafkaProperties
+    """Any librdkafka property; `bootstrap.servers` at least."""
+
+    policy: Literal["exact", "latest", "first_match", "every"] = "exact"
+    """Which records of a key are handled, of those polled together: each event once, the newest,
+    the first that passes and succeeds, or every one."""
+
+    filter: str | None = None
+    """A Starlark expression over value, key, headers, or `module:function`; none: all pass."""
+
+    value: Literal["json", "raw", "avro", "protobuf", "json_schema"] = "json"
+    """How record values are written; the last three need `registry`, and Protobuf `message`."""
+
+    message: str | None = None
+    """`module:Class` that Protobuf made, for `value = "protobuf"`."""
+
+    registry: KafkaProperties = Field(default_factory=dict)
+    """Settings of confluent-kafka's schema registry client; `url` at least."""
+
+    concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
+    """Records that are handled at a time, each of another key; threads, unless the handler is
+    async."""
+
+    batch_size: Annotated[int, Field(ge=1, le=10_000)] = 500
+    """Records that are polled at a time, and that a policy decides on."""
+
+    handler_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
+    """Above 1 the handler takes a list of so many events at most, and answers for each."""
+
+    order: Literal["key", "partition", "none"] = "key"
+    """What is handled one after the other: records of a `key`, of a `partition`, or nothing."""
+
+    null_key: NullKey = "apart"
+    """Records without a key: `apart`, in no order, or `partition`, one after the other."""
+
+    max_records: Annotated[int, Field(ge=1)] = 5_000
+    """Records in memory; polling goes on without taking more."""
+
+    max_bytes: Annotated[int, Field(ge=1)] = 64_000_000
+    """Bytes of their keys and values."""
+
+    max_skew: Annotated[int, Field(ge=1)] = 20_000
+    """Records of a partition from the first that is not concluded to the newest: the most that a
+    crash may repeat."""
+
+    commit_every: Duration = timedelta(seconds=1)
+    """How often offsets are committed."""
+
+    drain: Duration = timedelta(seconds=10)
+    """How long handlers at work may go on when a partition is given up or the process ends."""
+
+    protocol: Literal["classic", "consumer"] = "classic"
+    """Group protocol; `consumer` is KIP-848, and needs Kafka 4.0."""
+
+    assignor: Literal["range", "cooperative-sticky"] = "cooperative-sticky"
+    """How members of a classic group share; the same for all of them."""
+
+    instance: str | None = None
+    """Name of a static member, which keeps its partitions while it restarts."""
+
+    start: Literal["earliest", "latest"] = "earliest"
+    """Where a group begins that has committed nothing."""
+
+    stall_after: Duration = timedelta(seconds=60)
+    """Records in memory and none concluded for so long: /readyz says no."""
+
+    retries: RetriesSettings = RetriesSettings()
+    """What becomes of records that are not handled to their end."""
+
+    inbox: InboxSettings | None = None
+    """Where it is remembered what was handled; the handler then takes a transaction, too."""
+
+    @field_validator("kafka")
+    @classmethod
+    def _leave_guarantees_alone(cls, kafka: dict[str, str]) -> dict[str, str]:
+        if "bootstrap.servers" not in kafka:
+            msg = '"bootstrap.servers" is missing'
+            raise ValueError(msg)
+        if fixed := sorted(FIXED & kafka.keys()):
+            why = [
+                f"{name} cannot be set: "
+                + (f"say `{SAID_BY[name]}`" if name in SAID_BY else "a guarantee rests on it")
+                for name in fixed
+            ]
+            raise ValueError("; ".join(why))
+        return kafka
+
+    @field_validator("commit_every", "drain", "stall_after")
+    @classmethod
+    def _positive(cls, value: timedelta) -> timedelta:
+        if value <= timedelta(0):
+            msg = "must be longer than 0"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        needs_registry = self.value in {"avro", "protobuf", "json_schema"}
+        if needs_registry and "url" not in self.registry:
+            msg = f'value = "{self.value}" needs a table `registry` with the `url` of the registry'
+            raise ValueError(msg)
+        if (self.value == "protobuf") != (self.message is not None):
+            msg = 'message = "module:Class" and value = "protobuf" need each other'
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _decidable(self) -> Self:
+        if self.handler_batch > 1 and self.policy == "first_match":
+            msg = "first_match tries one record after the other: handler_batch must be 1"
+            raise ValueError(msg)
+        if self.policy == "first_match" and not self.retries.tiers:
+            msg = "first_match never holds a key: it needs retries.tiers"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _assignable(self) -> Self:
+        if self.order != "key" and self.policy in {"latest", "first_match"}:
+            msg = f"{self.policy} chooses among the records of a key: order must be key"
+            raise ValueError(msg)
+        if self.partitions is None:
+            return self
+        if unread := sorted(self.partitions.keys() - set(self.topics_read())):
+            msg = f"partitions names {unread[0]}, which is not among the topics"
+            raise ValueError(msg)
+        if any(name.startswith("^") for name in self.topics):
+            msg = "partitions and a pattern of topics exclude each other"
+            raise ValueError(msg)
+        return self
+
+    def lane_of_no_key(self) -> NullKey:
+        """Return where records go that are in line without a key."""
+        return {"key": self.null_key, "partition": "partition", "none": "apart"}[self.order]
+
+    def topics_read(self) -> list[str]:
+        """Return the topics to read: its own and the retry topics."""
+        return [*self.topics, *self.retries.retry_topics()]
+
+    def client_properties(self) -> dict[str, str | int | bool]:
+        """Return the configuration of the Kafka client."""
+        return client_properties(
+            self.kafka,
+            group=self.group,
+            protocol=self.protocol,
+            assignor=self.assignor,
+            instance=self.instance,
+            start=self.start,
+        )
+
+
+class ConsumeSettings(ConsumerSettings):
+    """A consumer that is a process of its own: `dovecote consume`."""
+
+    handler: str | None = None
+    """`module:function`, unless the command line says it."""
+
+    http: HttpSettings = HttpSettings()

@@ -1,0 +1,46 @@
+"""The `[inbox]` table of a consumer."""
+
+from datetime import timedelta
+
+from pydantic import Field, field_validator
+
+from dedup.inbox.schema import DEFAULT_SCHEMA
+from dovecote.process.settings import Dsn, Duration, Settings
+
+
+class InboxSettings(Settings):
+    """Where the consumer remembers what it has handled, in its handler's own transaction."""
+
+    dsn: Dsn
+    """The database: a libpq connection string or a table of libpq parameters (TLS and all)."""
+
+    schema_name: str = Field(default=DEFAULT_SCHEMA, alias="schema")
+    """The Postgres schema the inbox is installed in."""
+
+    retention: Duration = timedelta(days=7)
+    """For how long an event is remembered. A copy that comes later is handled again."""
+
+    answer_within: Duration = timedelta(minutes=1)
+    """For how long the server may say nothing within one statement, also one of a handler. Then
+    its connection is closed, and the event is handled again."""
+
+    @field_validator("retention")
+    @classmethod
+    def _long_enough(cls, value: timedelta) -> timedelta:
+        if value < timedelta(minutes=1):
+            msg = "must be at least 1m"
+            raise ValueError(msg)
+        return value
+
+    @field_validator("answer_within")
+    @classmethod
+    def _some_time(cls, value: timedelta) -> timedelta:
+        if value < timedelta(seconds=1):
+            msg = "must be at least 1s"
+            raise ValueError(msg)
+        return value
+
+    @property
+    def patience(self) -> float:
+        """`answer_within` in seconds."""
+        return self.answer_within.total_seconds()

@@ -1,0 +1,85 @@
+"""`dovecote consume`: hand the records of topics to a function until told to stop."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dedup.consumer import Consumer
+from dedup.rules.policies.expressions import load_function
+from dedup.settings.consumer import PREFIX, ConsumeSettings
+from dovecote.cli.http import serve
+from dovecote.process.collector import relax
+from dovecote.process.logs import LogFormat, configure
+from dovecote.process.settings import load
+from outbox.errors import BadSettings
+
+# Beyond the drain: to commit, and to leave the group.
+_LONGEST_END = 8.0
+
+
+def consume(
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="TOML file; see docs/consume.md")
+    ] = None,
+    handler: Annotated[
+        str | None, typer.Option(help="module:function, which takes an event; may be async")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="validate the settings and exit")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+) -> None:
+    """
+    Hand the events of topics to a function: in order per key, different keys side by side.
+
+    Start as many as you like: they share the partitions. SIGTERM ends it gracefully.
+
+    Example: dovecote consume --config consume.toml --handler shop.orders:handle
+
+    Every setting is also a variable: DOVECOTE_CONSUME_GROUP, DOVECOTE_CONSUME_HTTP__PORT,
+    DOVECOTE_CONSUME_KAFKA__BOOTSTRAP_SERVERS.
+    """
+    settings = load(ConsumeSettings, config, prefix=PREFIX, environ=os.environ)
+    reference = handler or settings.handler
+    if reference is None:
+        msg = "no handler: say --handler module:function, or handler in the file"
+        raise BadSettings(msg)
+    # Handlers and filters are the user's modules; those in the way of installed ones lose.
+    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds text
+    consumer = Consumer(settings, load_function(reference, duty="handler"))
+    if check:
+        typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}")
+        return
+    log = configure(log_format)
+
+    def end(*_: object) -> None:
+        consumer.stop()
+        longest = settings.drain.total_seconds() + _LONGEST_END
+        threading.Thread(target=give_up, args=(log, longest), daemon=True).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    relax()
+    with ExitStack() as stack:
+        if settings.http.port is not None:
+            port = stack.enter_context(
+                serve(settings.http.host, settings.http.port, consumer.health, consumer.metrics)
+            )
+            log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.http.host, port)
+        log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
+        consumer.run()
+    log.info("stopped")
+
+
+def give_up(log: logging.Logger, seconds: float) -> None:
+    """End the process when Kafka does not answer and keeps it from ending by itself."""
+    time.sleep(seconds)
+    log.warning("Kafka does not answer: ending without it; what was not committed comes again")
+    os._exit(0)

@@ -1,0 +1,262 @@
+"""`dovecote dead`: see the records that were given up, and decide what becomes of them."""
+
+import os
+from collections.abc import Collection
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dedup.kafka.dead_topic import DeadTopic
+from dedup.retries.copies import delivery
+from dedup.retries.letter import Action, Letter, Which, target
+from dedup.settings.dead import PREFIX, DeadSettings
+from dovecote.cli import printed
+from dovecote.process.settings import load
+from dovecote.process.topics import topics
+from outbox.envelope import Record
+from outbox.errors import BadSettings, DovecoteError
+
+dead = typer.Typer(
+    name="dead",
+    help="See the records that were given up, and requeue or drop them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="the TOML file of the consumer or job")
+]
+Topic = Annotated[str | None, typer.Option(help="dead-letter topic, if not the file's own")]
+Key = Annotated[str | None, typer.Option(help="only records with this key (as text)")]
+Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
+Since = Annotated[str | None, typer.Option(help="only those given up at this time or later")]
+Until = Annotated[str | None, typer.Option(help="only those given up before this time")]
+Group = Annotated[
+    str | None,
+    typer.Option(help="only those of this consumer group; default: the file's; '*': of any"),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line")]
+Ids = Annotated[list[str] | None, typer.Argument(help="ids of events", show_default=False)]
+Everything = Annotated[bool, typer.Option("--all", help="every dead letter")]
+
+
+@dead.command("list")
+def list_(
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    key: Key = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    group: Group = None,
+    limit: Annotated[int, typer.Option(min=1, help="show at most so many")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """
+    List what was given up, and nothing became of yet, in the order of its topic.
+
+    Example: dovecote dead list --config consume.toml --reason "timed out" --since 2026-02-01
+    """
+    settings, opened = _opened(config, topic)
+    groups = _groups(group, settings)
+    found = opened.letters(
+        _which((), key=key, reason=reason, since=since, until=until, groups=groups)
+    )
+    for letter in found[:limit]:
+        typer.echo(printed.as_json(_told(letter)) if as_json else _line(letter))
+    if not as_json:
+        typer.echo(f"{min(len(found), limit)} of {len(found)} dead letters")
+
+
+@dead.command()
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="id of the event", show_default=False)],
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Show all of one record, and why it was given up.
+
+    Example: dovecote dead show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config consume.toml
+    """
+    _, opened = _opened(config, topic)
+    found = opened.letters(Which(ids=[id_]))
+    _require(found, [id_])
+    for letter in found:
+        told = {**_told(letter), **_carried(opened.record(letter))}
+        for line in [printed.as_json(told)] if as_json else printed.lines(told):
+            typer.echo(line)
+
+
+@dead.command()
+def requeue(
+    ids: Ids = None,
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    key: Key = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    group: Group = None,
+    everything: Everything = False,
+    to: Annotated[str | None, typer.Option(help="topic they go to")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Have records handled again, with all their attempts: each once, those of a key in order.
+
+    They go to the first retry topic of the file, or else to the topic they come from, where every
+    group handles them that reads it.
+
+    Example: dovecote dead requeue --key order-42 --config consume.toml
+    """
+    settings, opened = _opened(config, topic)
+    groups = _groups(group, settings)
+    which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
+    _require_meant(which, everything=everything)
+    where = to or settings.first_retry_topic()
+    if where is not None:
+        _require_topic(settings, where, "--to")
+    known = settings.known_topics()
+    done = opened.resolve(which, "requeued", lambda each: target(each, to=where, known=known))
+    _say(done, which, "requeued", as_json=as_json)
+
+
+@dead.command()
+def drop(
+    ids: Ids = None,
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    key: Key = None,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    group: Group = None,
+    everything: Everything = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Have records listed no more; they stay in the topic for as long as it keeps them.
+
+    Example: dovecote dead drop --reason "KeyError: 'amount'" --config consume.toml
+    """
+    settings, opened = _opened(config, topic)
+    groups = _groups(group, settings)
+    which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
+    _require_meant(which, everything=everything)
+    _say(opened.resolve(which, "dropped", lambda _: ""), which, "dropped", as_json=as_json)
+
+
+def _opened(config: Path | None, topic: str | None) -> tuple[DeadSettings, DeadTopic]:
+    settings = load(DeadSettings, config, prefix=PREFIX, environ=os.environ)
+    named = topic or settings.topic()
+    _require_topic(settings, named, "--topic")
+    return settings, DeadTopic(settings.kafka, named)
+
+
+def _require_topic(settings: DeadSettings, topic: str, option: str) -> None:
+    if topic not in topics(settings.kafka):
+        msg = f"no topic {topic!r} that we may see; create it, or name another by {option}"
+        raise DovecoteError(msg)
+
+
+def _which(
+    ids: Collection[str],
+    *,
+    key: str | None,
+    reason: str | None,
+    since: str | None,
+    until: str | None,
+    groups: Collection[str | None],
+) -> Which:
+    return Which(
+        ids=ids,
+        key=None if key is None else key.encode(),
+        reason=reason,
+        since=_time("--since", since),
+        until=_time("--until", until),
+        groups=groups,
+    )
+
+
+def _groups(given: str | None, settings: DeadSettings) -> Collection[str | None]:
+    """Return whose letters are meant: by default the file's own, and those that name no group."""
+    if given is not None:
+        return () if given == "*" else (given,)
+    return () if settings.group is None else (settings.group, None)
+
+
+def _time(option: str, text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        msg = f"{option} {text!r} is not a time; write 2026-02-01, or 2026-02-01T09:30+01:00"
+        raise BadSettings(msg) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
+
+
+def _require_meant(which: Which, *, everything: bool) -> None:
+    if everything == which.is_narrowed:
+        msg = "say which ones: ids, --key, --reason, --since, --until, or --all alone"
+        raise BadSettings(msg)
+
+
+def _require(found: list[Letter], ids: Collection[str]) -> None:
+    missing = [each for each in ids if each not in {letter.id for letter in found}]
+    if missing:
+        msg = f"no dead letter with id {', '.join(missing)}; `dovecote dead list` shows them"
+        raise DovecoteError(msg)
+
+
+def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> None:
+    if as_json:
+        for letter in done:
+            typer.echo(printed.as_json({"action": action, **_told(letter)}))
+    else:
+        typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
+    _require(done, which.ids)
+    if not done:
+        msg = "no such dead letter; `dovecote dead list` shows them"
+        raise DovecoteError(msg)
+
+
+def _line(letter: Letter) -> str:
+    at = letter.died_at.strftime("%Y-%m-%d %H:%M:%S%z")
+    why = f"{printed.text(letter.reason)} (x{letter.attempts})"
+    group = "" if letter.group is None else f"  group {printed.text(letter.group)}"
+    id_, origin = printed.text(letter.id), printed.text(letter.origin)
+    return f"{id_}  {origin}{group}  key {printed.key(letter.key)}  {at}  {why}"
+
+
+def _told(letter: Letter) -> dict[str, object]:
+    return {
+        "id": letter.id,
+        "key": letter.key,
+        "origin": letter.origin,
+        "group": letter.group,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "died_at": letter.died_at.isoformat(),
+        "partition": letter.at[0],
+        "offset": letter.at[1],
+        "size": letter.size,
+        "without_value": letter.without_value,
+    }
+
+
+def _carried(record: Record) -> dict[str, object]:
+    return {
+        "first_seen": delivery(record).first_seen,
+        "headers": list(record.headers),
+        "value": record.value,
+    }

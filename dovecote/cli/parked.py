@@ -1,0 +1,252 @@
+"""`dovecote parked`: see the events that cannot be published, and decide what becomes of them."""
+
+import json
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from dovecote.cli import printed
+from dovecote.process.settings import load
+from outbox.errors import BadSettings, DovecoteError
+from relay.postgres.desk import (
+    Action,
+    Asked,
+    Content,
+    Desk,
+    ParkedEvent,
+    Which,
+    desk,
+    require_known,
+)
+from relay.settings import PREFIX, RelaySettings
+
+_POLL_SECONDS = 0.2
+_LONGEST_WAIT = 60.0
+
+parked = typer.Typer(
+    name="parked",
+    help="See the events that cannot be published, and requeue or drop them.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Config = Annotated[Path | None, typer.Option("--config", "-c", help="the relay's TOML file")]
+Topic = Annotated[str | None, typer.Option(help="only events for this topic")]
+Key = Annotated[str | None, typer.Option(help="only events with this key (as text)")]
+AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line")]
+Ids = Annotated[list[str] | None, typer.Argument(help="ids of events", show_default=False)]
+Everything = Annotated[bool, typer.Option("--all", help="every parked event")]
+Wait = Annotated[bool, typer.Option("--wait", help="return when the relay has done it")]
+
+
+@parked.command("list")
+def list_(
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    key: Key = None,
+    limit: Annotated[int, typer.Option(min=1, help="show at most so many")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """
+    List what is parked, in the order of the stream.
+
+    Example: dovecote parked list --config relay.toml --topic orders
+    """
+    with desk(_settings(config)) as opened:
+        found = opened.events(_which([], topic, key), limit)
+        total = opened.count()
+        elsewhere = opened.elsewhere()
+    for event in found:
+        typer.echo(printed.as_json(_told(event)) if as_json else _line(event))
+    if not as_json:
+        typer.echo(f"{len(found)} of {total} parked events" if total else "nothing is parked")
+        for name, count in elsewhere.items():
+            typer.echo(f"under another name or shard, {name!r}: {_events(count)}")
+
+
+@parked.command()
+def show(
+    id_: Annotated[str, typer.Argument(metavar="ID", help="id of the event", show_default=False)],
+    *,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Show all of one event, and why it is parked.
+
+    Example: dovecote parked show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
+    """
+    which = _which([id_], None, None)
+    with desk(_settings(config)) as opened:
+        found = opened.events(which, 10)
+        require_known(which, found)
+        for event in found:
+            content = opened.content(event.number) or Content(None, [])
+            told = {**_told(event), **_carried(content)}
+            for line in [printed.as_json(told)] if as_json else printed.lines(told):
+                typer.echo(line)
+
+
+@parked.command()
+def requeue(
+    ids: Ids = None,
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    key: Key = None,
+    everything: Everything = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Have the relay publish parked events, once their cause is mended.
+
+    An event that holds its key goes with all others of the key, in their order. What is refused
+    again stays parked.
+
+    Example: dovecote parked requeue --topic orders --key order-42 --wait --config relay.toml
+    """
+    which = _meant(ids, topic, key, everything=everything)
+    _ask("requeue", _settings(config), which, wait=wait, as_json=as_json)
+
+
+@parked.command()
+def drop(
+    ids: Ids = None,
+    *,
+    config: Config = None,
+    topic: Topic = None,
+    key: Key = None,
+    everything: Everything = False,
+    wait: Wait = False,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Have the relay give up parked events: they are deleted, and never published.
+
+    Others of their key stay parked, until they are requeued.
+
+    Example: dovecote parked drop 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
+    """
+    which = _meant(ids, topic, key, everything=everything)
+    _ask("drop", _settings(config), which, wait=wait, as_json=as_json)
+
+
+def _settings(config: Path | None) -> RelaySettings:
+    """Return the settings, which mean one shard."""
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    shards = settings.own_shards()
+    if len(shards) > 1:
+        msg = (
+            f"outbox {settings.name!r} has {len(shards)} shards: name one by {PREFIX}_SHARD=0 … "
+            f"{len(shards) - 1}; `dovecote status` says which have parked events"
+        )
+        raise BadSettings(msg)
+    return settings
+
+
+def _which(ids: Sequence[str], topic: str | None, key: str | None) -> Which:
+    try:
+        known_by = [str(UUID(each)) for each in ids]
+    except ValueError:
+        msg = f"an event's id is a UUID, and one of these is not: {', '.join(ids)}"
+        raise BadSettings(msg) from None
+    return Which(known_by, topic, None if key is None else key.encode())
+
+
+def _meant(
+    ids: list[str] | None, topic: str | None, key: str | None, *, everything: bool
+) -> Which:
+    narrowed = bool(ids) or topic is not None or key is not None
+    if everything == narrowed:
+        msg = "say which events: their ids, --topic, --key, or --all alone"
+        raise BadSettings(msg)
+    return _which(ids or [], topic, key)
+
+
+def _ask(
+    action: Action, settings: RelaySettings, which: Which, *, wait: bool, as_json: bool
+) -> None:
+    with desk(settings) as opened:
+        if which.ids:
+            require_known(which, opened.events(which, 10 * len(which.ids)))
+        asked = opened.ask(action, which)
+        if not asked.commands:
+            msg = "no such event is parked; `dovecote parked list` shows what is"
+            raise DovecoteError(msg)
+        has_relay = opened.has_relay()
+        if wait and not has_relay:
+            typer.echo(f"no relay is active: waiting {_LONGEST_WAIT:.0f} s for one", err=True)
+        done = wait and _done(opened, asked)
+        left = opened.left(asked) if done else None
+        told = {"action": action, "events": asked.events, "done": done, "left": left}
+    if as_json:
+        typer.echo(json.dumps(told))
+    elif not done:
+        who = "the active relay" if has_relay else "no relay is active, the next one"
+        typer.echo(f"asked to {action} {_events(asked.events)}; {who} does it")
+    else:
+        typer.echo(f"{_PAST[action]} {_events(asked.events - (left or 0))}")
+    if left:
+        stay = "stays" if left == 1 else "stay"
+        msg = f"{left} of {_events(asked.events)} {stay} parked: see `dovecote parked list`"
+        raise DovecoteError(msg)
+
+
+_PAST: dict[Action, str] = {"requeue": "requeued", "drop": "dropped"}
+
+
+def _done(opened: Desk, asked: Asked) -> bool:
+    """Wait until the relay has done what it was asked for."""
+    deadline = time.monotonic() + _LONGEST_WAIT
+    while not opened.are_done(asked):
+        if time.monotonic() > deadline:
+            msg = (
+                f"not done after {_LONGEST_WAIT:.0f} s: is a relay active? See `dovecote status`. "
+                "It will be done when one is"
+            )
+            raise DovecoteError(msg)
+        time.sleep(_POLL_SECONDS)
+    return True
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"
+
+
+def _line(event: ParkedEvent) -> str:
+    at = event.parked_at.strftime("%Y-%m-%d %H:%M:%S%z")
+    reason = f"{printed.text(event.reason)} (x{event.attempt})"
+    why = "behind an earlier one" if event.is_behind else reason
+    topic, type_ = printed.text(event.topic), printed.text(event.type)
+    return f"{event.id}  {topic}  key {printed.key(event.key)}  {type_}  {at}  {why}"
+
+
+def _told(event: ParkedEvent) -> dict[str, object]:
+    return {
+        "id": event.id,
+        "topic": event.topic,
+        "key": event.key,
+        "type": event.type,
+        "code": event.code,
+        "reason": event.reason,
+        "holds": event.holds,
+        "attempt": event.attempt,
+        "parked_at": event.parked_at.isoformat(),
+        "source": event.source,
+        "subject": event.subject,
+        "content_type": event.content_type,
+        "time": event.time.isoformat(),
+        "size": event.size,
+    }
+
+
+def _carried(content: Content) -> dict[str, object]:
+    return {"headers": list(content.headers), "value": content.value}

@@ -1,0 +1,90 @@
+"""`dovecote reconcile`: go on with a database that was put back, or with another Kafka cluster."""
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovecote.cli import printed
+from dovecote.process.logs import LogFormat, configure
+from dovecote.process.settings import load
+from relay.kafka.properties import check_properties
+from relay.operating.reconcile import Accepted, Reconciled
+from relay.operating.reconcile import reconcile as look
+from relay.settings import PREFIX, RelaySettings
+
+_MOST_LINES = 20
+
+
+def reconcile(
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="the relay's TOML file")
+    ] = None,
+    accept_restored: Annotated[
+        bool,
+        typer.Option(
+            "--accept-restored",
+            help="go on with this database, which was put back to an earlier state",
+        ),
+    ] = False,
+    accept_cluster: Annotated[
+        bool,
+        typer.Option(
+            "--accept-cluster", help="publish to this Kafka cluster, which takes another's place"
+        ),
+    ] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="one JSON line per shard, with all ids that are missing")
+    ] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+) -> None:
+    """
+    Compare an outbox with Kafka, after a snapshot was put back or a cluster was replaced.
+
+    Tells how many events Kafka has already, how many it lacks, and which it has that the database
+    lost; and changes nothing, unless one of the options accepts it. Then what Kafka lacks is
+    published, once and in order, and relays go on. End the relays first; interrupted, it can be
+    run again.
+
+    Example: dovecote reconcile --config relay.toml --accept-restored
+    """
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    check_properties(settings.producer_properties(outbox="any"))
+    configure(log_format)
+    accepted = Accepted(restored=accept_restored, cluster=accept_cluster)
+    for found in look(settings, accepted):
+        if as_json:
+            typer.echo(json.dumps(_told(found)))
+        else:
+            _show(found)
+
+
+def _told(found: Reconciled) -> dict[str, object]:
+    account = found.account
+    return {
+        "name": found.name,
+        "done": found.done,
+        "reason": found.reason,
+        "published_already": account.published_already,
+        "to_publish": account.to_publish,
+        "to_park": len(account.waiting),
+        "missing_here": len(account.missing),
+        "ids": [each.id for each in account.missing],
+    }
+
+
+def _show(found: Reconciled) -> None:
+    account = found.account
+    typer.echo(f"outbox              {found.name}")
+    typer.echo(f"state               {found.reason or 'its relay goes on by itself'}")
+    typer.echo(f"on Kafka already    {account.published_already:,}")
+    typer.echo(f"{'published now' if found.done else 'to be published':<20}{account.to_publish:,}")
+    typer.echo(f"parked, or behind   {len(account.waiting):,}")
+    typer.echo(f"lost by the database {len(account.missing):,}")
+    for each in account.missing[:_MOST_LINES]:
+        typer.echo(f"  {each.id}  {printed.text(each.topic)}  key {printed.key(each.key)}")
+    if len(account.missing) > _MOST_LINES:
+        typer.echo(f"  and {len(account.missing) - _MOST_LINES:,} more: `--json` has all")

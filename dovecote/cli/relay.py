@@ -1,0 +1,86 @@
+"""`dovecote relay`: publish the committed events of one outbox until told to stop."""
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovecote.cli.http import serve
+from dovecote.process.collector import relax
+from dovecote.process.logs import LogFormat, configure
+from dovecote.process.settings import load, without_secrets
+from relay.health import Health
+from relay.kafka.properties import check_properties
+from relay.metrics import Metrics
+from relay.settings import PREFIX, RelaySettings
+from relay.standby import Standby
+
+# Above the grace that the loop gives to a batch in flight, below what supervisors give.
+_LONGEST_END = 8.0
+
+
+def relay(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="TOML file; see docs/relay.md")
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="validate the settings and exit")] = False,
+    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+) -> None:
+    """
+    Publish every committed event of one outbox to Kafka, in order per key.
+
+    Start as many as you like: one is active (one for each shard), the others stand by. SIGTERM
+    ends it gracefully.
+
+    Example: dovecote relay --config relay.toml
+
+    Every setting is also a variable: DOVECOTE_RELAY_DSN, DOVECOTE_RELAY_HTTP__PORT,
+    DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS.
+    """
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    check_properties(settings.producer_properties(outbox="any"))
+    if check:
+        typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}")
+        return
+    log = configure(log_format)
+    stop = threading.Event()
+
+    def end(*_: object) -> None:
+        stop.set()
+        threading.Thread(target=give_up, args=(log,), daemon=True).start()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    relax()
+    health = Health(stall_after=settings.stall_after.total_seconds())
+    metrics = [Metrics(shard.name) for shard in settings.own_shards()]
+    with ExitStack() as stack:
+        if settings.http.port is not None:
+            port = stack.enter_context(
+                serve(settings.http.host, settings.http.port, health, *metrics)
+            )
+            log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.http.host, port)
+        log.info(
+            "relay of outbox %r, %s, from %s",
+            settings.name,
+            settings.mode,
+            without_secrets(settings.dsn),
+        )
+        Standby(settings, health=health, metrics=metrics).run(stop)
+    log.info("stopped")
+    sys.exit(0)
+
+
+def give_up(log: logging.Logger) -> None:
+    """End the process when a server that does not answer keeps it from ending by itself."""
+    time.sleep(_LONGEST_END)
+    log.warning("a server does not answer: ending without it, nothing is lost")
+    # Progress is what the broker has committed; there is nothing here to tidy up.
+    os._exit(0)

@@ -1,0 +1,93 @@
+"""`dovecote spark state`: what a stateful job remembers."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dovecote.cli.printed import visible
+from outbox.errors import BadSettings
+
+if TYPE_CHECKING:  # it needs PySpark, which may not be installed
+    from spark_jobs.stateful.state import BucketState
+
+
+def state(
+    config: Annotated[Path, typer.Option("--config", "-c", help="the job's TOML file")],
+    key: Annotated[
+        str | None, typer.Option(help="only this key: its text, or the JSON list of its fields")
+    ] = None,
+    master: Annotated[
+        str | None, typer.Option(help="where Spark runs; default: spark.master, else local[*]")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="a JSON line per key")] = False,
+) -> None:
+    """
+    Show what a stateful job remembers after its newest batch; the job may run meanwhile.
+
+    Exit status 1 if nothing is known of the key that was asked for.
+
+    Example: dovecote spark state --config calls.toml --key '["ann","bob"]'
+    """
+    from dovecote.cli.spark import prepare, require_spark
+
+    require_spark()
+    from dovecote.process.logs import LogFormat
+    from spark_jobs.jobs.files import load_all
+    from spark_jobs.query.session import close_session, configuration, open_session
+    from spark_jobs.stateful.settings import StatefulSettings
+    from spark_jobs.stateful.state import read
+
+    # Aggregates are the user's modules; those in the way of installed ones lose.
+    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
+    (settings,) = load_all([config], environ=os.environ)
+    if not isinstance(settings, StatefulSettings):
+        msg = (
+            f"{settings.spark.query!r} is a deduplicating job: this looks into what pairing, "
+            "sessions and delay remember"
+        )
+        raise BadSettings(msg)
+    prepare(LogFormat.TEXT)
+    chosen = master or settings.spark.master or "local[*]"
+    spark = open_session(configuration(settings.spark, master=chosen))
+    try:
+        found = list(read(spark, settings))
+    finally:
+        close_session(spark)
+    raise typer.Exit(show(found, key, as_json=as_json))
+
+
+def show(found: "list[BucketState]", key: str | None, *, as_json: bool) -> int:
+    """Print what was found; return the exit status."""
+    entries = [
+        {"bucket": each.bucket, **entry}
+        for each in found
+        for entry in each.entries
+        if key is None or _is(key, entry["key"])
+    ]
+    if as_json or key is not None:
+        for entry in entries:
+            told = json.dumps(entry, indent=None if as_json else 2, ensure_ascii=False)
+            typer.echo(visible(told))
+        if key is not None and not entries:
+            typer.echo(f"nothing is known of the key {key}", err=True)
+            return 1
+        return 0
+    typer.echo("BUCKET  KEYS  OPEN  BYTES")
+    for each in found:
+        typer.echo(f"{each.bucket:<8}{each.keys:<6}{each.open:<6}{each.size}")
+    sums = [sum(getattr(each, name) for each in found) for name in ("keys", "open", "size")]
+    typer.echo(f"{'all':<8}{sums[0]:<6}{sums[1]:<6}{sums[2]}")
+    return 0
+
+
+def _is(wanted: str, key: Any) -> bool:  # noqa: ANN401  # JSON
+    if isinstance(key, str):
+        return key == wanted
+    try:
+        return bool(json.loads(wanted) == key)
+    except json.JSONDecodeError:
+        return False

@@ -1,0 +1,84 @@
+"""`dovecote spark status`: how running jobs are doing."""
+
+import json
+import os
+import sys
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dovecote.cli import printed
+
+if TYPE_CHECKING:  # it needs PySpark's companions, which may not be installed
+    from spark_jobs.query.status import Status
+
+_HEADS = ("QUERY", "READY", "ROWS/S", "LAG", "BATCH", "OPEN", "KEYS", "STATE", "SAYS")
+_CLEAR = "\x1b[H\x1b[J"
+
+
+def status(
+    config: Annotated[
+        list[Path], typer.Option("--config", "-c", help="a job's TOML file; repeat it for more")
+    ],
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="look again and again")] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks")] = 2.0,
+    as_json: Annotated[bool, typer.Option("--json", help="a JSON line per job")] = False,
+) -> None:
+    """
+    Show rate, lag, batch time and state of running jobs; exit status 1 if one is not ready.
+
+    Each is looked at by way of its `http.port`.
+
+    Example: dovecote spark status --config orders.toml --config calls.toml --watch
+    """
+    from dovecote.cli.spark import require_spark
+
+    require_spark()
+    from spark_jobs.jobs.files import load_all
+    from spark_jobs.query.status import address, look
+
+    # A user's aggregate may be named in the settings, but is not called here.
+    jobs = load_all(config, environ=os.environ)
+    places = [(job.spark.query, address(job)) for job in jobs]
+    while True:
+        found = [look(*place) for place in places]
+        if as_json:
+            for each in found:
+                typer.echo(json.dumps(asdict(each)))
+        else:
+            if watch and sys.stdout.isatty():
+                typer.echo(_CLEAR, nl=False)
+            typer.echo(table(found))
+        if not watch:
+            raise typer.Exit(0 if all(each.ready for each in found) else 1)
+        time.sleep(every)
+
+
+def table(found: "list[Status]") -> str:
+    """Return the jobs as a table."""
+    rows = [_HEADS, *map(_row, found)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = (
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def _row(each: "Status") -> tuple[str, ...]:
+    if not each.ready and not each.batches:
+        return (each.query, "no", *["-"] * (len(_HEADS) - 3), printed.text(each.reason))
+    return (
+        each.query,
+        "yes" if each.ready else "no",
+        f"{each.rows_per_s:,.0f}",
+        f"{each.lag_rows:,} rows, {each.lag_seconds:.1f} s",
+        f"{each.batch_seconds:.2f} s",
+        f"{each.open:,}",
+        f"{each.keys:,}",
+        f"{each.state_bytes:,} B",
+        printed.text(each.reason),
+    )

@@ -1,0 +1,55 @@
+"""`dovecote status`: who is active, and how far behind."""
+
+import json
+import os
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovecote.process.settings import load
+from relay.operating.status import Status
+from relay.operating.status import status as look
+from relay.settings import PREFIX, RelaySettings
+
+
+def status(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="the relay's TOML file")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="one JSON line")] = False,
+) -> None:
+    """
+    Show who is active and how far behind; exit status 1 if no relay is active, for any shard.
+
+    Example: dovecote status --config relay.toml --json
+    """
+    settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
+    shards = settings.own_shards()
+    found = [look(settings, shard) for shard in shards]
+    if not as_json:
+        for each in found:
+            _show(each)
+    elif len(found) == 1:
+        typer.echo(json.dumps(asdict(found[0])))
+    else:
+        divided = {"name": settings.name, "shards": [asdict(each) for each in found]}
+        typer.echo(json.dumps(divided))
+    raise typer.Exit(0 if all(each.active for each in found) else 1)
+
+
+def _show(found: Status) -> None:
+    typer.echo(f"outbox   {found.name}")
+    typer.echo(f"active   {found.active or 'no relay'}")
+    if found.lag_bytes is not None:
+        typer.echo(f"lag      {found.lag_bytes:,} bytes of the write-ahead log")
+    if found.lag_bytes is None or found.lag_rows:
+        typer.echo(f"lag      {_events(found.lag_rows or 0)}, {found.lag_seconds:.1f} s")
+    if found.parked:
+        typer.echo(f"parked   {_events(found.parked)}; see `dovecote parked list`")
+    typer.echo(f"progress {found.since}")
+
+
+def _events(count: int) -> str:
+    return f"{count} event{'' if count == 1 else 's'}"

@@ -1,0 +1,1 @@
+"""A demonstration with real flights, from Postgres to a deduplicated topic."""

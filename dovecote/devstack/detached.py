@@ -1,0 +1,270 @@
+"""
+Servers that outlive the command that started them, and are found again by the next one.
+
+A state file says which processes they are. Only these are ever ended: a process that was given
+the id of one of them later is told apart by when it began.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from dovecote.devstack.errors import ServerFailed, StackError
+from dovecote.devstack.kafka.cluster import Cluster
+from dovecote.devstack.places import is_reachable, temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.processes import Process
+from dovecote.devstack.progress import Progress
+from dovecote.devstack.server import Server
+from dovecote.devstack.stack import Stack, start_together
+
+DEFAULT_HOME = Path(".dovecote/stack")
+
+_DOWN_SECONDS = 60.0
+_POLL_SECONDS = 0.02
+
+_REPLICAS = 3
+GATES = "gates"
+"""What the gates are called among the members."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Member:
+    """A server that was started: where it is reached, and its processes."""
+
+    address: str
+    server: Process
+    keeper: Process
+
+    @property
+    def running(self) -> bool:
+        return self.server.running
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """What the state file holds."""
+
+    directory: Path
+    """Where the servers keep their data."""
+
+    members: Mapping[str, Member] = field(default_factory=dict)
+    """By the server's name."""
+
+    @classmethod
+    def read(cls, home: Path) -> Self | None:
+        """
+        Return the state kept in `home`; None if nothing was ever started there.
+
+        Raises:
+            StackError: the file is not one of ours.
+        """
+        file = home / "state.json"
+        try:
+            held = json.loads(file.read_text())
+            members = {
+                name: Member(
+                    address=member["address"],
+                    server=Process(**member["server"]),
+                    keeper=Process(**member["keeper"]),
+                )
+                for name, member in held["members"].items()
+            }
+            return cls(directory=Path(held["directory"]), members=members)
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError) as error:
+            msg = f"{file} does not hold the state of a stack ({error!r}); move it out of the way"
+            raise StackError(msg) from error
+
+    def write(self, home: Path) -> None:
+        """Keep the state in `home`, readable for its owner: it holds a password."""
+        held = {
+            "directory": str(self.directory),
+            "members": {name: asdict(member) for name, member in self.members.items()},
+        }
+        new = home / f"state.{secrets.token_hex(4)}"
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as file:
+            file.write(json.dumps(held, indent=2))
+        new.replace(home / "state.json")
+
+    @property
+    def dsn(self) -> str:
+        return self.members["postgres"].address
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(
+            member.address for name, member in self.members.items() if name.startswith("kafka")
+        )
+
+    @property
+    def brokers(self) -> int:
+        """How many brokers there are."""
+        return sum(name.startswith("kafka") for name in self.members)
+
+    @property
+    def running(self) -> bool:
+        """Whether all servers run."""
+        return len(self.members) > 1 and all(one.running for one in self.members.values())
+
+
+def up(
+    home: Path | None, progress: Progress | None = None, *, brokers: int | None = None
+) -> tuple[State, bool]:
+    """
+    Start what does not run of the stack of `home`; return its state, and whether it was all there.
+
+    Without `home`, the current directory's: its data then lies elsewhere if the user that runs
+    Postgres cannot come here. Without `brokers`, as many as the last time, or one.
+
+    Raises:
+        StackError: a server did not start, or the stack has another number of brokers.
+    """
+    if brokers not in (None, 1, _REPLICAS):
+        msg = f"a stack has one broker, or {_REPLICAS} that replicate; {brokers} is neither"
+        raise StackError(msg)
+    place = (home or DEFAULT_HOME).absolute()
+    place.mkdir(parents=True, exist_ok=True)
+    with _lock(place):
+        state = State.read(place)
+        number = brokers or (state.brokers if state else 0) or 1
+        if state is not None and state.brokers not in (0, number):
+            msg = (
+                f"the stack in {state.directory} has {state.brokers} broker(s), not {number}; "
+                "give the other one a --directory of its own"
+            )
+            raise StackError(msg)
+        if state is not None and state.running:
+            return state, True
+        if home is not None:
+            directory = place
+        elif state is not None and state.directory.is_dir():
+            directory = state.directory
+        else:
+            directory = default_directory(place)
+        started = _start_missing(place, directory, state, progress=progress, brokers=number)
+        return started, False
+
+
+def down(home: Path | None) -> bool:
+    """
+    End the servers that `up` started for `home`; return whether any ran.
+
+    Raises:
+        ServerFailed: one did not end.
+    """
+    place = (home or DEFAULT_HOME).absolute()
+    if not place.is_dir():
+        return False
+    with _lock(place):
+        state = State.read(place)
+        running = [m for m in state.members.values() if m.running] if state else []
+        _end(running)
+    return bool(running)
+
+
+def status(home: Path | None) -> State | None:
+    """Return the state of the stack of `home`; None if it was never started."""
+    return State.read((home or DEFAULT_HOME).absolute())
+
+
+def default_directory(place: Path) -> Path:
+    """Return `place`, or a new temporary folder if the user that runs Postgres cannot go there."""
+    user = server_user()
+    return place if is_reachable(place, user) else temporary_directory(user)
+
+
+def _start_missing(
+    place: Path,
+    directory: Path,
+    state: State | None,
+    *,
+    progress: Progress | None,
+    brokers: int,
+) -> State:
+    members = {name: m for name, m in state.members.items() if m.running} if state else {}
+    if brokers > 1 and GATES in members:
+        # They hold the port of a broker that is to come back; with it they can have it again.
+        _end([members.pop(GATES)])
+    servers = _servers(directory, brokers, set(members), progress)
+    missing = {name: each for name, each in servers.items() if name not in members}
+    # The gates first: brokers find each other through them.
+    for group in (
+        [each for name, each in missing.items() if name == GATES],
+        [each for name, each in missing.items() if name != GATES],
+    ):
+        start_together([server for server, _ in group])
+    for name, (server, address) in missing.items():
+        members[name] = Member(
+            address=address(),
+            server=_process(server.pid),
+            keeper=_process(server.keeper_pid),
+        )
+    after = State(directory=directory, members={name: members[name] for name in servers})
+    after.write(place)
+    # Only now: had we been killed before, they would have ended with us, and not run unknown.
+    for server, _ in missing.values():
+        server.detach()
+    return after
+
+
+def _servers(
+    directory: Path, brokers: int, running: Collection[str], progress: Progress | None
+) -> dict[str, tuple[Server, Callable[[], str]]]:
+    """Return the servers of a stack by their names, and what tells their addresses."""
+    if brokers == 1:
+        stack = Stack(directory, progress=progress)
+        return {
+            "postgres": (stack.postgres, lambda: stack.postgres.dsn),
+            "kafka": (stack.kafka, lambda: stack.kafka.bootstrap),
+        }
+    postgres = Postgres(directory / "postgres")
+    there = [number for number in range(1, brokers + 1) if f"kafka-{number}" in running]
+    cluster = Cluster(directory, brokers=brokers, progress=progress, running=there)
+    return {
+        "postgres": (postgres, lambda: postgres.dsn),
+        GATES: (cluster.gates, lambda: cluster.gates.door),
+        **{
+            f"kafka-{each.number}": (each, partial(getattr, each, "bootstrap"))
+            for each in cluster.brokers
+        },
+    }
+
+
+def _end(members: Sequence[Member]) -> None:
+    for member in members:
+        member.keeper.terminate()
+    deadline = time.monotonic() + _DOWN_SECONDS
+    while left := [each for each in members if each.running or each.keeper.running]:
+        if time.monotonic() > deadline:
+            pids = ", ".join(str(member.server.pid) for member in left)
+            msg = f"servers that were asked to end still run after {_DOWN_SECONDS} s: {pids}"
+            raise ServerFailed(msg)
+        threading.Event().wait(_POLL_SECONDS)
+
+
+def _process(pid: int) -> Process:
+    process = Process.of(pid)
+    if process is None:
+        msg = f"the process {pid} of a server ended right after its start"
+        raise ServerFailed(msg)
+    return process
+
+
+@contextmanager
+def _lock(place: Path) -> Iterator[None]:
+    """Let one command at a time change the stack of `place`."""
+    with (place / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""Kafka brokers for development and tests, and the Java they need."""

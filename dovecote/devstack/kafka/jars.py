@@ -1,0 +1,225 @@
+"""
+Fetch jars by their coordinates, once, with the Ivy that the pyspark wheel carries.
+
+`python -m dovecote.devstack.kafka.jars` fetches all that the stack and the Spark jobs need.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections import deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import util
+from pathlib import Path
+
+from dovecote.devstack.errors import JarsMissing, StackError
+from dovecote.devstack.kafka.java import java
+from dovecote.devstack.places import cache
+from dovecote.devstack.progress import Fetched, Progress, shown
+
+_TAIL_LINES = 30
+
+# No address: Ivy's own default is Maven Central.
+_SETTINGS = """\
+<ivysettings>
+  <settings defaultResolver="central"/>
+  <caches lockStrategy="artifact-lock-nio"/>
+  <resolvers><ibiblio name="central" m2compatible="true"/></resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class JarSet:
+    """Jars that are fetched together, into one folder."""
+
+    name: str
+    dependencies: str
+    """The inside of an Ivy file's `<dependencies>`."""
+
+    def ivy_file(self) -> str:
+        return (
+            '<ivy-module version="2.0">\n'
+            f'  <info organisation="dovecote" module="{self.name}"/>\n'
+            f"  <dependencies>\n{self.dependencies}  </dependencies>\n"
+            "</ivy-module>\n"
+        )
+
+    def folder(self) -> Path:
+        """Return where the jars lie; another place whenever the dependencies are others."""
+        digest = hashlib.sha256(self.ivy_file().encode()).hexdigest()[:8]
+        return cache() / "jars" / f"{self.name}-{digest}"
+
+
+KAFKA = JarSet(
+    "kafka-4.2.0",
+    # The second line is Kafka's log, which its distribution adds and its module does not name.
+    """\
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="4.2.0" conf="default"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.3"
+                conf="default"/>
+""",
+)
+
+SPARK_KAFKA = JarSet(
+    "spark-kafka-4.2.0",
+    # The token provider of 4.0.0 serves: it only acts where Kerberos delegation tokens are used.
+    """\
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="default">
+      <exclude org="org.apache.spark" module="spark-token-provider-kafka-0-10_2.13"/>
+    </dependency>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
+                conf="default" transitive="false"/>
+""",
+)
+
+
+def kafka_broker_jars(progress: Progress | None = None) -> Path:
+    """Return the folder of the jars of a Kafka broker; fetched if need be, as `fetch` does."""
+    return fetch(KAFKA, progress)
+
+
+def spark_kafka_jars(progress: Progress | None = None) -> list[Path]:
+    """Return the jars of Spark's Kafka connector, for `spark.jars`; fetched if need be."""
+    return sorted(fetch(SPARK_KAFKA, progress).glob("*.jar"))
+
+
+def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
+    """
+    Return the folder that holds `jars`, after fetching them if it is not there.
+
+    The folder appears when it is complete, so one that is there is whole. Other processes that
+    want jars wait meanwhile. Without `progress`, standard error shows it.
+
+    Raises:
+        JarsMissing: they could not be fetched; the message says what to do offline.
+    """
+    folder = jars.folder()
+    if folder.is_dir():
+        return folder
+    if progress is None:
+        with shown() as on_screen:
+            return fetch(jars, on_screen)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with _lock(folder.parent / "lock"):
+        if folder.is_dir():  # another process fetched them while we waited
+            return folder
+        for left in folder.parent.glob("partial-*"):  # by a process that was killed
+            shutil.rmtree(left)
+        with tempfile.TemporaryDirectory(prefix="partial-", dir=folder.parent) as partial:
+            _run_ivy(jars, Path(partial), progress)
+            (Path(partial) / "jars").rename(folder)
+    return folder
+
+
+def _run_ivy(jars: JarSet, partial: Path, progress: Progress) -> None:
+    """Retrieve `jars` into the folder `jars` of `partial`."""
+    ivy_file = partial / "ivy.xml"
+    ivy_file.write_text(jars.ivy_file())
+    ivy_cache = cache() / "ivy"
+    runtime = java()
+    command = [
+        str(runtime.executable),
+        *runtime.options,
+        f"-Divy.default.ivy.user.dir={ivy_cache}",
+        *("-jar", str(_ivy())),
+        *("-settings", str(_settings(partial))),
+        *("-cache", str(ivy_cache)),
+        *("-ivy", str(ivy_file)),
+        *("-confs", "default"),
+        *("-retrieve", f"{partial}/jars/[artifact]-[revision].[ext]"),
+    ]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as ivy:
+        tail = _follow(ivy.stdout or (), jars, progress)
+    if ivy.returncode != 0 or not any((partial / "jars").glob("*.jar")):
+        msg = (
+            f"the jars of {jars.name} could not be fetched (Ivy ended with {ivy.returncode}).\n"
+            "  They come from Maven Central. With a mirror of your own, name an ivysettings.xml"
+            " in DOVECOTE_IVY_SETTINGS.\n"
+            "  Offline, run `python -m dovecote.devstack.kafka.jars` on a machine with access,"
+            " and copy"
+            f" {jars.folder()} from there.\n"
+            f"The end of what Ivy said:\n{tail}"
+        )
+        raise JarsMissing(msg)
+
+
+def _follow(lines: Iterable[str], jars: JarSet, progress: Progress) -> str:
+    """Tell `progress` what Ivy's `lines` mean; return their end."""
+    fetched = Fetched(jars.name, 0, 0, 0.0)
+    tail: deque[str] = deque(maxlen=_TAIL_LINES)
+    progress(fetched)
+    for line in lines:
+        if line.strip(" \t\n:"):
+            tail.append(f"  {line.strip()}")
+        after = _advance(fetched, line)
+        if after != fetched:
+            progress(fetched := after)
+    return "\n".join(tail)
+
+
+def _advance(fetched: Fetched, line: str) -> Fetched:
+    if line.startswith("\tfound "):
+        return fetched._replace(modules=fetched.modules + 1)
+    if "[SUCCESSFUL ]" in line:
+        return fetched._replace(jars=fetched.jars + 1)
+    if size := re.fullmatch(r"\.+ \((\d+)kB\)\s*", line):
+        return fetched._replace(megabytes=fetched.megabytes + int(size[1]) / 1024)
+    return fetched
+
+
+def _settings(folder: Path) -> Path:
+    if given := os.environ.get("DOVECOTE_IVY_SETTINGS"):
+        return Path(given)
+    settings = folder / "ivysettings.xml"
+    settings.write_text(_SETTINGS)
+    return settings
+
+
+def _ivy() -> Path:
+    found = util.find_spec("pyspark")
+    locations = (found and found.submodule_search_locations) or ()
+    for location in locations:
+        for jar in Path(location).glob("jars/ivy-*.jar"):
+            return jar
+    msg = "Ivy, which fetches jars, comes with the pyspark wheel: pip install './dovecote[stack]'"
+    raise JarsMissing(msg)
+
+
+@contextmanager
+def _lock(file: Path) -> Iterator[None]:
+    """Hold `file` locked; the system lets go of it when the process ends, however it does."""
+    with file.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def main() -> int:
+    """Fetch every set of jars; return the exit status."""
+    try:
+        with shown() as progress:
+            folders = [fetch(jars, progress) for jars in (KAFKA, SPARK_KAFKA)]
+    except StackError as error:
+        sys.stderr.write(f"dovecote: {error}\n")
+        return 1
+    for folder in folders:
+        sys.stdout.write(f"{folder}\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

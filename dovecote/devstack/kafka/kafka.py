@@ -1,0 +1,233 @@
+"""A real Apache Kafka broker, alone in its cluster by default, in a folder of its own."""
+
+import base64
+import logging
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from dovecote.devstack.errors import ServerFailed
+from dovecote.devstack.kafka.class_archive import ClassArchive
+from dovecote.devstack.kafka.jars import kafka_broker_jars
+from dovecote.devstack.kafka.java import java
+from dovecote.devstack.keeper import GRACE_SECONDS, Launch
+from dovecote.devstack.places import LOOPBACK
+from dovecote.devstack.progress import Progress
+from dovecote.devstack.server import Server
+
+_FORMAT_SECONDS = 60
+_LIST_TOPICS_SECONDS = 2.0
+
+SETTINGS: Mapping[str, str] = {
+    "process.roles": "broker,controller",
+    "node.id": "1",
+    "inter.broker.listener.name": "PLAINTEXT",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
+    # One broker: nothing can be replicated.
+    "offsets.topic.replication.factor": "1",
+    "transaction.state.log.replication.factor": "1",
+    "transaction.state.log.min.isr": "1",
+    "share.coordinator.state.topic.replication.factor": "1",
+    "share.coordinator.state.topic.min.isr": "1",
+    # Few internal partitions: a broker that was killed is back sooner.
+    "offsets.topic.num.partitions": "5",
+    "transaction.state.log.num.partitions": "5",
+    "share.coordinator.state.topic.num.partitions": "1",
+    # A misspelt topic is an error, not a new topic.
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    # A killed broker is let in again when its last session is over.
+    "broker.session.timeout.ms": "2000",
+    "broker.heartbeat.interval.ms": "400",
+    # Allocated at the start; the default is a quarter of this heap.
+    "log.cleaner.dedupe.buffer.size": "16777216",
+}
+"""What the stack's Kafka differs in from the defaults."""
+
+JAVA_OPTIONS: Sequence[str] = (
+    "-Xmx512m",
+    # A stack lives for minutes: compiling twice would cost more than it gives back.
+    "-XX:TieredStopAtLevel=1",
+)
+"""What its Java is started with: a small broker that is ready soon."""
+
+SERVING_JAVA_OPTIONS: Sequence[str] = (
+    "-server",
+    *("-Xms1g", "-Xmx1g"),
+    *("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
+    *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
+)
+"""What Kafka's own `kafka-server-start.sh` starts it with: for a stack that is measured."""
+
+_LOGGING = """\
+rootLogger.level = info
+rootLogger.appenderRef.stdout.ref = stdout
+appender.stdout.type = Console
+appender.stdout.name = stdout
+appender.stdout.layout.type = PatternLayout
+appender.stdout.layout.pattern = %d %p %m (%c)%n
+"""
+
+_silent = logging.getLogger("dovecote.devstack.kafka.kafka.probe")
+_silent.addHandler(logging.NullHandler())
+_silent.propagate = False  # a broker that is still starting is no news
+
+
+class Kafka(Server):
+    """Kafka on a loopback port; clients begin at `bootstrap`."""
+
+    name = "Kafka"
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        java_options: Sequence[str] = JAVA_OPTIONS,
+        temporary: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        super().__init__(directory, temporary=temporary)
+        self._java_options = java_options
+        self._settings = {**SETTINGS, **(settings or {})}
+        self._progress = progress
+        self._ports: tuple[int, int] | None = None
+        self._archive: ClassArchive | None = None
+
+    @property
+    def ports(self) -> tuple[int, int]:
+        """The ports for clients and for the controller: chosen once, the same ever after."""
+        if self._ports is None:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            self._ports = self._keep_port("port"), self._keep_port("controller-port")
+        return self._ports
+
+    @property
+    def bootstrap(self) -> str:
+        """The address for `bootstrap.servers`."""
+        return f"{LOOPBACK}:{self.ports[0]}"
+
+    @property
+    def _asked(self) -> str:
+        """The address at which the broker itself is asked whether it is ready."""
+        return self.bootstrap
+
+    @property
+    def _cluster(self) -> str:
+        """The cluster's id, which new data is given."""
+        return new_cluster_id()
+
+    @property
+    def leaves_archive(self) -> bool:
+        """Whether an orderly end leaves what later brokers start faster with."""
+        return self.running and self._archive is not None and self._archive.is_wanted
+
+    def stop(self) -> None:
+        began, leaves = time.monotonic(), self.leaves_archive
+        super().stop()
+        # Not what was killed in the middle of it.
+        if leaves and self._archive is not None and time.monotonic() - began < GRACE_SECONDS:
+            self._archive.keep(self.directory)
+
+    def _prepare(self) -> Launch:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        runtime, jars = java(), kafka_broker_jars(self._progress)
+        self._archive = ClassArchive(runtime, jars)
+        self._archive.discard(self.directory)
+        run = [str(runtime.executable), *runtime.options, "-cp", f"{jars}/*"]
+        properties = self.directory / "server.properties"
+        properties.write_text(self._properties())
+        logging_file = self.directory / "log4j2.properties"
+        logging_file.write_text(_LOGGING)
+        if not (self.directory / "data/meta.properties").exists():
+            self._format([*run[:1], *self._archive.options(), *run[1:]], properties)
+        return Launch(
+            argv=[
+                *run[:1],
+                *self._java_options,
+                *self._archive.options_of_server(self.directory),
+                f"-Dlog4j2.configurationFile={logging_file.as_uri()}",
+                *run[1:],
+                "kafka.Kafka",
+                str(properties),
+            ],
+            env=dict(os.environ),
+            directory=str(self.directory),
+            log=str(self.log),
+        )
+
+    def _properties(self) -> str:
+        # Listeners that are asked for come beside the stack's own, by which it asks for readiness.
+        listeners = {
+            name: ",".join(filter(None, [listener, self._settings.get(name)]))
+            for name, listener in self._listeners().items()
+        }
+        settings = {
+            **self._settings,
+            **listeners,
+            "controller.quorum.voters": self._voters(),
+            "log.dirs": str(self.directory / "data"),
+        }
+        return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
+
+    def _listeners(self) -> Mapping[str, str]:
+        """Return the settings that say where it listens, and what it tells others of that."""
+        port, controller_port = self.ports
+        return {
+            "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller_port}",
+            "advertised.listeners": f"PLAINTEXT://{LOOPBACK}:{port}",
+        }
+
+    def _voters(self) -> str:
+        """Return the controllers of the cluster, and where they are reached."""
+        return f"1@{LOOPBACK}:{self.ports[1]}"
+
+    def _format(self, run: list[str], properties: Path) -> None:
+        """Give the empty data folder the cluster's id, which Kafka asks for."""
+        made = subprocess.run(
+            [
+                *run[:1],
+                "-XX:TieredStopAtLevel=1",  # it runs for a second: compiling is not worth it
+                *run[1:],
+                "kafka.tools.StorageTool",
+                *("format", "--ignore-formatted"),
+                f"--cluster-id={self._cluster}",
+                *("--config", str(properties)),
+            ],
+            cwd=self.directory,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_FORMAT_SECONDS,
+            check=False,
+        )
+        if made.returncode != 0:
+            msg = f"Kafka's data could not be made (exit status {made.returncode}):\n{made.stdout}"
+            raise ServerFailed(msg)
+
+    def _probe(self) -> str | None:
+        admin = AdminClient({"bootstrap.servers": self._asked}, logger=_silent)
+        try:
+            metadata = admin.list_topics(timeout=_LIST_TOPICS_SECONDS)
+        except KafkaException as error:
+            return str(error)
+        is_known = int(self._settings["node.id"]) in metadata.brokers
+        return None if is_known else "the broker is not part of its cluster yet"
+
+
+def new_cluster_id() -> str:
+    """Return the id of a cluster that is about to be made; it may begin with a dash."""
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def _escaped(value: str) -> str:
+    """Return `value` as a Java properties file holds it."""
+    return value.replace("\\", "\\\\")

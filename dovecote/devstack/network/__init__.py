@@ -1,0 +1,1 @@
+"""Gates between servers, to cut and slow connections."""

@@ -1,0 +1,121 @@
+"""Where files of the stack may lie: folders that the servers' users can reach, and free ports."""
+
+import os
+import random
+import socket
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from dovecote.devstack.errors import StackError
+
+LOOPBACK = "127.0.0.1"
+
+# Below every system's range for outgoing connections: while a server is down, no client's
+# socket can be given its port.
+_PORTS = range(15_000, 32_000)
+
+
+class User(NamedTuple):
+    """Who runs a server: ids of the user and of its group."""
+
+    uid: int
+    gid: int
+
+
+def cache() -> Path:
+    """Return the folder of everything that is fetched or made once: `DOVECOTE_CACHE`."""
+    if given := os.environ.get("DOVECOTE_CACHE"):
+        return Path(given).absolute()
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base).absolute() / "dovecote"
+
+
+def is_reachable(path: Path, user: User | None) -> bool:
+    """Tell whether `user` (None: this process) may go into `path` and all folders above it."""
+    if user is None:
+        return os.access(path, os.X_OK)
+    resolved = path.resolve()
+    return all(_may_search(folder, user) for folder in (resolved, *resolved.parents))
+
+
+def temporary_directory(user: User | None) -> Path:
+    """
+    Make a new folder for servers, in the first temporary place that `user` can reach.
+
+    Raises:
+        StackError: there is none.
+    """
+    for place in temporary_places(user):
+        directory = Path(tempfile.mkdtemp(prefix="dovecote-", dir=place))
+        # The servers' own folders are closed; this one only has to let them through.
+        directory.chmod(0o711)
+        return directory
+    msg = (
+        f"no temporary folder can be searched by the user that runs Postgres ({user}); "
+        f"set TMPDIR to one that can"
+    )
+    raise StackError(msg)
+
+
+def temporary_places(user: User | None) -> Iterator[Path]:
+    """Yield the existing folders for temporary files that `user` can reach."""
+    for place in dict.fromkeys((tempfile.gettempdir(), "/tmp", "/var/tmp")):  # noqa: S108  # names inside are random or checked for their owner
+        if Path(place).is_dir() and is_reachable(Path(place), user):
+            yield Path(place)
+
+
+def free_port() -> int:
+    """Return a port of the loopback that nobody has, or holds for later."""
+    rng = random.SystemRandom()
+    while not _can_have(port := rng.choice(_PORTS), share=False):
+        pass
+    return port
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on `port` of the loopback."""
+    # As servers do: connections of an earlier server that linger do not matter.
+    return _can_have(port, share=True)
+
+
+def hold(port: int) -> socket.socket:
+    """
+    Return what keeps `port` from being given out while its server is down, until it is closed.
+
+    Bound, and not listening: it is in no server's way, and `free_port` passes it over.
+    """
+    held = socket.socket()
+    held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    held.bind((LOOPBACK, port))
+    return held
+
+
+def _can_have(port: int, *, share: bool) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, share)
+        try:
+            probe.bind((LOOPBACK, port))
+        except OSError:
+            return False
+    return True
+
+
+def kept_port(file: Path) -> int:
+    """Return the port in `file` if it is still free, else a new one, which `file` then holds."""
+    if file.exists() and is_free(port := int(file.read_text())):
+        return port
+    port = free_port()
+    file.write_text(f"{port}\n")
+    return port
+
+
+def _may_search(folder: Path, user: User) -> bool:
+    info = folder.stat()
+    if info.st_uid == user.uid:
+        return bool(info.st_mode & stat.S_IXUSR)
+    if info.st_gid == user.gid:
+        return bool(info.st_mode & stat.S_IXGRP)
+    return bool(info.st_mode & stat.S_IXOTH)

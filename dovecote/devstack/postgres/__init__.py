@@ -1,0 +1,1 @@
+"""Postgres servers for development and tests."""

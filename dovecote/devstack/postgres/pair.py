@@ -1,0 +1,260 @@
+"""A Postgres primary and its synchronous standby, behind a balancer."""
+
+import os
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from shutil import copy, rmtree
+from types import TracebackType
+from typing import Self
+from weakref import finalize
+
+import psycopg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from dovecote.devstack.errors import ServerFailed
+from dovecote.devstack.network.gates import Gates, Route
+from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
+from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
+
+_BACKUP_SECONDS = 120
+_FOLLOW_SECONDS = 60.0
+_PROMOTE_SECONDS = 30
+_POLL_SECONDS = 0.05
+
+CLIENTS = "clients"
+"""The gate through which clients reach the primary."""
+
+SETTINGS: Mapping[str, str] = {
+    # What a standby that is made later still needs; there are no slots of standbys but the one.
+    "hot_standby_feedback": "on",
+    "sync_replication_slots": "on",
+    "max_prepared_transactions": "20",
+    "wal_sender_timeout": "5s",
+    "wal_receiver_timeout": "5s",
+    "wal_retrieve_retry_interval": "200ms",
+}
+"""What both servers differ in from one that is alone."""
+
+
+class Pair:
+    """
+    Two servers, `a` and `b`, of which one is the primary and the other its synchronous standby.
+
+    `dsn` leads to the primary through a balancer: new connections go to the newest primary, old
+    ones stay where they are. The standby is reached through a gate named `b>a`, or `a>b`.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        fsync: bool = False,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._temporary = directory is None
+        self.directory = (directory or temporary_directory(server_user())).absolute()
+        if self._temporary:
+            finalize(self, _remove, self.directory, os.getpid())
+        self._servers = {
+            name: Postgres(
+                self.directory / name,
+                fsync=fsync,
+                settings={**SETTINGS, **(settings or {})},
+                temporary=self._temporary,
+            )
+            for name in ("a", "b")
+        }
+        self._primary = "a"
+        balancer, self._ports = free_port(), {name: free_port() for name in self._servers}
+        routes = [Route(CLIENTS, f"{LOOPBACK}:{balancer}", f"{LOOPBACK}:{self.primary.port}")]
+        routes += [
+            Route(f"{_other(name)}>{name}", f"{LOOPBACK}:{port}", f"{LOOPBACK}:{server.port}")
+            for (name, server), port in zip(
+                self._servers.items(), self._ports.values(), strict=True
+            )
+        ]
+        self._balancer = balancer
+        self.gates = Gates(self.directory / "gates", routes, temporary=self._temporary)
+
+    @property
+    def primary(self) -> Postgres:
+        return self._servers[self._primary]
+
+    @property
+    def standby(self) -> Postgres:
+        """The other server: the standby, or until `renew` what was the primary before it."""
+        return self._servers[_other(self._primary)]
+
+    @property
+    def dsn(self) -> str:
+        """Connection string of the superuser, through the balancer."""
+        return make_conninfo(self.primary.dsn, port=self._balancer)
+
+    def start(self) -> None:
+        """
+        Start the primary and its standby, or what of both does not run.
+
+        Raises:
+            StackError: one did not start.
+        """
+        self.gates.start()
+        self.primary.start()
+        self.renew()
+
+    def stop(self) -> None:
+        """Stop both; their data goes if the folder was temporary."""
+        for server in (self.standby, self.primary):
+            if self._temporary:
+                server.kill()
+            else:
+                server.stop()
+        self.gates.kill()
+        if self._temporary:
+            _remove(self.directory, os.getpid())
+
+    def promote(self, *, split: bool = False) -> None:
+        """
+        Kill the primary, and promote the standby; new connections then go there.
+
+        With `split` the old primary goes on, and so do the sessions that are connected to it.
+        """
+        if not split:
+            self.primary.kill()
+        new = self.standby
+        # Its own standby is yet to be made: it would wait for it at each commit.
+        self._ask_for_none(new)
+        with psycopg.connect(new.dsn, autocommit=True) as conn:
+            row = conn.execute("SELECT pg_promote(true, %s)", [_PROMOTE_SECONDS]).fetchone()
+        if row != (True,):
+            msg = f"{new.name} at port {new.port} was not promoted within {_PROMOTE_SECONDS} s"
+            raise ServerFailed(msg)
+        self._primary = _other(self._primary)
+        self.gates.shut(leads={CLIENTS: f"{LOOPBACK}:{new.port}"})
+
+    def renew(self) -> None:
+        """Make a new standby of the primary in the place of the other server, and ask for it."""
+        self._ask_for_none(self.primary)
+        standby, name = self.standby, _other(self._primary)
+        standby.kill()
+        self._copy(standby, name)
+        standby.start()
+        deadline = time.monotonic() + _FOLLOW_SECONDS
+        while not self._follows(name):
+            if time.monotonic() > deadline:
+                msg = f"the standby {name} does not follow within {_FOLLOW_SECONDS:g} s"
+                raise ServerFailed(msg)
+            threading.Event().wait(_POLL_SECONDS)
+        _set(self.primary, "synchronous_standby_names", name)
+        # What is read from the log must not be ahead of the standby.
+        _set(self.primary, "synchronized_standby_slots", _slot(name))
+
+    def _ask_for_none(self, server: Postgres) -> None:
+        _set(server, "synchronous_standby_names", "")
+        _set(server, "synchronized_standby_slots", "")
+
+    def has_slots(self) -> bool:
+        """
+        Tell whether the standby has all slots that a promotion must not lose.
+
+        A slot is there some time after its reader on the primary has gone on.
+        """
+        with psycopg.connect(self.primary.dsn, autocommit=True) as ahead:
+            wanted = ahead.execute("SELECT slot_name FROM pg_replication_slots WHERE failover")
+            names = set(wanted.fetchall())
+        with psycopg.connect(self.standby.dsn, autocommit=True) as behind:
+            there = behind.execute(
+                "SELECT slot_name FROM pg_replication_slots WHERE synced AND NOT temporary"
+            )
+            return names <= set(there.fetchall())
+
+    def _follows(self, name: str) -> bool:
+        with psycopg.connect(self.primary.dsn, autocommit=True) as conn:
+            found = conn.execute(
+                "SELECT FROM pg_stat_replication WHERE application_name = %s"
+                " AND state = 'streaming'",
+                [name],
+            ).fetchone()
+        return found is not None
+
+    def _copy(self, standby: Postgres, name: str) -> None:
+        user, data = server_user(), standby.data
+        _ = standby.port  # makes its folder
+        rmtree(data, ignore_errors=True)
+        data.mkdir(mode=0o700)
+        if user is not None:
+            os.chown(data, *user)
+        slot = _slot(name)
+        with psycopg.connect(self.primary.dsn, autocommit=True) as conn:
+            conn.execute(
+                "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots"
+                " WHERE slot_name LIKE 'standby%%' AND NOT active"
+            )
+            conn.execute("SELECT pg_create_physical_replication_slot(%s, true)", [slot])
+        source = conninfo_to_dict(self.primary.dsn)
+        conninfo = make_conninfo(
+            host=LOOPBACK,
+            port=self._ports[self._primary],
+            user=str(source["user"]),
+            dbname="postgres",
+            application_name=name,
+        )
+        made = subprocess.run(
+            [
+                str(installation(user) / "bin/pg_basebackup"),
+                *("-d", conninfo, "-D", str(data), "-S", slot),
+                *("-R", "-X", "stream", "-c", "fast", "--no-sync"),
+            ],
+            env={"PGPASSWORD": str(source["password"])},
+            cwd=data,
+            user=user.uid if user else None,
+            group=user.gid if user else None,
+            extra_groups=None if user is None else [],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=_BACKUP_SECONDS,
+            check=False,
+        )
+        if made.returncode != 0:
+            msg = f"no standby could be made in {data}:\n{made.stderr}"
+            raise ServerFailed(msg)
+        copy(self.primary.directory / "password", standby.directory / "password")
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _other(name: str) -> str:
+    return "b" if name == "a" else "a"
+
+
+def _slot(name: str) -> str:
+    return f"standby_{name}"
+
+
+def _set(server: Postgres, name: str, value: str) -> None:
+    with psycopg.connect(server.dsn, autocommit=True) as conn:
+        conn.execute(sql.SQL("ALTER SYSTEM SET {} = {}").format(sql.Identifier(name), value))
+        conn.execute("SELECT pg_reload_conf()")
+
+
+def _remove(directory: Path, owner: int) -> None:
+    if os.getpid() == owner:
+        rmtree(directory, ignore_errors=True)

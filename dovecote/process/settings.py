@@ -1,0 +1,409 @@
+"""
+Settings of one process: a TOML file below the environment, into a model that explains itself.
+
+Unknown fields are errors. Secrets come from the environment or from files, never from the TOML:
+write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file = "/run/secrets/kafka" }`. A file
+is read again for each connection of `dsn` and each client of Kafka.
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypeAlias, TypeVar
+
+from psycopg import ProgrammingError
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    WrapValidator,
+)
+from pydantic.fields import FieldInfo
+
+from dovecote.process.durations import duration
+from outbox.errors import BadSettings
+from outbox.secrets import Reread, fresh_all
+
+M = TypeVar("M", bound=BaseModel)
+
+# Every property that librdkafka or libpq keeps out of its own logs.
+_SECRET = re.compile(
+    r"(password|secret|passphrase|key\.pem|jaas\.config|oauthbearer\.config"
+    r"|scram_(client|server)_key)$",
+    re.IGNORECASE,
+)
+
+
+class Settings(BaseModel):
+    """The base of every settings model: frozen, and strict about names."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str, str]) -> M:
+    """
+    Return the settings in `file`, overridden by `environ`.
+
+    `PREFIX_HTTP__PORT` sets `port` in the table `http`; in a table of Kafka properties the
+    name's underscores stand for dots.
+
+    Raises:
+        BadSettings: the file cannot be read, or a setting is missing, unknown or impossible.
+    """
+    data = _read(file) if file is not None else {}
+    origin = f"{file} and {prefix}_*" if file is not None else f"{prefix}_*"
+    try:
+        for path, name in _from_environment(prefix, environ):
+            _set(data, path, {"env": name})
+        return model.model_validate(_plain(model, data, environ), context={"environ": environ})
+    except ValidationError as error:
+        given = _Given(model, data, file, prefix)
+        raise BadSettings(_explain(origin, error, given)) from None
+    except _Impossible as error:
+        msg = f"bad settings ({origin}):\n  {error}"
+        raise BadSettings(msg) from None
+
+
+_UNSET = "environment variable"
+
+
+class _Impossible(Exception):
+    """A setting that cannot be brought before the model; the message begins with its path."""
+
+
+def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
+    """Return what `{env = …}` or `{file = …}` points at, and whether it was a pointer."""
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            if name not in environ:
+                msg = f"{_UNSET} {name} is not set"
+                raise ValueError(msg)
+            return environ[name], True
+        case {"file": str(path), **rest} if not rest:
+            return Reread(partial(_text, Path(path))), True
+        case _:
+            return value, False
+
+
+def _text(path: Path) -> str:
+    """Return what a file holds, as a secret has it."""
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError as error:
+        msg = f"cannot read {path}: {error.strerror}"
+        raise ValueError(msg) from error
+    except UnicodeDecodeError:
+        msg = f"{path} is not UTF-8 text"
+        raise ValueError(msg) from None
+
+
+def _environ(info: ValidationInfo) -> Mapping[str, str]:
+    return (info.context or {}).get("environ", {})  # type: ignore[no-any-return]  # a bare dict
+
+
+def pointed(value: object, info: ValidationInfo) -> object:
+    """Return what `{env = …}` or `{file = …}` points at; anything else as it is."""
+    return _resolve(value, _environ(info))[0]
+
+
+def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
+    """Return properties, whose secrets are read anew; pydantic would copy them."""
+    if not isinstance(value, Mapping):
+        msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
+        raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
+    return {str(k): _property(str(k), given, _environ(info)) for k, given in value.items()}
+
+
+def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
+    value, pointed = _resolve(given, environ)
+    if _SECRET.search(name) and not pointed:
+        msg = f'{name} is a secret: write {{ env = "NAME" }} or {{ file = "PATH" }} in its place'
+        raise ValueError(msg)
+    match value:
+        case Reread():
+            return value
+        case bool():
+            return str(value).lower()
+        case str() | int() | float():
+            return str(value)
+        case {**inner} if inner:
+            msg = f'names with dots need quotes: write "{name}.{next(iter(inner))}" = …'
+            raise ValueError(msg)
+        case _:
+            msg = f"{name} must be a string, a number or a boolean"
+            raise ValueError(msg)
+
+
+def _dsn(value: object, _: object, info: ValidationInfo) -> str:
+    """Return a connection string, which reads its secrets anew; pydantic would copy it."""
+    value, pointed = _resolve(value, _environ(info))
+    # libpq would take it for a server on this machine: mostly a variable that was not set.
+    if value == {} or (isinstance(value, str) and not value.strip()):
+        raise ValueError(_EMPTY_DSN)
+    if isinstance(value, Mapping):
+        parameters = {k: _property(k, v, _environ(info)) for k, v in value.items()}
+        made = partial(_conninfo, parameters)
+        return Reread(made) if any(isinstance(v, Reread) for v in parameters.values()) else made()
+    if isinstance(value, Reread):
+        return Reread(partial(_parsed, value.read))
+    parts = _parts(str(value))
+    if not pointed and (secrets := [name for name in parts if _SECRET.search(name)]):
+        msg = (
+            f"holds {', '.join(secrets)}: use PGPASSWORD, a passfile, {{ env = … }} for the whole "
+            "string, or a table in which the secret is { env = … }"
+        )
+        raise ValueError(msg)
+    return str(value)
+
+
+def _conninfo(parameters: Mapping[str, str]) -> str:
+    try:
+        return make_conninfo(**fresh_all(parameters))
+    except ProgrammingError as error:
+        msg = f"libpq: {str(error).strip()}"
+        raise ValueError(msg) from None
+
+
+def _parsed(read: Callable[[], str]) -> str:
+    """Return a connection string that libpq can read, from where it is kept."""
+    if not (text := read()):
+        raise ValueError(_EMPTY_DSN)
+    _parts(text)
+    return text
+
+
+def _parts(text: str) -> dict[str, Any]:
+    try:
+        return conninfo_to_dict(text)
+    except ProgrammingError:
+        # What libpq says of it quotes it, and it may hold a password.
+        msg = "libpq cannot read this connection string (not shown, it may hold a password)"
+        raise ValueError(msg) from None
+
+
+_EMPTY_DSN = (
+    'is empty: give a connection string, such as "host=db.internal dbname=shop user=app"; '
+    "where PGHOST and other variables of libpq say where, dbname alone will do"
+)
+
+Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
+"""A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
+
+KafkaTable: TypeAlias = Annotated[dict[str, str], WrapValidator(_kafka)]
+"""`KafkaProperties` inside of something else, which keeps them out of its repr."""
+
+KafkaProperties: TypeAlias = Annotated[
+    KafkaTable, Field(repr=False, json_schema_extra={"open": True})
+]
+"""Any librdkafka property; its values never appear in a repr."""
+
+Dsn: TypeAlias = Annotated[str, WrapValidator(_dsn), Field(repr=False)]
+"""A libpq connection string, or a table of libpq parameters; never in a repr."""
+
+
+def without_secrets(dsn: str) -> str:
+    """Return `dsn` as it may appear in a log: who, where, and nothing else."""
+    parts = conninfo_to_dict(dsn)
+    shown = {k: str(v) for k, v in parts.items() if k in {"host", "port", "dbname", "user"}}
+    return make_conninfo(**shown)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise BadSettings(msg) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        msg = f"{file} is not TOML: {error}"
+        raise BadSettings(msg) from error
+
+
+def _from_environment(prefix: str, environ: Mapping[str, str]) -> list[tuple[list[str], str]]:
+    start = f"{prefix}_"
+    return [
+        (name.removeprefix(start).lower().split("__"), name)
+        for name in sorted(environ)
+        if name.startswith(start)
+    ]
+
+
+def _set(data: dict[str, Any], path: list[str], value: dict[str, str]) -> None:
+    table: Any = data
+    for depth, part in enumerate(path[:-1], 1):
+        table = table.setdefault(part, {})
+        if not isinstance(table, dict) or _is_pointer(table):
+            msg = f"{'.'.join(path[:depth])}: not a table, but {value['env']} sets a field in it"
+            raise _Impossible(msg)
+    table[path[-1]] = value
+
+
+def _plain(
+    model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str], *path: str
+) -> dict[str, Any]:
+    """Replace pointers by their text where the field is an ordinary one."""
+    fields = _fields(model)
+    plain: dict[str, Any] = {}
+    for name, value in data.items():
+        field = fields.get(name)
+        inner = _table(field) if field else None
+        if field and _is_open(field):
+            plain[name] = _dotted(value)
+        elif inner and isinstance(value, dict):
+            plain[name] = _plain(inner, value, environ, *path, name)
+        elif field and field.repr and _is_pointer(value):
+            try:
+                plain[name] = _literal(str(_resolve(value, environ)[0]))
+            except ValueError as error:
+                msg = f"{'.'.join([*path, name])}: {error}"
+                raise _Impossible(msg) from None
+        else:
+            plain[name] = value
+    return plain
+
+
+def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
+    """Return the fields of a model by the names that a file has for them."""
+    return {field.alias or name: field for name, field in model.model_fields.items()}
+
+
+def _is_open(field: FieldInfo) -> bool:
+    return (field.json_schema_extra or {}) == {"open": True}
+
+
+def _table(field: FieldInfo) -> type[BaseModel] | None:
+    """Return the model of a field that is a table of settings."""
+    inner = field.annotation
+    return inner if isinstance(inner, type) and issubclass(inner, BaseModel) else None
+
+
+def _dotted(value: object) -> object:
+    """Return Kafka properties with dots in the names, which variables cannot have."""
+    if not isinstance(value, dict):
+        return value
+    return {(k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()}
+
+
+def _is_pointer(value: object) -> bool:
+    return isinstance(value, dict) and len(value) == 1 and next(iter(value)) in {"env", "file"}
+
+
+def _literal(text: str) -> object:
+    """Return lists and tables in a variable as JSON; everything else as the text it is."""
+    if text[:1] in {"[", "{"}:
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError:
+            return text
+    return text
+
+
+_PLAINLY = {
+    "extra_forbidden": "there is no such setting",
+    "missing": "is missing",
+    "tuple_type": 'must be a list, such as ["a", "b"]',
+    "list_type": 'must be a list, such as ["a", "b"]',
+    "model_type": "must be a table",
+    "dict_type": "must be a table",
+    "too_short": "must not be empty",
+}
+"""What pydantic says in words of its own."""
+
+# Said of a default that other settings decide, when one of those is wrong, which is said as well.
+_CONSEQUENCE = "default_factory_not_called"
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    """What settings were made of, to say who set what is wrong."""
+
+    model: type[BaseModel]
+    data: Mapping[str, Any]
+    file: Path | None
+    prefix: str
+
+    def remark(self, kind: str, path: Sequence[str | int]) -> str:
+        """Return what to add to an error of this kind: who set it, or where it can be set."""
+        if kind == "missing":
+            return self._remedy(path)
+        source = self._source(path)
+        wanted = self._meant(path) if kind == "extra_forbidden" and source else ""
+        return source + wanted
+
+    def _remedy(self, path: Sequence[str | int]) -> str:
+        if self.file is not None or len(path) != 1:
+            return ""
+        field = _fields(self.model).get(str(path[0]))
+        inner = "__BOOTSTRAP_SERVERS" if field and _is_open(field) else ""
+        inner = "__…" if field and _table(field) else inner
+        return f"; give --config, or set {self.prefix}_{str(path[0]).upper()}{inner}"
+
+    def _source(self, path: Sequence[str | int]) -> str:
+        found: Any = self.data
+        for part in path:
+            if not isinstance(found, dict) or part not in found or _is_pointer(found):
+                break
+            found = found[part]
+        if found is self.data:
+            return ""
+        match found:
+            case {"env": str(name)}:
+                return f" (set by {name})"
+            case {**inner} if inner and (variable := _variable(inner)):
+                return f" (set by {variable})"
+            # Where the environment sets nothing, the file is named above.
+            case _ if self.file is not None and _points(self.data) and not _points(found):
+                return f" (set in {self.file})"
+            case _:
+                return ""
+
+    def _meant(self, path: Sequence[str | int]) -> str:
+        """Return the variable that was meant where one underscore stands for two."""
+        name = str(path[0])
+        if len(path) != 1 or self.data[name] != {"env": f"{self.prefix}_{name.upper()}"}:
+            return ""
+        for table, field in _fields(self.model).items():
+            rest = name.removeprefix(f"{table}_")
+            inner = _table(field)
+            if rest != name and (_is_open(field) or (inner and rest in _fields(inner))):
+                wanted = f"{self.prefix}_{table}__{rest}".upper()
+                return f"; a table takes two underscores: {wanted}"
+        return ""
+
+
+def _variable(value: object) -> str | None:
+    """Return a variable that sets something in it, where one has a table too many in its name."""
+    match value:
+        case {"env": str(name)}:
+            return name
+        case {**inner}:
+            return next(filter(None, map(_variable, inner.values())), None)
+        case _:
+            return None
+
+
+def _points(value: object) -> bool:
+    """Tell whether anything of it stands elsewhere."""
+    return isinstance(value, dict) and (_is_pointer(value) or any(map(_points, value.values())))
+
+
+def _explain(origin: str, error: ValidationError, given: _Given) -> str:
+    lines = []
+    for found in error.errors(include_url=False, include_input=False):
+        if found["type"] == _CONSEQUENCE:
+            continue
+        what = _PLAINLY.get(found["type"], found["msg"].removeprefix("Value error, "))
+        where = ".".join(str(part) for part in found["loc"])
+        if not what.startswith(_UNSET):  # it names the variable already
+            what += given.remark(found["type"], found["loc"])
+        lines.append(f"{where}: {what}" if where else what)
+    return f"bad settings ({origin}):\n  " + "\n  ".join(lines)

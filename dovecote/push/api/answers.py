@@ -1,0 +1,147 @@
+"""What the API answers, as its OpenAPI description says it."""
+
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AwareDatetime, BaseModel, Field
+
+from dovecote.push.rules.sending.ports import Circuit, Outcome
+from dovecote.push.rules.subscription.fields import Model
+from dovecote.push.rules.subscription.sections import Position
+from dovecote.push.rules.subscription.subscription import Subscription
+
+
+class Problem(BaseModel):
+    """One thing that is wrong with a request."""
+
+    path: str
+    """Of the field, such as `endpoint.url`."""
+    message: str
+
+
+class Error(BaseModel):
+    """Why something was not done."""
+
+    error: str
+    problems: list[Problem] = []
+
+
+class Status(BaseModel):
+    """Whether a subscription delivers, and if not, why."""
+
+    state: Literal["active", "paused", "disabled"]
+    reason: str
+    since: AwareDatetime
+
+
+class Counts(BaseModel):
+    """Since the subscription was made."""
+
+    delivered: int
+    failed: int
+    dead: int
+
+
+class Delivery(BaseModel):
+    """What the processes say that deliver it."""
+
+    processes: int
+    trouble: str
+    in_flight: int
+    lag: int | None
+    p50_ms: float | None
+    p99_ms: float | None
+    circuit: Circuit
+
+
+class Told(Subscription):
+    """A subscription; its secrets are masked."""
+
+    status: Status
+
+
+class ToldWhole(Told):
+    """A subscription, and what came of it."""
+
+    created_at: AwareDatetime
+    counts: Counts
+    delivery: Delivery
+
+
+class Attempt(BaseModel):
+    """One request, and what came of it."""
+
+    subscription: str
+    event_id: str
+    topic: str
+    partition: int
+    offset: int
+    key: str | None
+    number: int
+    at: float
+    seconds: float
+    status: int | None
+    outcome: Outcome
+    detail: str
+
+
+class Letter(BaseModel):
+    """A record that was given up."""
+
+    id: str
+    key: str | None
+    origin: str
+    reason: str
+    attempts: int
+    died_at: AwareDatetime
+    size: int
+
+
+class Letters(BaseModel):
+    """Dead letters, and how many there are in all."""
+
+    total: int
+    letters: list[Letter]
+
+
+class WholeLetter(Letter):
+    """A record that was given up, with what it holds."""
+
+    headers: list[tuple[str, str | None]]
+    value: str | None
+
+
+class Moved(BaseModel):
+    """Where a subscription goes on: offsets by topic and partition."""
+
+    offsets: dict[str, dict[str, int]]
+
+
+class Replay(Model):
+    """Where a subscription is to go on."""
+
+    start: Position
+
+
+Responses: TypeAlias = dict[int | str, dict[str, Any]]
+
+
+def errors(*statuses: int) -> Responses:
+    """Return how failures are described: those of every operation, and `statuses`."""
+    why = {
+        400: "The body is not JSON.",
+        401: "There is no token, or none that is known.",
+        403: "There are no tokens, and the request does not come from this machine.",
+        404: "There is no such subscription.",
+        409: "It does not go with what is there.",
+        413: "The body is too long.",
+        422: "Something is wrong with it; `problems` says where.",
+        503: "The database or the broker does not answer.",
+    }
+    always = {400, 401, 403, 413, 422, 503}
+    return {
+        status: {"model": Error, "description": why[status]}
+        for status in sorted(always | set(statuses))
+    }
+
+
+Most: TypeAlias = Annotated[int, Field(ge=1, le=10_000)]

@@ -1,0 +1,165 @@
+"""The dead letters of a subscription, with the consumer's own tooling."""
+
+from collections.abc import Mapping
+from datetime import UTC
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import AwareDatetime, Field, model_validator
+
+from dedup.kafka.dead_topic import DeadTopic
+from dedup.retries.letter import Letter, Which, target
+from dovecote.process import topics as cluster
+from dovecote.push.errors import Away, NoSuchSubscription, Refused
+from dovecote.push.rules.subscription.fields import Model
+from dovecote.push.rules.subscription.subscription import Subscription
+from outbox.envelope import Record
+from outbox.errors import BadSettings, DovecoteError, InvalidEvent
+
+_MOST_TEXT = 2_000
+
+
+class Chosen(Model):
+    """Which dead letters are meant: those that are all of this; or `all`, alone."""
+
+    ids: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
+        Field(strict=False, max_length=10_000),
+    ] = ()
+    """Ids of events."""
+
+    key: Annotated[str, Field(max_length=10_000)] | None = None
+
+    reason: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
+    """A part of the reason, in any case."""
+
+    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
+
+    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+
+    all: bool = False
+    """Every one of the subscription."""
+
+    @model_validator(mode="after")
+    def _means_some(self) -> Self:
+        narrowed = self.model_dump(exclude={"all"}, exclude_none=True, exclude_defaults=True)
+        if self.all == bool(narrowed):
+            msg = "say which ones: ids, key, reason, since, until, or all alone"
+            raise ValueError(msg)
+        return self
+
+    def which(self, subscription: Subscription) -> Which:
+        """Return it as the consumer's tooling takes it."""
+        return Which(
+            ids=self.ids,
+            key=None if self.key is None else self.key.encode(),
+            reason=self.reason,
+            since=None if self.since is None else self.since.astimezone(UTC),
+            until=None if self.until is None else self.until.astimezone(UTC),
+            groups=(subscription.group_id, None),
+        )
+
+
+class DeadLetters:
+    """Those of one subscription."""
+
+    def __init__(self, kafka: Mapping[str, str], subscription: Subscription) -> None:
+        self._kafka, self._subscription = kafka, subscription
+        self._topic = DeadTopic(kafka, subscription.dead_letters)
+
+    def standing(self, most: int) -> dict[str, Any]:
+        """
+        Return the first `most` letters that nothing became of yet, and how many there are.
+
+        Raises:
+            Away: Kafka cannot be asked.
+        """
+        if not self._is_there():
+            return {"total": 0, "letters": []}
+        which = Which(groups=(self._subscription.group_id, None))
+        try:
+            found = self._topic.letters(which)
+        except DovecoteError as error:
+            raise Away(str(error)) from error
+        return {"total": len(found), "letters": [told(each) for each in found[:most]]}
+
+    def show(self, id_: str) -> dict[str, Any]:
+        """
+        Return all of one letter: headers and value, too.
+
+        Raises:
+            Away: Kafka cannot be asked.
+            NoSuchSubscription: there is no such letter.
+        """
+        which = Which(ids=(id_,), groups=(self._subscription.group_id, None))
+        try:
+            found = self._topic.letters(which) if self._is_there() else []
+            record = self._topic.record(found[0]) if found else None
+        except DovecoteError as error:
+            raise Away(str(error)) from error
+        if record is None:
+            msg = f"{self._subscription.id!r} has no dead letter {id_!r}"
+            raise NoSuchSubscription(msg)
+        return {**told(found[0]), **_carried(record)}
+
+    def resolve(
+        self, chosen: Chosen, action: Literal["requeued", "dropped"]
+    ) -> list[dict[str, Any]]:
+        """
+        Have letters delivered again, to this subscription alone, or listed no more.
+
+        Raises:
+            Away: Kafka cannot be asked, or another operator came in between.
+            Refused: one cannot be requeued.
+        """
+        if not self._is_there():
+            return []
+        to = self._subscription.requeued
+        if action == "requeued" and to not in self._topics():
+            msg = f"there is no topic {to!r}: resume the subscription, which makes it"
+            raise Refused(msg)
+        try:
+            done = self._topic.resolve(
+                chosen.which(self._subscription),
+                action,
+                lambda each: target(each, to=to, known=()) if action == "requeued" else "",
+            )
+        except (BadSettings, InvalidEvent) as error:
+            raise Refused(str(error)) from error
+        except DovecoteError as error:
+            raise Away(str(error)) from error
+        return [told(each) for each in done]
+
+    def _is_there(self) -> bool:
+        return self._subscription.dead_letters in self._topics()
+
+    def _topics(self) -> set[str]:
+        try:
+            return set(cluster.topics(self._kafka))
+        except DovecoteError as error:
+            raise Away(str(error)) from error
+
+
+def told(letter: Letter) -> dict[str, Any]:
+    """Return a letter as JSON, without its value."""
+    return {
+        "id": letter.id,
+        "key": _text(letter.key),
+        "origin": letter.origin,
+        "reason": letter.reason,
+        "attempts": letter.attempts,
+        "died_at": letter.died_at.isoformat(),
+        "size": letter.size,
+    }
+
+
+def _carried(record: Record) -> dict[str, Any]:
+    return {
+        "headers": [[name, _text(value)] for name, value in record.headers],
+        "value": _text(record.value),
+    }
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    return data[:_MOST_TEXT].decode(errors="backslashreplace")

@@ -1,0 +1,180 @@
+"""Set a group to where it is to go on: to a time, to offsets, to the beginning or the end."""
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from confluent_kafka import (
+    ConsumerGroupState,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
+
+from dovecote.push.errors import Away, Conflict, Refused
+from dovecote.push.rules.subscription import pattern
+from dovecote.push.rules.subscription.sections import At, Offsets, Position
+from dovecote.push.rules.subscription.subscription import Subscription
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+
+_log = kafka_logger("dovecote.push.kafka")
+
+OffsetSpec: Any = _OffsetSpec
+
+_SECONDS = 10.0
+_POLL_SECONDS = 0.2
+_EMPTY = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
+_BUSY = frozenset(
+    {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
+)
+
+# A broker that has just begun to look after a group; librdkafka does not call it retriable.
+_MOMENTARY = frozenset(
+    {
+        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+        KafkaError.COORDINATOR_NOT_AVAILABLE,
+        KafkaError.NOT_COORDINATOR,
+    }
+)
+
+
+class Positions:
+    """Where groups are on one broker."""
+
+    def __init__(self, kafka: Mapping[str, str], *, admin: AdminClient | None = None) -> None:
+        self._admin = admin or AdminClient(fresh_all(kafka), logger=_log)
+
+    def reset(self, subscription: Subscription, to: Position) -> dict[str, dict[str, int]]:
+        """
+        Set where the group of a subscription goes on; return offsets by topic and partition.
+
+        Raises:
+            Away: Kafka does not answer.
+            Conflict: somebody reads with this group.
+            Refused: there is no such topic or partition.
+        """
+        places = self._places(subscription)
+        wanted = self._chosen(places, to)
+        group = subscription.group_id
+        try:
+            asked = self._admin.alter_consumer_group_offsets(
+                [ConsumerGroupTopicPartitions(group, wanted)], request_timeout=_SECONDS
+            )
+            answered = asked[group].result().topic_partitions
+        except KafkaException as error:
+            raise _said(error, f"group {group!r}") from error
+        for each in answered:
+            if each.error is not None:
+                raise _said(KafkaException(each.error), f"group {group!r}")
+        found: dict[str, dict[str, int]] = {}
+        for place in wanted:
+            found.setdefault(place.topic, {})[str(place.partition)] = place.offset
+        return found
+
+    def wait_until_empty(self, group: str, *, seconds: float) -> None:
+        """
+        Return when nobody reads with a group any more.
+
+        Raises:
+            Away: Kafka does not answer.
+            Conflict: somebody still does, after so long.
+        """
+        deadline, pause = time.monotonic() + seconds, threading.Event()
+        while (members := self._members(group)) != 0:
+            if time.monotonic() > deadline:
+                if members is None:
+                    msg = f"Kafka: no broker looks after group {group!r} yet: ask again"
+                    raise Away(msg)
+                msg = (
+                    f"group {group!r} still has members after {seconds:.0f} s: end whoever "
+                    "else reads with it, and ask again"
+                )
+                raise Conflict(msg)
+            pause.wait(_POLL_SECONDS)
+
+    def _members(self, group: str) -> int | None:
+        """Return how many read with a group; None: its broker cannot tell yet."""
+        try:
+            asked = self._admin.describe_consumer_groups([group], request_timeout=_SECONDS)
+            found = asked[group].result()
+        except KafkaException as error:
+            code = error.args[0].code()
+            if code == KafkaError.GROUP_ID_NOT_FOUND:
+                return 0
+            if code in _MOMENTARY:
+                return None
+            raise _said(error, f"group {group!r}") from error
+        return 0 if found.state in _EMPTY else len(found.members)
+
+    def _places(self, subscription: Subscription) -> list[tuple[str, int]]:
+        """Return the partitions that a subscription reads."""
+        try:
+            there = self._admin.list_topics(timeout=_SECONDS).topics
+        except KafkaException as error:
+            raise _said(error, "topics") from error
+        if subscription.partitions:
+            asked = {each.topic: set(each.numbers) for each in subscription.partitions}
+        elif subscription.pattern is not None:
+            is_read = pattern.whole(subscription.pattern)
+            asked = {name: set() for name in there if is_read(name)}
+        else:
+            asked = {name: set() for name in subscription.topics}
+        places = []
+        for topic, numbers in sorted(asked.items()):
+            if topic not in there:
+                msg = f"there is no topic {topic!r} that we may see"
+                raise Refused(msg)
+            known = set(there[topic].partitions)
+            if missing := numbers - known:
+                msg = f"topic {topic!r} has no partition {min(missing)}"
+                raise Refused(msg)
+            places += [(topic, number) for number in sorted(numbers or known)]
+        return places
+
+    def _chosen(self, places: list[tuple[str, int]], to: Position) -> list[TopicPartition]:
+        if isinstance(to, Offsets):
+            chosen = list(to.places())
+            if stray := {each[:2] for each in chosen} - set(places):
+                topic, partition = min(stray)
+                msg = f"the subscription does not read partition {partition} of {topic!r}"
+                raise Refused(msg)
+            return [TopicPartition(*each) for each in chosen]
+        if isinstance(to, At):
+            found = self._offsets(
+                places, OffsetSpec.for_timestamp(round(to.time.timestamp() * 1000))
+            )
+            ends = self._offsets(places, OffsetSpec.latest())
+            found = {place: ends[place] if at < 0 else at for place, at in found.items()}
+        else:
+            spec = OffsetSpec.earliest() if to == "earliest" else OffsetSpec.latest()
+            found = self._offsets(places, spec)
+        return [TopicPartition(*place, offset) for place, offset in found.items()]
+
+    def _offsets(
+        self, places: list[tuple[str, int]], spec: _OffsetSpec
+    ) -> dict[tuple[str, int], int]:
+        if not places:
+            return {}
+        try:
+            asked = self._admin.list_offsets(
+                {TopicPartition(*place): spec for place in places}, request_timeout=_SECONDS
+            )
+            return {(p.topic, p.partition): each.result().offset for p, each in asked.items()}
+        except KafkaException as error:
+            raise _said(error, "offsets") from error
+
+
+def _said(error: KafkaException, what: str) -> Away | Conflict | Refused:
+    """Return what an error of Kafka means for whoever asked."""
+    found = error.args[0]
+    msg = f"Kafka, {what}: {found.name()}: {found.str()}"
+    if found.code() in _BUSY:
+        return Conflict(f"{msg}; pause whatever reads with it")
+    if found.retriable() or found.code() < 0 or found.code() in _MOMENTARY:
+        return Away(msg)
+    return Refused(msg)

@@ -1,0 +1,1 @@
+"""Take records from Kafka, send them, and wait for the answers."""

@@ -1,0 +1,272 @@
+"""Deliver the records of one subscription to its endpoint, one request for each attempt."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from datetime import UTC, datetime, timedelta
+
+from dedup.retries.backoff import Failure
+from dedup.rules.policies.results import Dead, Done, Early, Result, Retry
+from dedup.rules.record import Record
+from dovecote.push.delivery import shape
+from dovecote.push.delivery.gate import Gate, Left, Passed
+from dovecote.push.delivery.windows import Windows
+from dovecote.push.http.client import Client
+from dovecote.push.http.connection import KEPT_BYTES, Forbidden, SendFailed
+from dovecote.push.metrics import Numbers
+from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.sending import handshake
+from dovecote.push.rules.sending.ports import Attempt, Book, Circuit, Outcome
+from dovecote.push.rules.sending.request import Composer, Request
+from dovecote.push.rules.sending.verdict import (
+    Answered,
+    Disable,
+    NotAnswered,
+    Verdict,
+    described,
+    judge,
+    weighs,
+)
+from dovecote.push.rules.sending.verdict import Outcome as Answering
+from dovecote.push.rules.subscription.hiding import hiding
+from dovecote.push.rules.subscription.subscription import Subscription
+from outbox import envelope
+from outbox.errors import InvalidEvent
+
+_log = logging.getLogger("dovecote.push")
+
+_RECENT = 512
+_REST = timedelta(seconds=2)
+_DETAIL_CHARACTERS = 500
+
+
+class Delivery:
+    """
+    The handler of a subscription's records: awaited, on one loop.
+
+    It answers with what its consumer makes a retry, a dead letter or a commit of. While the
+    circuit is open, or it is not a record's turn, the record waits, and burns no attempt.
+    """
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        client: Client,
+        numbers: Numbers,
+        book: Book,
+        *,
+        windows: Windows | None = None,
+        origin: str = "dovecote",
+    ) -> None:
+        self._subscription, self._client = subscription, client
+        self._numbers, self._book, self._windows = numbers, book, windows
+        self._origin = origin
+        self._composer = Composer(shape.form(subscription))
+        self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
+        self._hide = hiding(shape.secrets(subscription))
+        breaker = shape.breaker(subscription)
+        self._rate = Rate(subscription.limits.rate)
+        self.gate = Gate(
+            breaker,
+            Concurrency(shape.most_in_flight(subscription)),
+            self._rate,
+            adapts=breaker.threshold > 0,
+        )
+        self._patience = shape.plan(subscription).patience
+        self._shaken = not subscription.endpoint.handshake
+        self._shaking: asyncio.Task[None] | None = None
+        self._ending = False
+        self._trouble = self._forbidden = self._broken = ""
+        self.delivered = self.failed = self.dead = 0
+        self._recent: deque[float] = deque(maxlen=_RECENT)
+
+    async def deliver(self, record: Record) -> Result:
+        """Send the record, if it is its turn; return what becomes of it."""
+        place = record.topic, record.partition, record.offset
+        if self._windows is not None and not await self._windows.enter(*place):
+            return Early("it is not its turn", self._pause(0.0))
+        if not self._shaken:
+            await self._shake_hands()
+            if not self._shaken:
+                return Early(self._trouble, _REST)
+        passed = await self.gate.enter()
+        if not isinstance(passed, Passed):
+            return Early("the endpoint cannot take it", self._pause(passed))
+        result = await self._attempted(record, passed)
+        if type(result) is Done and self._windows is not None:
+            self._windows.finished(*place)
+        return result
+
+    def end(self) -> None:
+        """Begin no request any more; those at work go on."""
+        self._ending = True
+        self.gate.end()
+        if self._windows is not None:
+            self._windows.end()
+
+    @property
+    def trouble(self) -> str:
+        """What is in the way of the endpoint; empty: nothing."""
+        if self._trouble or self._forbidden or self.gate.breaker.closed:
+            return self._trouble or self._forbidden
+        return f"the circuit is open: {self._broken}"
+
+    @property
+    def circuit(self) -> Circuit:
+        breaker = self.gate.breaker
+        return "closed" if breaker.closed else "half_open" if breaker.probing else "open"
+
+    def percentiles(self) -> tuple[float | None, float | None]:
+        """Return p50 and p99 of recent requests, in milliseconds."""
+        recent = sorted(self._recent.copy())
+        if not recent:
+            return None, None
+        return tuple(  # type: ignore[return-value]  # two of them
+            round(recent[int(share * (len(recent) - 1))] * 1000, 2) for share in (0.5, 0.99)
+        )
+
+    def gave_up(self, record: Record) -> None:
+        """Take that a record is a dead letter."""
+        self.dead += 1
+        if self._windows is not None:
+            self._windows.finished(*record[:3])
+
+    async def _attempted(self, record: Record, passed: Passed) -> Result:
+        how: Left = "nothing"
+        detail = ""
+        try:
+            number = _attempt(record)
+            request = self._composer.request(record, record.identity[0])
+            at, began = time.time(), time.monotonic()
+            if number == 1:
+                self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
+            outcome, detail = await self._sent(request, int(at))
+            how = _left(outcome)
+        finally:
+            if self.gate.leave(passed, how):
+                self._opened(detail or _described(outcome))
+        seconds = time.monotonic() - began
+        verdict = judge(outcome, self._rules, now=datetime.now(UTC))
+        self._book.attempted(
+            Attempt(
+                subscription=self._subscription.id,
+                event_id=record.identity[0][:_DETAIL_CHARACTERS],
+                topic=record.topic,
+                partition=record.partition,
+                offset=record.offset,
+                key=_shown(record.key),
+                number=number,
+                at=at,
+                seconds=seconds,
+                status=outcome.status if isinstance(outcome, Answered) else None,
+                outcome=self._count(verdict, record, number, seconds),
+                detail=detail,
+            )
+        )
+        if isinstance(verdict, Disable):
+            self._disable(verdict.reason)
+            return Early(verdict.reason, _REST)
+        return verdict
+
+    async def _sent(self, request: Request, now: int) -> tuple[Answering, str]:
+        """Send a request; return the outcome, and how the answer begins or what went wrong."""
+        signed = self._signer.headers(request.id, now, request.body)
+        try:
+            answer = await self._client.send(request, signed)
+        except SendFailed as error:
+            self._forbidden = str(error) if isinstance(error, Forbidden) else ""
+            return NotAnswered(str(error)), str(error)
+        self._forbidden = ""
+        told = Answered(answer.status, answer.headers.get("retry-after"))
+        said = answer.excerpt.decode(errors="replace")
+        cut = len(answer.excerpt) >= KEPT_BYTES
+        return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else ""
+
+    def _count(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
+        told: Outcome
+        match verdict:
+            case Done():
+                told = "delivered"
+                self.delivered += 1
+                self._recent.append(seconds)
+                self._numbers.open.set(0)
+            case Disable():
+                told = "disabled"
+            case Dead():
+                told = "dead"
+            case Retry(error):
+                failure = Failure(
+                    identity=record.identity, attempt=number, seconds=seconds, error=error
+                )
+                told = "retry" if self._patience.after(failure) is not None else "dead"
+        self.failed += told != "delivered"
+        self._numbers.attempted(told, seconds)
+        return told
+
+    def _opened(self, detail: str) -> None:
+        self._broken = detail
+        self._numbers.open.set(1)
+        _log.warning(
+            "%s: the circuit of %s is open: %s",
+            self._subscription.id,
+            self._subscription.endpoint.url,
+            detail,
+        )
+
+    def _disable(self, reason: str) -> None:
+        if not self._ending:
+            self._trouble = reason
+            _log.warning("%s is disabled: %s", self._subscription.id, reason)
+            self.end()
+            self._book.disable(self._subscription.id, reason)
+
+    def _pause(self, seconds: float) -> timedelta:
+        # Who comes again at once while all ends would come again and again.
+        return _REST if self._ending else timedelta(seconds=seconds)
+
+    async def _shake_hands(self) -> None:
+        """Ask whether requests may be sent; whoever comes meanwhile waits for the answer."""
+        if self._shaking is None or self._shaking.done():
+            self._shaking = asyncio.get_running_loop().create_task(self._asked())
+        await asyncio.shield(self._shaking)
+
+    async def _asked(self) -> None:
+        headers = handshake.asking(self._origin, self._rate.per_second)
+        try:
+            answer = await self._client.options(self._composer.target, headers)
+        except SendFailed as error:
+            told: handshake.Agreed | handshake.NotAgreed = handshake.NotAgreed(str(error))
+        else:
+            told = handshake.agreement(answer.status, answer.headers, self._origin)
+        if isinstance(told, handshake.NotAgreed):
+            if told.reason != self._trouble:
+                _log.warning("%s: no handshake: %s", self._subscription.id, told.reason)
+            self._trouble = told.reason
+            await asyncio.sleep(_REST.total_seconds())
+            return
+        self._trouble, self._shaken = "", True
+        rates = [each for each in (self._rate.per_second, told.per_second) if each is not None]
+        self._rate.per_second = min(rates, default=None)
+
+
+def _attempt(record: Record) -> int:
+    try:
+        return envelope.delivery(record).attempt if envelope.was_delivered(record) else 1
+    except InvalidEvent:
+        return 1
+
+
+def _shown(key: bytes | None) -> str | None:
+    return None if key is None else key[:_DETAIL_CHARACTERS].decode(errors="backslashreplace")
+
+
+def _described(outcome: Answering) -> str:
+    return described(outcome.status) if isinstance(outcome, Answered) else outcome.error
+
+
+def _left(outcome: Answering) -> Left:
+    if weighs(outcome):
+        return "overload"
+    success = isinstance(outcome, Answered) and 200 <= outcome.status < 300  # noqa: PLR2004  # what 2xx is
+    return "success" if success else "refusal"

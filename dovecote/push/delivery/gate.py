@@ -1,0 +1,144 @@
+"""What every request of an endpoint passes: its circuit, its concurrency and its rate."""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from dovecote.push.rules.pacing.breaker import Breaker
+from dovecote.push.rules.pacing.limits import Concurrency, Rate
+
+# Who waits longer comes again: a partition that is given up waits for those who are in here.
+_LONGEST_SECONDS = 2.0
+
+Left: TypeAlias = Literal["success", "overload", "refusal", "nothing"]
+"""How it went: a `refusal` is an answer of an endpoint that is well; `nothing` was sent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """The leave to send one request."""
+
+    probe: bool = False
+    """Whether it is to find out if the endpoint is back."""
+
+
+_PASSED = Passed()
+_PROBE = Passed(probe=True)
+
+
+class Gate:
+    """One loop's alone; who waits is let in in turn."""
+
+    def __init__(
+        self,
+        breaker: Breaker,
+        concurrency: Concurrency,
+        rate: Rate,
+        *,
+        adapts: bool = True,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.breaker, self.concurrency = breaker, concurrency
+        self._rate, self._adapts, self._clock = rate, adapts, clock
+        self._waiting: deque[asyncio.Future[bool]] = deque()
+        self._ending = False
+        self.in_flight = 0
+
+    async def enter(self) -> Passed | float:
+        """Return the leave to send; or after how many seconds to come again."""
+        if self._ending:
+            return _LONGEST_SECONDS
+        wait: float | None = None
+        if self._waiting or (wait := self._closed()) != 0.0:
+            # Where the circuit is open, nothing but time or the probe's success opens it.
+            if not await self._turn(wait):
+                if self._closed() != 0.0:
+                    return 0.0
+                self.in_flight += 1
+        else:
+            self.in_flight += 1
+        passed = _PASSED if self.breaker.closed else _PROBE
+        pause = self._rate.reserve(self._clock(), most=_LONGEST_SECONDS)
+        if pause > _LONGEST_SECONDS:
+            self.leave(passed, "nothing")
+            return pause
+        if pause > 0.0:
+            try:
+                await asyncio.sleep(pause)
+            except asyncio.CancelledError:
+                self.leave(passed, "nothing")
+                raise
+            if self._ending:
+                self.leave(passed, "nothing")
+                return _LONGEST_SECONDS
+        return passed
+
+    def leave(self, passed: Passed, how: Left) -> bool:
+        """Take how a request went; tell whether the circuit opens by it."""
+        opened = False
+        match how:
+            case "success" | "refusal":
+                if not self.breaker.closed:
+                    self.concurrency.begin_anew()
+                self.breaker.succeeded()
+                self.concurrency.succeeded(self.in_flight)
+            case "overload":
+                now = self._clock()
+                if self._adapts:
+                    self.concurrency.overloaded(now)
+                opened = self.breaker.failed(now, probe=passed.probe)
+            case "nothing":
+                if passed.probe:
+                    self.breaker.abandoned()
+        self.in_flight -= 1
+        self._wake()
+        return opened
+
+    def end(self) -> None:
+        """Let nobody in any more, and send away who waits."""
+        self._ending = True
+        while self._waiting:
+            _tell(self._waiting.popleft())
+
+    def _closed(self) -> float | None:
+        """Return 0 where a request may pass; else for how long not, if that is known."""
+        if self._ending or self.in_flight >= self.concurrency.limit:
+            return None
+        return self.breaker.wait(self._clock())
+
+    async def _turn(self, wait: float | None) -> bool:
+        """Wait for a place, which is taken then; False: none came in time."""
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[bool] = loop.create_future()
+        longest = min(wait or _LONGEST_SECONDS, _LONGEST_SECONDS)
+        timer = loop.call_later(longest, _tell, turn)
+        self._waiting.append(turn)
+        try:
+            return await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.result():
+                self.in_flight -= 1
+                self._wake()
+            raise
+        finally:
+            timer.cancel()
+            while self._waiting and self._waiting[0].done():
+                self._waiting.popleft()
+
+    def _wake(self) -> None:
+        """Give the places that are free to those who wait the longest."""
+        if not self.breaker.closed or self._ending:
+            return
+        while self._waiting and self.in_flight < self.concurrency.limit:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self.in_flight += 1
+                turn.set_result(True)
+
+
+def _tell(turn: asyncio.Future[bool]) -> None:
+    if not turn.done():
+        turn.set_result(False)

@@ -1,0 +1,238 @@
+"""Read the records of one subscription with a consumer of its own, and have them delivered."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from contextlib import AbstractContextManager, closing
+from functools import partial
+
+import uvloop
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from dedup.consumer import Consumer
+from dedup.kafka.letters import Letters
+from dedup.retries.aside import Held, Partition, Placed, Unfinished
+from dedup.retries.held_states import States
+from dedup.rules.record import Record
+from dedup.serving.retries import Retries
+from dedup.serving.tasks import Loop
+from dedup.settings.consumer import ConsumerSettings
+from dovecote.push.delivery import shape
+from dovecote.push.delivery.delivery import Delivery
+from dovecote.push.delivery.kept_states import KeptStates
+from dovecote.push.delivery.windows import Windows
+from dovecote.push.http.client import Client, Patience
+from dovecote.push.http.guard import Guard
+from dovecote.push.metrics import Numbers
+from dovecote.push.rules.sending.addresses import Network
+from dovecote.push.rules.sending.ports import Book, Snapshot
+from dovecote.push.rules.subscription.sections import PerPartition
+from dovecote.push.rules.subscription.subscription import Subscription
+from dovecote.push.store.lease import Lease
+from outbox.errors import DovecoteError
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+
+_log = logging.getLogger("dovecote.push")
+_client_log = kafka_logger("dovecote.push.kafka")
+
+_TOPIC_SECONDS = 10.0
+
+
+class Reading:
+    """One subscription at work: from `run`, in the thread that polls, to `stop`."""
+
+    def __init__(
+        self,
+        subscription: Subscription,
+        kafka: Mapping[str, str],
+        *,
+        book: Book,
+        numbers: Numbers,
+        states: AbstractContextManager[States],
+        allowed: tuple[Network, ...] = (),
+        ca_file: str | None = None,
+        origin: str = "dovecote",
+        lease: Lease | None = None,
+    ) -> None:
+        self._subscription, self._kafka, self._lease = subscription, kafka, lease
+        self._states, self._numbers = states, numbers
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopped = self._ending = False
+        self._windows: Windows | None = None
+        if isinstance(order := subscription.order, PerPartition):
+            self._windows = Windows(partial(shape.window, order), self._commit_soon)
+        endpoint = subscription.endpoint
+        self._client = Client(
+            shape.form(subscription),
+            Guard(allowed),
+            Patience(
+                connect=endpoint.connect_timeout.total_seconds(),
+                whole=endpoint.timeout.total_seconds(),
+                most_bytes=endpoint.max_response_bytes,
+            ),
+            ca_file=ca_file,
+        )
+        self._delivery = Delivery(
+            subscription,
+            self._client,
+            numbers,
+            book,
+            windows=self._windows,
+            origin=origin,
+        )
+        self._settings = ConsumerSettings.model_validate(
+            shape.consumer_settings(subscription, kafka)
+        )
+        self._consumer: Consumer | None = None
+
+    def run(self) -> None:
+        """
+        Deliver until `stop`.
+
+        Raises:
+            DovecoteError, KafkaException: it cannot; the message says why.
+        """
+        if self._lease is not None:
+            if not self._lease.take(self._lost):
+                return
+            with closing(self._lease):
+                self._read()
+            if not self._stopped:
+                msg = "Postgres does not answer, and another process may have its partitions"
+                raise DovecoteError(msg)
+        else:
+            self._read()
+
+    def _read(self) -> None:
+        plan = shape.plan(self._subscription)
+        self._make_topics()
+        with self._states as states, Letters(self._kafka) as letters:
+            aside = _Retries(plan, letters, states=KeptStates(states), group=self._settings.group)
+            aside.reading = self
+            self._consumer = consumer = Consumer(
+                self._settings,
+                aside.handling(self._delivery.deliver),
+                aside=aside,
+                takes_records=True,
+                loop=Loop(make=self._make_loop, end=self._client.close),
+                committed=None if self._windows is None else self._committed,
+            )
+            self._numbers.in_flight.set_function(lambda: self._delivery.gate.in_flight)
+            self._numbers.lag.set_function(lambda: consumer.metrics.rows_behind)
+            if self._ending:
+                consumer.stop()
+            consumer.run()
+
+    def stop(self) -> None:
+        """Have `run` return, when requests at work are answered or `drain` is over."""
+        self._stopped = True
+        if self._lease is not None and self._consumer is None:
+            self._lease.give_up()
+        self._end()
+
+    def _lost(self) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._ending = True
+        self._on_loop(self._delivery.end)
+        if self._consumer is not None:
+            self._consumer.stop()
+
+    def begins_anew(self, partitions: Collection[Partition]) -> None:
+        """Forget what was at work in partitions: somebody else may have had them meanwhile."""
+        if self._windows is not None:
+            self._on_loop(self._windows.forget, list(partitions))
+
+    def gave_up(self, record: Record) -> None:
+        """Take that a record is a dead letter."""
+        self._on_loop(self._delivery.gave_up, record)
+
+    def snapshot(self) -> Snapshot:
+        delivery, p = self._delivery, self._delivery.percentiles()
+        trouble, lag = delivery.trouble, None
+        if self._consumer is not None:
+            health = self._consumer.health.ready()
+            trouble = trouble or ("" if health.ok else health.reason)
+            trouble = trouble or self._consumer.health.lacking
+            lag = self._consumer.metrics.rows_behind
+        return Snapshot(
+            running=self._consumer is not None,
+            trouble=trouble,
+            in_flight=delivery.gate.in_flight,
+            delivered=delivery.delivered,
+            failed=delivery.failed,
+            dead=delivery.dead,
+            lag=lag,
+            p50_ms=p[0],
+            p99_ms=p[1],
+            circuit=delivery.circuit,
+        )
+
+    def _make_loop(self) -> asyncio.AbstractEventLoop:
+        self._loop = uvloop.new_event_loop()
+        return self._loop
+
+    def _on_loop(self, call: Callable[..., object], *args: object) -> None:
+        """Call something on the loop, if there is one."""
+        loop = self._loop
+        if loop is None or loop.is_closed():
+            return
+        try:
+            loop.call_soon_threadsafe(call, *args)
+        except RuntimeError:
+            _log.debug("the loop of %s has ended meanwhile", self._subscription.id)
+
+    def _commit_soon(self) -> None:
+        if self._consumer is not None:
+            self._consumer.commit_soon()
+
+    def _committed(self, topic: str, partition: int, position: int) -> None:
+        if self._windows is not None:
+            self._on_loop(self._windows.committed, topic, partition, position)
+
+    def _make_topics(self) -> None:
+        """Make the topics of dead letters and of those that are requeued, where there are none."""
+        subscription = self._subscription
+        admin = AdminClient(fresh_all(self._kafka), logger=_client_log)
+        try:
+            there = admin.list_topics(timeout=_TOPIC_SECONDS).topics
+        except KafkaException as error:
+            _log.warning("%s: Kafka does not answer: %s", subscription.id, error.args[0].str())
+            return
+        missing = {subscription.dead_letters, subscription.requeued} - there.keys()
+        if not missing:
+            return
+        config = {"cleanup.policy": "delete"}
+        asked = admin.create_topics(
+            [NewTopic(name, num_partitions=1, config=config) for name in sorted(missing)]
+        )
+        for name, made in asked.items():
+            try:
+                made.result(_TOPIC_SECONDS)
+            except KafkaException as error:
+                _log.warning(
+                    "%s: topic %r is not there and cannot be made: %s",
+                    subscription.id,
+                    name,
+                    error.args[0].str(),
+                )
+
+
+class _Retries(Retries):
+    """Tells a reading of partitions that come, and of records that are given up."""
+
+    reading: Reading
+
+    def assigned(self, partitions: Collection[Partition]) -> None:
+        super().assigned(partitions)
+        self.reading.begins_anew(partitions)
+
+    def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
+        answer = super().place(record, result, attempt)
+        if isinstance(answer, Placed):
+            self.reading.gave_up(record)
+        return answer

@@ -1,0 +1,144 @@
+"""From what a subscription says to what its delivery is made of; decides, and does nothing."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from dedup.retries.backoff import Patience
+from dedup.retries.plan import Plan
+from dovecote.push.rules.pacing import patience
+from dovecote.push.rules.pacing.breaker import Breaker
+from dovecote.push.rules.pacing.window import Window
+from dovecote.push.rules.sending.request import Form, Metadata
+from dovecote.push.rules.sending.signing import Signer
+from dovecote.push.rules.sending.verdict import Rules
+from dovecote.push.rules.subscription.fields import is_plain
+from dovecote.push.rules.subscription.sections import Backoff, PerPartition, signing_key
+from dovecote.push.rules.subscription.subscription import Subscription
+
+_MOST_IN_FLIGHT = 10_000
+_PROMPTLY = timedelta(milliseconds=5)
+_SOON = timedelta(milliseconds=200)
+_LEAST_AHEAD = 100
+_DEFAULTS = {
+    "client.id": "dovecote-push",
+    # How soon a new topic is found that a pattern means; by default after five minutes.
+    "topic.metadata.refresh.interval.ms": "10000",
+}
+
+
+def form(subscription: Subscription) -> Form:
+    """Return how its requests look; the values of its headers are plain text in it."""
+    endpoint = subscription.endpoint
+    metadata = None
+    if subscription.metadata_headers:
+        metadata = Metadata(subscription.broker, subscription.consumer_name)
+    return Form(
+        url=endpoint.url,
+        method=endpoint.method,
+        query_param_key=endpoint.query_param_key,
+        charset=endpoint.charset,
+        headers={name: value.get_secret_value() for name, value in endpoint.headers.items()},
+        format=subscription.format,
+        metadata=metadata,
+    )
+
+
+def signer(subscription: Subscription) -> Signer:
+    """
+    Return what signs its requests.
+
+    Raises:
+        ValueError: a secret is none.
+    """
+    secrets = subscription.signing.secrets if subscription.signing is not None else ()
+    return Signer(signing_key(each.get_secret_value()) for each in secrets)
+
+
+def secrets(subscription: Subscription) -> list[str]:
+    """Return what nobody may read of its requests, and what signs them."""
+    signing = subscription.signing.secrets if subscription.signing is not None else ()
+    headers = subscription.endpoint.headers.items()
+    return [
+        each.get_secret_value()
+        for each in (*(value for name, value in headers if not is_plain(name)), *signing)
+    ]
+
+
+def rules(subscription: Subscription) -> Rules:
+    """Return what becomes of answers."""
+    retry = subscription.retry
+    return Rules(is_dead=retry.is_dead, obeys=isinstance(retry, Backoff))
+
+
+def plan(subscription: Subscription) -> Plan:
+    """Return what becomes of records that an endpoint did not take."""
+    retry = subscription.retry
+    waits: Patience
+    if isinstance(retry, Backoff):
+        waits = patience.FullJitter(
+            base=retry.base, ceiling=retry.ceiling, max_attempts=retry.max_attempts
+        )
+    else:
+        waits = patience.Fixed(delay=retry.delay, resends=retry.resends)
+    return Plan(patience=waits, dead_letters=subscription.dead_letters)
+
+
+def breaker(subscription: Subscription) -> Breaker:
+    """Return its circuit: one that never opens where a fixed delay is asked for."""
+    return Breaker() if isinstance(subscription.retry, Backoff) else Breaker(threshold=0)
+
+
+def most_in_flight(subscription: Subscription) -> int:
+    """Return how many requests there may be at a time, of all partitions together."""
+    if isinstance(subscription.order, PerPartition):
+        return _MOST_IN_FLIGHT  # its windows bound it, for each partition
+    return subscription.limits.max_in_flight
+
+
+def window(order: PerPartition, topic: str) -> Window:
+    """Return what of a topic's partition may be at work; without a period whole bundles."""
+    found = order.of(topic)
+    return Window(found.concurrency_factor, whole=not found.auto_commit_period)
+
+
+def consumer_settings(subscription: Subscription, kafka: Mapping[str, str]) -> dict[str, Any]:
+    """Return the settings of the consumer that reads for it."""
+    start = subscription.start if isinstance(subscription.start, str) else "earliest"
+    partitions = None
+    if subscription.partitions:
+        partitions = {each.topic: each.numbers for each in subscription.partitions}
+    common: dict[str, Any] = {
+        "topics": tuple(subscription.topics_read()),
+        "partitions": partitions,
+        "group": subscription.group_id,
+        "kafka": {**_DEFAULTS, **kafka},
+        "policy": "every",
+        "value": "raw",
+        "start": start,
+        "drain": timedelta(seconds=10),
+    }
+    order = subscription.order
+    if not isinstance(order, PerPartition):
+        in_flight = subscription.limits.max_in_flight
+        return {
+            **common,
+            "null_key": order.null_key,
+            "concurrency": in_flight,
+            "max_records": max(5_000, 2 * in_flight),
+            "commit_every": _SOON,
+        }
+    bundles = [order, *order.topics.values()]
+    factor = max(each.concurrency_factor for each in bundles)
+    ahead = max(_LEAST_AHEAD, ceil(factor * order.load_factor))
+    period = min(each.auto_commit_period for each in bundles)
+    return {
+        **common,
+        "order": "none",
+        "concurrency": 100_000,
+        "max_records": max(5_000, 4 * ahead),
+        "max_skew": ahead,
+        "batch_size": min(500, ahead),
+        "commit_every": max(period, _PROMPTLY),
+    }

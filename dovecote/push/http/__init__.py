@@ -1,0 +1,1 @@
+"""Speak HTTP with endpoints."""

@@ -1,0 +1,225 @@
+"""Send requests to one endpoint, over connections that are kept: as many as are in flight."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from itertools import count
+
+from dovecote.push.http.connection import Answer, Connection, Forbidden, SendFailed, Stale
+from dovecote.push.http.guard import Guard, Refused, Unresolved
+from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
+
+_LOOK_SECONDS = 15.0
+_TURNS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long anything may take, and how much an answer may be."""
+
+    connect: float = 10.0
+    """Seconds to resolve, connect and agree on TLS."""
+    whole: float = 30.0
+    """Seconds from the request to the end of its answer."""
+    most_bytes: int = 64_000
+    idle: float = 60.0
+    """Seconds after which a connection is closed that nobody used."""
+    age: float = 300.0
+    """Seconds after which a connection is made anew: the name may stand for others by then."""
+
+
+class Client:
+    """
+    A pool of connections to the origin of one form; its loop's alone.
+
+    It follows no redirect and verifies TLS. A connection is bound to an address that the guard
+    has seen. Answers that say an error close nothing.
+    """
+
+    def __init__(
+        self,
+        form: Form,
+        guard: Guard,
+        patience: Patience,
+        *,
+        ca_file: str | None = None,
+    ) -> None:
+        self._origin, self._method = form.origin(), form.method
+        self._guard, self._patience, self._ca_file = guard, patience, ca_file
+        self._standing = _lines(form.standing())
+        self._with_body = form.method not in WITHOUT_BODY
+        self._bodyless = form.method == "HEAD"
+        self._idle: dict[Connection, None] = {}
+        # One timer for all: each of its own would cost as much as the request's headers.
+        self._asked_for: dict[Connection, float] = {}
+        """Until when to wait for an answer: first whose time is over first."""
+        self._expires: asyncio.TimerHandle | None = None
+        self._open: set[Connection] = set()
+        self._turns = count()
+        self._looks: asyncio.TimerHandle | None = None
+        self.made = 0
+        """Connections made so far."""
+
+    async def send(self, request: Request, headers: Sequence[tuple[str, str]] = ()) -> Answer:
+        """
+        Return the answer to a request, with the headers of this attempt added to its own.
+
+        Raises:
+            SendFailed: there is none, whatever the reason.
+        """
+        own = _lines((*request.headers, *headers))
+        if self._with_body:
+            own += f"Content-Length: {len(request.body)}\r\n"
+        head = f"{self._method} {request.target} HTTP/1.1\r\n{self._standing}{own}\r\n"
+        return await self._sent(head.encode("latin-1") + request.body)
+
+    async def options(self, target: str, headers: Sequence[tuple[str, str]]) -> Answer:
+        """Ask with OPTIONS; as `send`."""
+        head = f"OPTIONS {target} HTTP/1.1\r\n{self._standing}{_lines(headers)}\r\n"
+        return await self._sent(head.encode("latin-1"))
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for timer in (self._looks, self._expires):
+            if timer is not None:
+                timer.cancel()
+        for each in list(self._open):
+            each.close()
+        for _ in range(_TURNS):  # the transports end in the loop's next turns
+            if self._open:
+                await asyncio.sleep(0)
+
+    async def _sent(self, data: bytes) -> Answer:
+        while self._idle:
+            connection, _ = self._idle.popitem()
+            try:
+                return await self._asked(connection, data)
+            except Stale:
+                # It was closed while nobody looked, as others may have been: a new one tells.
+                for each in list(self._idle):
+                    each.close()
+                self._idle.clear()
+        return await self._asked(await self._connected(), data)
+
+    async def _asked(self, connection: Connection, data: bytes) -> Answer:
+        answer = connection.ask(data, bodyless=self._bodyless)
+        self._asked_for[connection] = time.monotonic() + self._patience.whole
+        if self._expires is None:
+            self._expire()
+        try:
+            return await answer
+        except asyncio.CancelledError:
+            connection.close()
+            raise
+
+    def _expire(self) -> None:
+        """Give up requests whose time is over, and come again when the next one's is."""
+        now, self._expires = time.monotonic(), None
+        for connection, due in list(self._asked_for.items()):
+            if due > now:
+                later = asyncio.get_running_loop().call_later
+                self._expires = later(due - now, self._expire)
+                break
+            connection.expire(f"no whole answer within {self._patience.whole:g} s")
+
+    async def _connected(self) -> Connection:
+        origin, seconds = self._origin, self._patience.connect
+        try:
+            async with asyncio.timeout(seconds):
+                found = await self._guard.addresses(origin.host, origin.port)
+                return await self._first(found)
+        except TimeoutError as error:
+            msg = f"no connection to {origin.host_header} within {seconds:g} s"
+            raise SendFailed(msg) from error
+        except Refused as error:
+            raise Forbidden(str(error)) from error
+        except Unresolved as error:
+            raise SendFailed(str(error)) from error
+        except ssl.SSLError as error:
+            msg = f"TLS with {origin.host_header} failed: {error}"
+            raise SendFailed(msg) from error
+        except OSError as error:
+            msg = f"no connection to {origin.host_header}: {error}"
+            raise SendFailed(msg) from error
+
+    async def _first(self, addresses: list[str]) -> Connection:
+        """Connect to the address whose turn it is, or else to the next that answers."""
+        turn = next(self._turns) % len(addresses)
+        in_turn = addresses[turn:] + addresses[:turn]
+        for address in in_turn[:-1]:
+            try:
+                async with asyncio.timeout(self._patience.connect / len(addresses)):
+                    return await self._connect(address)
+            except (OSError, TimeoutError):
+                continue  # another is asked, and the last one's error told
+        return await self._connect(in_turn[-1])
+
+    async def _connect(self, address: str) -> Connection:
+        origin, loop = self._origin, asyncio.get_running_loop()
+        make = partial(
+            Connection,
+            most=self._patience.most_bytes,
+            released=self._released,
+            lost=self._lost,
+        )
+        context = trusting(self._ca_file) if origin.tls else None
+        _, connection = await loop.create_connection(
+            make,
+            address,  # of the guard, and no name
+            origin.port,
+            ssl=context,
+            server_hostname=origin.host if context is not None else None,
+        )
+        self._open.add(connection)
+        self.made += 1
+        if self._looks is None:
+            self._looks = loop.call_later(_LOOK_SECONDS, self._look)
+        return connection
+
+    def _released(self, connection: Connection) -> None:
+        self._asked_for.pop(connection, None)
+        connection.idle_since = now = time.monotonic()
+        if now - connection.made > self._patience.age:
+            connection.close()
+        else:
+            self._idle[connection] = None
+
+    def _lost(self, connection: Connection) -> None:
+        self._asked_for.pop(connection, None)
+        self._idle.pop(connection, None)
+        self._open.discard(connection)
+
+    def _look(self) -> None:
+        """Close what nobody has used for long."""
+        oldest = time.monotonic() - self._patience.idle
+        for each in [each for each in self._idle if each.idle_since < oldest]:
+            each.close()
+        self._looks = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+
+@cache
+def trusting(ca_file: str | None) -> ssl.SSLContext:
+    """Return what verifies TLS: the system's authorities, and those of a file besides."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if ca_file is not None:
+        context.load_verify_locations(ca_file)
+    return context
+
+
+def _lines(headers: Sequence[tuple[str, str]]) -> str:
+    """
+    Return headers as they are sent.
+
+    Raises:
+        ValueError: one would begin another line, and be another header.
+    """
+    text = "".join([f"{name}: {value}\r\n" for name, value in headers])
+    if text.count("\n") != len(headers) or text.count("\r") != len(headers):
+        bad = next(name for name, value in headers if {"\r", "\n"} & {*name, *value})
+        msg = f"header {bad!r} holds the end of a line"
+        raise ValueError(msg)
+    return text

@@ -1,0 +1,79 @@
+"""All of `dovecote push` in one process: the engine, its subscriptions, the API and the page."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from prometheus_client import CollectorRegistry
+
+from dovecote.push.api.app import application
+from dovecote.push.api.control import Control
+from dovecote.push.api.web import Listening, page, served, state
+from dovecote.push.rules.sending.ports import Book, Delivers
+from dovecote.push.settings import PushSettings
+from dovecote.push.store.feed import Feed
+from dovecote.push.store.journal import Journal
+from dovecote.push.store.notes import Notes
+from dovecote.push.store.secrets import Keys, References
+from dovecote.push.store.store import Store
+from dovecote.push.store.tables import Tables
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """What goes on in this process."""
+
+    at: Listening
+    feed: Feed
+
+
+@contextmanager
+def running(
+    settings: PushSettings,
+    make: Callable[[Book], tuple[Delivers, CollectorRegistry]],
+    environ: Mapping[str, str] = os.environ,
+) -> Iterator[Running]:
+    """
+    Deliver what the database says, and serve the API, until the block ends.
+
+    `make` returns the engine, which tells a book of its attempts, and its numbers.
+
+    Raises:
+        BadSettings: nobody can listen where the settings say, or a key is none.
+        SchemaMissing: the tables are not installed.
+    """
+    keys = Keys(settings.secrets.keys)
+    references = References(environ, settings.secrets.environment, settings.secrets.directory)
+    with ExitStack() as stack:
+        tables = Tables(settings.dsn, settings.schema_name)
+        stack.callback(tables.close)
+        tables.require()
+        store, notes = Store(tables, keys), Notes(tables)
+        store.reseal()
+        journal = Journal(store, notes)
+        journal.start()
+        stack.callback(journal.stop)
+        engine, registry = make(journal)
+        engine.start()
+        stack.callback(engine.stop)
+        feed = Feed(
+            tables,
+            store,
+            notes,
+            engine,
+            keys=keys,
+            references=references,
+            every=settings.poll.total_seconds(),
+        )
+        app = application(
+            Control(store, notes, settings.brokers),
+            page(),
+            state(registry, lambda: feed.health.failure),
+            tokens=settings.api.tokens,
+            max_body=settings.api.max_body,
+        )
+        at = stack.enter_context(served(app, settings.http.host, settings.http.port))
+        feed.start()
+        stack.callback(feed.stop)
+        yield Running(at, feed)

@@ -1,0 +1,1 @@
+"""Decide what is sent, when, and what an answer means; touch nothing."""

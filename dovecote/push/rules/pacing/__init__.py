@@ -1,0 +1,1 @@
+"""How fast an endpoint may be asked, and when to leave it alone."""

@@ -1,0 +1,281 @@
+"""From a record, and how an endpoint wants it, to an HTTP request without its signature."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Literal, TypeAlias
+from urllib.parse import quote, quote_from_bytes, urlsplit
+
+from dedup.rules.policies.results import NonRetriable
+from outbox import envelope
+from outbox.envelope import Record
+
+Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structured"]
+
+WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
+
+_PREFIX = "ce_"
+_ATTRIBUTE = re.compile(r"[a-z0-9]{1,40}")
+_LONGEST_NAME = len(_PREFIX) + 40
+_PLAINLY = re.compile(r"[!#$&-~]*")  # what a header may hold as it is: no blank, no quote, no %
+_SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
+_JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
+_TRACESTATE = "tracestate"
+_REMEMBERED = 200
+_UTF8 = frozenset({"utf-8", "utf8"})
+_OURS = frozenset({"id", "specversion", "data"})
+_TRACE = frozenset({envelope.TRACEPARENT, _TRACESTATE})
+_STANDING = ("host", "user-agent", "content-type")
+
+
+class Unsendable(NonRetriable):
+    """The record makes no request of the form that was asked for, now or later."""
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What the headers `QOH-*` tell besides the record's place."""
+
+    broker: str
+    consumer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a URL's requests go."""
+
+    tls: bool
+    host: str
+    """As DNS knows it: a name in ASCII, or an address."""
+    port: int
+
+    @property
+    def host_header(self) -> str:
+        name = f"[{self.host}]" if ":" in self.host else self.host
+        return name if self.port == (443 if self.tls else 80) else f"{name}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request, whole but for what is fresh in each attempt; `target` is path and query."""
+
+    id: str
+    """`webhook-id`: the same over all attempts."""
+    target: str
+    headers: tuple[tuple[str, str], ...]
+    """Of this record; those of the form come besides."""
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Form:
+    """How an endpoint wants its requests."""
+
+    url: str
+    method: str = "POST"
+    query_param_key: str = "message"
+    charset: str = "UTF-8"
+    headers: Mapping[str, str] = field(default_factory=dict)
+    format: Format = "plain"
+    metadata: Metadata | None = None
+    """None: no `QOH-*` headers."""
+
+    def origin(self) -> Origin:
+        """
+        Return where requests go.
+
+        Raises:
+            ValueError: the URL names no host and port for HTTP.
+        """
+        parts = urlsplit(self.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname:
+            msg = f"{self.url!r} is not an http:// or https:// URL with a host"
+            raise ValueError(msg)
+        tls = parts.scheme == "https"
+        host = parts.hostname
+        if not host.isascii():
+            host = host.encode("idna").decode("ascii")
+        return Origin(tls, host, parts.port or (443 if tls else 80))
+
+    def standing(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers that all requests have; a subscription's own go before ours."""
+        ours = {
+            "Host": self.origin().host_header,
+            "User-Agent": "dovecote-push" if self.metadata is None else "Queue-Over-Http",
+            "Accept": "*/*",
+        }
+        given = {name.lower() for name in self.headers}
+        kept = [(name, value) for name, value in ours.items() if name.lower() not in given]
+        if self.metadata is not None:
+            kept.append(("QOH-Broker", printable(self.metadata.broker)))
+            kept.append(("QOH-Consumer", printable(self.metadata.consumer)))
+        return (*kept, *self.headers.items())
+
+
+class Composer:
+    """Makes requests of one form."""
+
+    def __init__(self, form: Form) -> None:
+        self._form = form
+        parts = urlsplit(form.url)
+        self._path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
+        self._query = parts.query
+        self.target = f"{self._path}?{self._query}" if self._query else self._path
+        self._has_body = form.method not in WITHOUT_BODY
+        self._typed = "content-type" in {name.lower() for name in form.headers}
+        self._transcodes = form.charset.lower() not in _UTF8
+
+    def request(self, record: Record, id_: str) -> Request:
+        """
+        Return the request for `record`, whose event is known as `id_`.
+
+        Raises:
+            Unsendable: there is none of this form.
+            InvalidEvent: a header of the record is not text.
+        """
+        headers: list[tuple[str, str]] = []
+        found = attributes(record, id_)
+        content_type = found.pop("datacontenttype", None)
+        body = record.value or b""
+        if self._form.format == "cloudevents_structured":
+            body, content_type = structured(record, found, content_type)
+        else:
+            if self._form.format == "cloudevents_binary":
+                headers += [(f"ce-{name}", encoded(value)) for name, value in found.items()]
+            elif content_type is None:
+                content_type = f"text/plain; charset={self._form.charset}"
+            if self._transcodes:
+                body = _in_charset(body, self._form.charset)
+        if self._has_body and content_type is not None and not self._typed:
+            headers.append(("Content-Type", printable(content_type)))
+        headers += _trace(record)
+        if self._form.metadata is not None:
+            headers += _place(record)
+        if self._has_body:
+            return Request(webhook_id(id_), self.target, tuple(headers), body)
+        return Request(webhook_id(id_), self._with_parameter(body), tuple(headers), b"")
+
+    def _with_parameter(self, value: bytes) -> str:
+        added = f"{quote(self._form.query_param_key, safe='')}={quote_from_bytes(value, safe='')}"
+        return f"{self._path}?{self._query}&{added}" if self._query else f"{self._path}?{added}"
+
+
+def attributes(record: Record, id_: str) -> dict[str, str]:
+    """Return the CloudEvents attributes of a record; a foreign one gets what it needs."""
+    found: dict[str, str] = {"specversion": "1.0", "id": id_}
+    for name, value in record.headers:
+        # A longer name is none of an attribute, and is not to be remembered either.
+        attribute = _attribute(name) if len(name) <= _LONGEST_NAME else None
+        if attribute is not None and value is not None:
+            found[attribute] = _text(name, value)
+    if "type" not in found or "source" not in found:
+        event = envelope.decode(record)
+        found.setdefault("type", event.type)
+        found.setdefault("source", event.source)
+        found.setdefault("time", envelope.format_time(event.time))
+    return found
+
+
+def structured(
+    record: Record, found: Mapping[str, str], content_type: str | None
+) -> tuple[bytes, str]:
+    """Return the record as one JSON document, and its media type."""
+    document: dict[str, object] = dict(found)
+    if content_type is not None:
+        document["datacontenttype"] = content_type
+    head = json.dumps(document, ensure_ascii=False)[:-1].encode()
+    if record.value is not None:
+        name, data = _data(record.value, content_type)
+        head += b', "' + name + b'": ' + data
+    return head + b"}", "application/cloudevents+json; charset=UTF-8"
+
+
+def _data(value: bytes, content_type: str | None) -> tuple[bytes, bytes]:
+    """Return the name of the member that holds the value, and it as JSON."""
+    try:
+        text = value.decode()
+        if content_type is None or _JSON.fullmatch(content_type):
+            json.loads(text, parse_constant=_refuse)
+            return b"data", value
+        if content_type.startswith("text/"):
+            return b"data", json.dumps(text, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        pass  # it is not what it is said to be: as bytes it is whole
+    from base64 import b64encode
+
+    return b"data_base64", b'"' + b64encode(value) + b'"'
+
+
+def _refuse(name: str) -> object:
+    msg = f"{name} is not JSON"
+    raise ValueError(msg)
+
+
+def _place(record: Record) -> Sequence[tuple[str, str]]:
+    headers = [
+        ("QOH-Topic", record.topic),
+        ("QOH-Partition", str(record.partition)),
+        ("QOH-Message-Number", str(record.offset)),
+    ]
+    if record.key is not None:
+        headers.append(("QOH-Message-Key", printable(record.key.decode(errors="replace"))))
+    return headers
+
+
+def _trace(record: Record) -> Sequence[tuple[str, str]]:
+    return [
+        (name, printable(_text(name, value)))
+        for name, value in record.headers
+        if name in _TRACE and value is not None
+    ]
+
+
+def _in_charset(value: bytes, charset: str) -> bytes:
+    try:
+        return value.decode().encode(charset)
+    except (UnicodeError, LookupError) as error:
+        msg = f"the value cannot be written in {charset}: {error}"
+        raise Unsendable(msg) from error
+
+
+def webhook_id(id_: str) -> str:
+    """Return an event's id as `webhook-id` holds it: a dot would end it in what is signed."""
+    return encoded(id_).replace(".", "%2E")
+
+
+@lru_cache(maxsize=1024)
+def _attribute(name: str) -> str | None:
+    """Return the attribute that a record's header holds, if it holds one."""
+    if name == envelope.CONTENT_TYPE:
+        return "datacontenttype"
+    attribute = name.removeprefix(_PREFIX)
+    # An event without an id is known by its place, which is not among its headers.
+    if attribute == name or attribute in _OURS or not _ATTRIBUTE.fullmatch(attribute):
+        return None
+    return attribute
+
+
+def encoded(text: str) -> str:
+    """Return an attribute as CloudEvents writes it in an HTTP header."""
+    # What is long comes once, and a cache of it would be all that a record may hold, often.
+    return _known(text) if len(text) <= _REMEMBERED else _known.__wrapped__(text)
+
+
+@lru_cache(maxsize=4096)
+def _known(text: str) -> str:
+    return text if _PLAINLY.fullmatch(text) and "%" not in text else quote(text, safe=_SAFE)
+
+
+def printable(text: str) -> str:
+    """Return text as a header may hold it, with what it may not hold percent-encoded."""
+    return text if text.isascii() and text.isprintable() else quote(text, safe=_SAFE + " ")
+
+
+def _text(name: str, value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        msg = f"header {name} is not UTF-8 text"
+        raise Unsendable(msg) from error

@@ -1,0 +1,103 @@
+"""From an endpoint's answer, or none, to what becomes of the record."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import NamedTuple, TypeAlias
+
+from dedup.rules.policies.results import Dead, Done, Retry
+
+_SECONDS = re.compile(r"\d{1,10}")
+_GONE = 410
+_DONE = Done()
+
+
+class Answered(NamedTuple):
+    """The endpoint answered."""
+
+    status: int
+    retry_after: str | None = None
+    """The header as it came."""
+
+
+@dataclass(frozen=True, slots=True)
+class NotAnswered:
+    """It did not, or not in time."""
+
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Disable:
+    """The endpoint wants nothing more, ever: the subscription ends here, the record unsent."""
+
+    reason: str
+
+
+Outcome: TypeAlias = Answered | NotAnswered
+Verdict: TypeAlias = Done | Retry | Dead | Disable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rules:
+    """What a subscription makes of answers that are no success."""
+
+    is_dead: Callable[[int], bool]
+    """Tells whether a status makes the record a dead letter at once."""
+
+    obeys: bool = True
+    """Whether 410 disables and `Retry-After` is obeyed; with a fixed delay neither."""
+
+    longest_wait: timedelta = timedelta(hours=24)
+    """More than this is not waited because an endpoint says so."""
+
+
+def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
+    """Return what becomes of a record; success is 2xx, and nothing else."""
+    match outcome:
+        case Answered(status) if 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
+            return _DONE
+        case NotAnswered(error):
+            return Retry(error)
+        case Answered(status, told):
+            if rules.obeys and status == _GONE:
+                return Disable("the endpoint answered 410 Gone")
+            if rules.is_dead(status):
+                return Dead(described(status))
+            after = retry_after(told, now=now) if rules.obeys and told is not None else None
+            # A moment that is over may be one of a clock that is behind: the backoff waits.
+            return Retry(described(status), min(after, rules.longest_wait) if after else None)
+
+
+def retry_after(text: str, *, now: datetime) -> timedelta | None:
+    """Return what a `Retry-After` header says, in seconds or as a date; None: nothing it can."""
+    text = text.strip()
+    if _SECONDS.fullmatch(text):
+        return timedelta(seconds=int(text))
+    try:
+        due = parsedate_to_datetime(text)
+    except (ValueError, TypeError, OverflowError):
+        return None
+    if due.tzinfo is None:
+        due = due.replace(tzinfo=UTC)
+    return max(timedelta(0), due - now)
+
+
+def described(status: int) -> str:
+    """Return a status in words: `503 Service Unavailable`."""
+    try:
+        phrase = HTTPStatus(status).phrase
+    except ValueError:
+        phrase = ""
+    redirected = ", which is not followed" if 300 <= status < 400 else ""  # noqa: PLR2004  # what 3xx is
+    return f"the endpoint answered {status} {phrase}".rstrip() + redirected
+
+
+def weighs(outcome: Outcome) -> bool:
+    """Tell whether it says that the endpoint is in trouble: what breaks the circuit."""
+    if isinstance(outcome, NotAnswered):
+        return True
+    return outcome.status in {408, 429} or outcome.status >= 500  # noqa: PLR2004  # what 5xx is

@@ -1,0 +1,1 @@
+"""What a subscription may say."""

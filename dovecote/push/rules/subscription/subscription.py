@@ -1,0 +1,224 @@
+"""What a subscription says: which records of which broker go to which endpoint, and how."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import Field, ValidationError, model_validator
+
+from dovecote.push.rules.subscription import pattern
+from dovecote.push.rules.subscription.fields import Model, Name, Names, Topic
+from dovecote.push.rules.subscription.sections import (
+    Backoff,
+    Endpoint,
+    Limits,
+    Order,
+    Partitions,
+    PerKey,
+    Position,
+    Retry,
+    Signing,
+)
+
+Format: TypeAlias = Literal["plain", "cloudevents_binary", "cloudevents_structured"]
+
+Location: TypeAlias = tuple[int | str, ...]
+
+_LONGEST_PATTERN = 500
+_OWN = "dovecote."
+
+
+class Subscription(Model):
+    """One subscription: from topics of one broker to one endpoint."""
+
+    id: Name
+    """What it is called."""
+
+    broker: Name = "default"
+    """Which Kafka, by the name it has in the settings of `dovecote push`."""
+
+    group: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """Consumer group. Default: `dovecote.push.<id>`. Those of one group share the records."""
+
+    consumer: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    """What `QOH-Consumer` says before the group. Default: the id."""
+
+    topics: Names = ()
+    """Topics to read; or else `partitions`, or `pattern`."""
+
+    partitions: Annotated[tuple[Partitions, ...], Field(strict=False, max_length=1000)] = ()
+    """Explicit partitions; nothing is shared with others of the group."""
+
+    pattern: Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)] | None = None
+    """A regular expression; every topic whose whole name it is, also of those to come."""
+
+    start: Position = "earliest"
+    """Where a group begins that has committed nothing; a time or offsets: where it is set to
+    when the subscription is made."""
+
+    endpoint: Endpoint
+
+    format: Format = "plain"
+    """`plain`: the record's value as it is; or CloudEvents 1.0, binary or structured."""
+
+    metadata_headers: bool = False
+    """Add QOH-Broker, QOH-Consumer, QOH-Topic, QOH-Partition, QOH-Message-Key and
+    QOH-Message-Number."""
+
+    signing: Signing | None = None
+    """Standard Webhooks; none: requests have an id and no signature."""
+
+    order: Order = PerKey()
+
+    retry: Retry = Backoff()
+
+    limits: Limits = Limits()
+
+    dead_letter_topic: Topic | None = None
+    """Where records go that are given up. Default: `dovecote.push.<id>.dead`."""
+
+    @model_validator(mode="after")
+    def _reads_something(self) -> Self:
+        sources = [name for name in ("topics", "partitions", "pattern") if getattr(self, name)]
+        if len(sources) != 1:
+            found = " and ".join(sources) or "none of them"
+            msg = f"say one of topics, partitions and pattern, not {found}"
+            raise ValueError(msg)
+        if len(set(self.topic_names())) != len(self.topic_names()):
+            msg = "a topic is named twice"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _pattern_is_one(self) -> Self:
+        if self.pattern is None:
+            return self
+        try:
+            is_read = pattern.whole(self.pattern)
+        except ValueError as error:
+            msg = f"pattern is not a regular expression: {error}"
+            raise ValueError(msg) from None
+        for own in (self.dead_letters, self.requeued):
+            if is_read(own):
+                msg = f"pattern also stands for {own}, where what it gave up goes: narrow it"
+                raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _does_not_read_its_own(self) -> Self:
+        own = {self.dead_letters, self.requeued}
+        if found := own & set(self.topic_names()):
+            msg = f"{found.pop()} is where what it gave up goes: it cannot read that"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _forges_nothing(self) -> Self:
+        # What others remember themselves by: progress, markers, offsets, what is to come again.
+        name = self.dead_letters
+        if name.startswith("__") or (name.startswith(_OWN) and not name.endswith(".dead")):
+            msg = f"dead_letter_topic: {name} is no topic for dead letters"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _body_for_a_structure(self) -> Self:
+        if self.format == "cloudevents_structured" and not self.endpoint.has_body:
+            msg = f"a structured CloudEvent needs a body, which {self.endpoint.method} has not"
+            raise ValueError(msg)
+        return self
+
+    def topic_names(self) -> tuple[str, ...]:
+        """Return the topics that it names; none where it has a pattern."""
+        return self.topics or tuple(each.topic for each in self.partitions)
+
+    def topics_read(self) -> list[str]:
+        """Return what its consumer subscribes to, as Kafka's client takes it: `^…$` a pattern."""
+        source = [f"^({self.pattern})$"] if self.pattern is not None else list(self.topic_names())
+        return [*source, self.requeued]
+
+    @property
+    def group_id(self) -> str:
+        return self.group or f"dovecote.push.{self.id}"
+
+    @property
+    def consumer_name(self) -> str:
+        """What `QOH-Consumer` says: id and group."""
+        return f"{self.consumer or self.id}_{self.group_id}"
+
+    @property
+    def dead_letters(self) -> str:
+        """The topic of its dead letters."""
+        return self.dead_letter_topic or f"dovecote.push.{self.id}.dead"
+
+    @property
+    def requeued(self) -> str:
+        """The topic of dead letters that come again, to this subscription alone."""
+        return f"dovecote.push.{self.id}.requeued"
+
+
+class Status(Model):
+    """Whether a subscription delivers, and if not, why."""
+
+    state: Literal["active", "paused", "disabled"] = "active"
+    """`paused` by an operator, `disabled` by what happened (an endpoint that answered 410)."""
+
+    reason: str = ""
+    since: Annotated[datetime, Field(strict=False)] | None = None
+
+
+def subscription(data: object, **context: Any) -> Subscription:  # noqa: ANN401  # pydantic's own
+    """
+    Return the subscription that `data` (JSON as Python reads it) describes.
+
+    Raises:
+        ValidationError: it describes none; `problems` says why.
+    """
+    return Subscription.model_validate(data, context=context or None)
+
+
+_PLAINLY = {
+    "extra_forbidden": "there is no such field",
+    "missing": "is missing",
+    "union_tag_not_found": "says no `type`",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "tuple_type": "must be a list",
+}
+
+
+def problems(error: ValidationError) -> list[tuple[str, str]]:
+    """Return what is wrong, as pairs of a field's path (`endpoint.url`) and words."""
+    found = error.errors(include_url=False, include_input=False, include_context=False)
+    return said([(each["loc"], each["type"], each["msg"]) for each in found])
+
+
+def said(errors: Sequence[tuple[Location, str, str]]) -> list[tuple[str, str]]:
+    """Return errors of pydantic (where, kind, message) as pairs of a path and words."""
+    return [
+        (_path(where), _words(kind, message))
+        for where, kind, message in errors
+        # A list all of whose items are wrong is not empty.
+        if kind != "too_short"
+        or not any(other[: len(where)] == where != other for other, _, _ in errors)
+    ]
+
+
+# Where pydantic puts the name of a choice into the path, behind the field.
+_CHOICES = frozenset({"order", "retry", "start"})
+
+
+def _path(location: Location) -> str:
+    """Return the path as it is in the JSON."""
+    if location and location[0] in _CHOICES:
+        location = (*location[:1], *location[2:])
+    return ".".join(str(part) for part in location)
+
+
+def _words(kind: str, message: str) -> str:
+    return _PLAINLY.get(kind, message.removeprefix("Value error, "))
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a subscription."""
+    return Subscription.model_json_schema()

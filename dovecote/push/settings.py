@@ -1,0 +1,179 @@
+"""Settings of `dovecote push`."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Annotated, Self, TypeAlias
+
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+
+from dovecote.process.settings import Dsn, Duration, KafkaTable, Settings, pointed
+from dovecote.push.rules.sending.addresses import networks
+from dovecote.push.store.schema import DEFAULT_SCHEMA
+
+PREFIX = "DOVECOTE_PUSH"
+
+_HASH = re.compile(r"sha256:[0-9a-f]{64}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def _is_pointer(value: object) -> bool:
+    return isinstance(value, Mapping) and len(value) == 1 and set(value) <= {"env", "file"}
+
+
+def _properties(value: object) -> object:
+    """Return properties of Kafka with dots in their names, which variables cannot have."""
+    if not isinstance(value, Mapping):
+        return value
+    return {(k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()}
+
+
+Broker: TypeAlias = Annotated[KafkaTable, BeforeValidator(_properties)]
+
+
+def _text(value: object, info: ValidationInfo) -> object:
+    return pointed(value, info)
+
+
+Pointed: TypeAlias = Annotated[str, BeforeValidator(_text)]
+"""Text, or where it is: `{ env = "NAME" }` or `{ file = "PATH" }`."""
+
+
+def _hidden(value: object, info: ValidationInfo) -> object:
+    if value and not _is_pointer(value):
+        msg = 'is a secret: write { env = "NAME" } or { file = "PATH" } in its place'
+        raise ValueError(msg)
+    return pointed(value, info)
+
+
+class HttpSettings(Settings):
+    """Where the API, the page, /metrics, /healthz and /readyz are served."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; any but loopback needs `api.tokens`."""
+
+    port: int = Field(default=8080, ge=0, le=65535)
+    """Port; 0: any free one (it is logged)."""
+
+    @property
+    def is_loopback(self) -> bool:
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class ApiSettings(Settings):
+    """Who may use the API."""
+
+    tokens: dict[str, Pointed] = Field(default_factory=dict)
+    """Names of who may, and `sha256:…` of the token of each; `dovecote push token` makes both."""
+
+    max_body: int = Field(default=256_000, ge=1_000, le=16_000_000)
+    """Bytes of a request's body."""
+
+    @field_validator("tokens")
+    @classmethod
+    def _hashed(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            if not _HASH.fullmatch(text):
+                msg = f"{name}: write sha256: and 64 hexadecimal digits, as `dovecote push token`"
+                raise ValueError(msg)
+        return value
+
+
+class SecretSettings(Settings):
+    """Where the secrets of subscriptions are."""
+
+    keys: Annotated[str, BeforeValidator(_hidden)] = Field(default="", repr=False)
+    """Keys that seal secrets in the database, newest first, with spaces between them;
+    `dovecote push key` makes one. None: secrets are given by reference only."""
+
+    environment: str = "PUSH_SECRET_"
+    """`env:NAME` in a subscription is the variable of this and NAME."""
+
+    directory: Path | None = None
+    """`file:NAME` in a subscription is the file NAME in here."""
+
+    @field_validator("environment")
+    @classmethod
+    def _not_everything(cls, value: str) -> str:
+        if not value:
+            msg = "must not be empty: subscribers could read every variable of this process"
+            raise ValueError(msg)
+        return value
+
+
+class PushSettings(Settings):
+    """One process that pushes; those with the same database and brokers share the work."""
+
+    dsn: Dsn
+    """The database: a libpq connection string or a table of libpq parameters (TLS and all)."""
+
+    brokers: dict[str, Broker] = Field(min_length=1, repr=False)
+    """Kafka clusters, by the names that subscriptions use: any librdkafka property;
+    `bootstrap.servers` at least."""
+
+    schema_name: str = Field(default=DEFAULT_SCHEMA, alias="schema")
+    """The Postgres schema that subscriptions are in."""
+
+    allow_addresses: tuple[str, ...] = ()
+    """Networks that requests may go to although they are not public, such as `10.0.0.0/8`."""
+
+    ca_file: str | None = None
+    """Certificate authorities that are trusted besides the system's."""
+
+    origin: str = "dovecote"
+    """Who we are, as the handshake of CloudEvents webhooks says it."""
+
+    poll: Duration = timedelta(seconds=1)
+    """How often changes are looked for, besides being told of them."""
+
+    http: HttpSettings = HttpSettings()
+
+    api: ApiSettings = ApiSettings()
+
+    secrets: SecretSettings = SecretSettings()
+
+    @field_validator("brokers")
+    @classmethod
+    def _reachable(cls, value: dict[str, dict[str, str]]) -> dict[str, dict[str, str]]:
+        for name, properties in value.items():
+            if not _NAME.fullmatch(name):
+                msg = f"{name!r} is no name for a broker: letters, digits, dots, - and _"
+                raise ValueError(msg)
+            if "bootstrap.servers" not in properties:
+                msg = f'{name}: "bootstrap.servers" is missing'
+                raise ValueError(msg)
+        return value
+
+    @field_validator("allow_addresses")
+    @classmethod
+    def _networks(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for text in value:
+            try:
+                networks([text])
+            except ValueError as error:
+                msg = f"{error}: write a network, such as 10.0.0.0/8"
+                raise ValueError(msg) from None
+        return value
+
+    @field_validator("poll")
+    @classmethod
+    def _positive(cls, value: timedelta) -> timedelta:
+        if value <= timedelta(0):
+            msg = "must be longer than 0"
+            raise ValueError(msg)
+        return value
+
+    @model_validator(mode="after")
+    def _guarded(self) -> Self:
+        if not self.http.is_loopback and not self.api.tokens:
+            msg = (
+                f"http.host {self.http.host} is not loopback: set api.tokens "
+                "(`dovecote push token` makes one)"
+            )
+            raise ValueError(msg)
+        return self

@@ -1,0 +1,1 @@
+"""Keep subscriptions, notes and secrets in Postgres."""

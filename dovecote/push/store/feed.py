@@ -1,0 +1,148 @@
+"""Keep the engine at what the database says, and the database told of what the engine does."""
+
+import logging
+import threading
+import time
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from datetime import datetime
+from uuid import uuid4
+
+import psycopg
+from pydantic import ValidationError
+
+from dedup.inbox.connections import PATIENCE
+from dovecote.push.rules.sending.ports import Delivers, Snapshot, Work
+from dovecote.push.rules.subscription.subscription import problems
+from dovecote.push.store.notes import Notes
+from dovecote.push.store.secrets import Keys, References
+from dovecote.push.store.store import Store, Stored
+from dovecote.push.store.tables import Tables
+from outbox.errors import DovecoteError
+from outbox.postgres.overdue import Connection
+
+_log = logging.getLogger("dovecote.push")
+
+_CHANNEL = 'LISTEN "dovecote.push"'
+# Secrets in files and variables are looked up again so often.
+_LOOK_AGAIN_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class Health:
+    """Whether this process knows what to deliver, and the engine does it."""
+
+    failure: str = "starting"
+    since: float = field(default_factory=time.monotonic)
+
+    def say(self, failure: str) -> None:
+        if failure != self.failure:
+            self.failure, self.since = failure, time.monotonic()
+
+
+class Feed:
+    """
+    A thread that hands the active subscriptions to the engine whenever they change.
+
+    It listens for changes and looks for them every `every` seconds as well. While Postgres is
+    away the engine goes on with what it has.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        store: Store,
+        notes: Notes,
+        engine: Delivers,
+        *,
+        keys: Keys,
+        references: References,
+        every: float = 2.0,
+    ) -> None:
+        self._tables, self._store, self._notes, self._engine = tables, store, notes, engine
+        self._keys, self._references, self._every = keys, references, every
+        self._process = uuid4()
+        self._revision: int | None = None
+        self._looked = 0.0
+        self._unusable: dict[str, Snapshot] = {}
+        self._handed: dict[str, tuple[Work, datetime | None]] = {}
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="push-feed", daemon=True)
+        self.health = Health()
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; the engine goes on until it is stopped itself."""
+        self._stop.set()
+        self._thread.join()
+        try:
+            self._notes.report(self._process, {})
+        except DovecoteError as error:
+            _log.debug("no last report: %s", error)
+
+    def snapshot(self) -> dict[str, Snapshot]:
+        """Return what this process says of each subscription."""
+        return {**self._engine.snapshot(), **self._unusable}
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                with Connection.own(self._tables.dsn, patience=PATIENCE) as conn:
+                    conn.execute(_CHANNEL)
+                    self._follow(conn)
+            except (DovecoteError, psycopg.Error) as error:
+                self.health.say(f"Postgres: {error}")
+                _log.warning("subscriptions are not followed for now: %s", error)
+                self._stop.wait(self._every)
+            except Exception as error:  # noqa: BLE001  # without this thread nothing is followed
+                self.health.say(f"subscriptions are not followed: {type(error).__name__}: {error}")
+                _log.exception("subscriptions are not followed for now")
+                self._stop.wait(self._every)
+
+    def _follow(self, conn: Connection) -> None:
+        while not self._stop.is_set():
+            self._look()
+            self._notes.report(self._process, self.snapshot())
+            self.health.say("")
+            for _ in conn.notifies(timeout=self._every, stop_after=1):
+                pass  # something changed: look at once
+            conn.execute("SELECT 1")  # or a connection that hears nothing any more looks well
+
+    def _look(self) -> None:
+        """Hand over what changed since the last time, if something did."""
+        revision = self._store.revision()
+        is_old = time.monotonic() - self._looked > _LOOK_AGAIN_SECONDS
+        if revision == self._revision and not is_old:
+            return
+        self._hand_over([each for each in self._store.all() if each.status.state == "active"])
+        self._revision, self._looked = revision, time.monotonic()
+
+    def _hand_over(self, active: Collection[Stored]) -> None:
+        work, unusable = [], {}
+        for each in active:
+            try:
+                work.append(self._work(each))
+            except ValidationError as error:
+                why = "; ".join(f"{path}: {words}" for path, words in problems(error))
+                unusable[each.id] = said = Snapshot(running=False, trouble=why)
+                # It is looked at again and again; who has to mend it is told once.
+                if self._unusable.get(each.id) != said:
+                    _log.warning("subscription %s cannot be delivered: %s", each.id, why)
+        self._engine.reconcile(work)
+        self._unusable = unusable
+
+    def _work(self, found: Stored) -> Work:
+        """
+        Return what to deliver: where a secret changed, another version of it.
+
+        Also where it was disabled and resumed since: the engine has let go of what was disabled.
+        """
+        resolved = self._references.resolved(found.subscription(self._keys))
+        since = found.status.since
+        before, was_since = self._handed.get(found.id, (None, None))
+        if before is None or before.subscription != resolved or was_since != since:
+            version = 1 if before is None else before.version + 1
+            self._handed[found.id] = Work(resolved, version), since
+        return self._handed[found.id][0]

@@ -1,0 +1,112 @@
+"""Write down what the engine says of attempts, behind its back: it never waits for a database."""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from dovecote.push.rules.sending.ports import Attempt
+from dovecote.push.store.notes import RING, Counts, Notes
+from dovecote.push.store.store import Store
+from outbox.errors import DovecoteError
+
+_log = logging.getLogger("dovecote.push")
+
+
+class Journal:
+    """
+    The engine's `Book`: a thread of its own writes, once a second at most.
+
+    Of each subscription the last attempts are kept and the others counted. While Postgres is away
+    both wait in memory, which they do not fill.
+    """
+
+    def __init__(self, store: Store, notes: Notes, *, every: float = 1.0) -> None:
+        self._store, self._notes, self._every = store, notes, every
+        self._lock = threading.Lock()
+        self._attempts: dict[str, deque[Attempt]] = {}
+        self._counts: dict[str, list[int]] = {}
+        self._gone: dict[str, str] = {}
+        self._stop, self._wake = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="push-journal", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Write what there is, and end."""
+        self._stop.set()
+        self._wake.set()
+        self._thread.join()
+
+    def attempted(self, attempt: Attempt) -> None:
+        """Remember an attempt."""
+        id_ = attempt.subscription
+        with self._lock:
+            ring = self._attempts.get(id_)
+            if ring is None:
+                ring = self._attempts[id_] = deque(maxlen=RING)
+                self._counts[id_] = [0, 0, 0]
+            ring.append(attempt)
+            counts = self._counts[id_]
+            counts[0 if attempt.outcome == "delivered" else 1] += 1
+            counts[2] += attempt.outcome == "dead"
+
+    def disable(self, id_: str, reason: str) -> None:
+        """Have a subscription disabled in the database, which tells every process."""
+        with self._lock:
+            self._gone[id_] = reason
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            self._wake.wait(self._every)
+            if self._stop.is_set():
+                break
+            self._wake.clear()
+            self._write_and_say()
+        self._write_and_say()
+
+    def _write_and_say(self) -> None:
+        for write in (self._disable, self._write):
+            self._or_later(write)
+
+    def _or_later(self, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except DovecoteError as error:
+            _log.warning("attempts are not written down for now: %s", error)
+
+    def _disable(self) -> None:
+        with self._lock:
+            gone = dict(self._gone)
+        for id_, reason in gone.items():
+            self._store.disable(id_, reason)
+            _log.warning("subscription %s is disabled: %s", id_, reason)
+            with self._lock:
+                self._gone.pop(id_, None)
+
+    def _write(self) -> None:
+        with self._lock:
+            attempts, self._attempts = self._attempts, {}
+            counts, self._counts = self._counts, {}
+        if not counts:
+            return
+        try:
+            self._notes.write(
+                {id_: tuple(ring) for id_, ring in attempts.items()},
+                {id_: Counts(*numbers) for id_, numbers in counts.items()},
+            )
+        except DovecoteError:
+            self._take_back(attempts, counts)
+            raise
+
+    def _take_back(
+        self, attempts: dict[str, deque[Attempt]], counts: dict[str, list[int]]
+    ) -> None:
+        with self._lock:
+            for id_, ring in attempts.items():
+                ring.extend(self._attempts.get(id_, ()))
+                self._attempts[id_] = ring
+                newer = self._counts.get(id_, [0, 0, 0])
+                self._counts[id_] = [a + b for a, b in zip(counts[id_], newer, strict=True)]

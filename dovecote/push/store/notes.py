@@ -1,0 +1,120 @@
+"""Keep what operators want to see of subscriptions: last attempts, counts, reports."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+from uuid import UUID
+
+from psycopg import Connection
+from psycopg.types.json import Jsonb
+
+from dovecote.push.rules.sending.ports import Attempt, Snapshot
+from dovecote.push.store.tables import Tables
+
+RING = 100
+"""So many attempts of a subscription are kept."""
+
+_FRESH_SECONDS = 15
+_MOST_ANSWER = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """What came of the attempts of a subscription since it was made."""
+
+    delivered: int = 0
+    failed: int = 0
+    dead: int = 0
+
+
+class Notes:
+    """Written by every process, in batches, and read by whoever serves the API."""
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def write(
+        self, attempts: Mapping[str, Sequence[Attempt]], counts: Mapping[str, Counts]
+    ) -> None:
+        """Add attempts to those that are kept of each subscription, and counts to its counts."""
+        with self._tables.begin() as conn:
+            query = "SELECT id FROM {}.subscriptions ORDER BY id FOR KEY SHARE"
+            known = {id_ for (id_,) in self._tables.execute(conn, query)}
+            for id_ in sorted(known & counts.keys()):
+                self._tables.execute(
+                    conn,
+                    "INSERT INTO {}.counts AS c VALUES (%s, %s, %s, %s)"
+                    " ON CONFLICT (subscription) DO UPDATE SET"
+                    " delivered = c.delivered + excluded.delivered,"
+                    " failed = c.failed + excluded.failed, dead = c.dead + excluded.dead",
+                    id_,
+                    *asdict(counts[id_]).values(),
+                )
+            for id_ in sorted(known & attempts.keys()):
+                self._add(conn, id_, attempts[id_][-RING:])
+
+    def attempts(self, id_: str) -> list[dict[str, Any]]:
+        """Return the last attempts of a subscription, newest first."""
+        with self._tables.begin() as conn:
+            query = (
+                "SELECT told FROM {}.attempts WHERE subscription = %s ORDER BY id DESC LIMIT %s"
+            )
+            return [row[0] for row in self._tables.execute(conn, query, id_, RING)]
+
+    def counts(self) -> dict[str, Counts]:
+        """Return what came of the attempts of each subscription, by its name."""
+        with self._tables.begin() as conn:
+            rows = self._tables.execute(conn, "SELECT * FROM {}.counts")
+            return {id_: Counts(*numbers) for id_, *numbers in rows}
+
+    def report(self, process: UUID, told: Mapping[str, Snapshot]) -> None:
+        """Keep what a process says of its subscriptions, in the place of what it said before."""
+        with self._tables.begin() as conn:
+            query = (
+                "DELETE FROM {}.reports WHERE process = %s"
+                " OR at < now() - make_interval(secs => %s)"
+            )
+            self._tables.execute(conn, query, process, 2 * _FRESH_SECONDS)
+            for id_, each in sorted(told.items()):
+                self._tables.execute(
+                    conn,
+                    "INSERT INTO {}.reports (process, subscription, told) VALUES (%s, %s, %s)",
+                    *(process, id_, Jsonb(asdict(each))),
+                )
+
+    def reports(self) -> dict[str, list[Snapshot]]:
+        """Return what the processes that live said last of each subscription, by its name."""
+        found: dict[str, list[Snapshot]] = {}
+        with self._tables.begin() as conn:
+            query = (
+                "SELECT subscription, told FROM {}.reports"
+                " WHERE at > now() - make_interval(secs => %s) ORDER BY process"
+            )
+            for id_, told in self._tables.execute(conn, query, _FRESH_SECONDS):
+                found.setdefault(id_, []).append(Snapshot(**told))
+        return found
+
+    def _add(self, conn: Connection, id_: str, attempts: Sequence[Attempt]) -> None:
+        told = [Jsonb(_plain(each)) for each in attempts]
+        self._tables.execute(
+            conn,
+            "INSERT INTO {}.attempts (subscription, told) SELECT %s, unnest(%s::jsonb[])",
+            *(id_, told),
+        )
+        self._tables.execute(
+            conn,
+            "DELETE FROM {}.attempts WHERE subscription = %s AND id <= (SELECT id FROM {}.attempts"
+            " WHERE subscription = %s ORDER BY id DESC OFFSET %s LIMIT 1)",
+            *(id_, id_, RING),
+        )
+
+
+def _plain(attempt: Attempt) -> dict[str, Any]:
+    """Return an attempt as JSON that Postgres takes, whatever a record or an answer held."""
+    told = {**attempt._asdict(), "detail": attempt.detail[:_MOST_ANSWER]}
+    return {
+        name: value.encode(errors="replace").decode().replace("\0", "")
+        if isinstance(value, str)
+        else value
+        for name, value in told.items()
+    }

@@ -1,0 +1,275 @@
+"""Keep subscriptions in Postgres, their secrets sealed."""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
+
+from psycopg import Connection
+from psycopg.types.json import Jsonb
+
+from dovecote.push.errors import Conflict, NoSuchSubscription
+from dovecote.push.rules.subscription.fields import MASK, SEALED
+from dovecote.push.rules.subscription.subscription import Status, Subscription, subscription
+from dovecote.push.store.lease import alone, at_once
+from dovecote.push.store.secrets import Keys
+from dovecote.push.store.tables import Tables
+
+# What held records of a group went through, once no subscription has it.
+_FORGET = (
+    "DELETE FROM {}.held WHERE consumer = %s AND NOT EXISTS (SELECT FROM {}.subscriptions"
+    " WHERE coalesce(spec ->> 'group', 'dovecote.push.' || id) = %s)"
+)
+
+# In the place of a secret that nobody looks at.
+_NOTHING = f"{SEALED}{MASK}"
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A subscription as it is in the database: its secrets are sealed."""
+
+    id: str
+    version: int
+    spec: dict[str, Any]
+    status: Status
+    created_at: datetime
+
+    @property
+    def group(self) -> str:
+        """Its consumer group; known even of one that is not valid by now."""
+        return str(self.spec.get("group") or f"dovecote.push.{self.id}")
+
+    def told(self) -> dict[str, Any]:
+        """Return what it says, with its secrets masked."""
+        return {
+            **_mapped(self.spec, lambda _: MASK),
+            "status": self.status.model_dump(mode="json"),
+        }
+
+    def subscription(self, keys: Keys) -> Subscription:
+        """
+        Return what it says, with its secrets.
+
+        Raises:
+            ValidationError: a secret is sealed with a key that is gone.
+        """
+        return subscription(self.spec, unseal=keys.unseal)
+
+    def readable(self) -> Subscription:
+        """Return what it says but for its secrets, which no key is needed for."""
+        return subscription(
+            {**_mapped(self.spec, lambda _: _NOTHING), "signing": None}, unseal=lambda text: text
+        )
+
+
+class Store:
+    """
+    All subscriptions; every method is a transaction, and may be called in any thread.
+
+    Any of them raises `Away` where Postgres cannot be asked.
+    """
+
+    def __init__(self, tables: Tables, keys: Keys) -> None:
+        self._tables, self._keys = tables, keys
+
+    def all(self) -> list[Stored]:
+        """Return all subscriptions, by name."""
+        with self._tables.begin() as conn:
+            return self._read(conn, "ORDER BY id")
+
+    def get(self, id_: str) -> Stored:
+        """
+        Return one subscription.
+
+        Raises:
+            NoSuchSubscription: there is none of that name.
+        """
+        with self._tables.begin() as conn:
+            return _one(self._read(conn, "WHERE id = %s", id_), id_)
+
+    def create(self, wanted: Subscription) -> tuple[Stored, bool]:
+        """
+        Keep a subscription; return it, and whether it is new. The same again changes nothing.
+
+        Raises:
+            Conflict: there is another of that name.
+            Refused: it has secrets, and there is no key to seal them with.
+        """
+        with self._tables.begin() as conn:
+            new = self._tables.execute(
+                conn,
+                "INSERT INTO {}.subscriptions (id, spec) VALUES (%s, %s)"
+                " ON CONFLICT DO NOTHING RETURNING id",
+                wanted.id,
+                Jsonb(self._sealed(wanted)),
+            ).fetchone()
+            found = _one(self._read(conn, "WHERE id = %s", wanted.id), wanted.id)
+        if new is None and not self._is(found, wanted):
+            msg = (
+                f"there is another subscription called {wanted.id!r}: delete it first, or "
+                "replace it with PUT"
+            )
+            raise Conflict(msg)
+        return found, new is not None
+
+    def replace(self, wanted: Subscription) -> Stored:
+        """
+        Change what a subscription says, and return it; its state stays.
+
+        Raises:
+            NoSuchSubscription: there is none of that name.
+            Refused: it has secrets, and there is no key to seal them with.
+        """
+        with self._tables.begin() as conn:
+            known = _one(self._read(conn, "WHERE id = %s FOR UPDATE", wanted.id), wanted.id)
+            if self._is(known, wanted):
+                return known
+            self._tables.execute(
+                conn,
+                "UPDATE {}.subscriptions SET spec = %s, version = version + 1 WHERE id = %s",
+                Jsonb(self._sealed(wanted)),
+                wanted.id,
+            )
+            return _one(self._read(conn, "WHERE id = %s", wanted.id), wanted.id)
+
+    def delete(self, id_: str) -> Stored:
+        """
+        Forget a subscription, and return what it was.
+
+        Raises:
+            NoSuchSubscription: there is none of that name.
+        """
+        with self._tables.begin() as conn:
+            known = _one(self._read(conn, "WHERE id = %s FOR UPDATE", id_), id_)
+            self._tables.execute(conn, "DELETE FROM {}.subscriptions WHERE id = %s", id_)
+            self._tables.execute(conn, _FORGET, known.group, known.group)
+            return known
+
+    def set_state(
+        self, id_: str, state: Literal["active", "paused", "disabled"], reason: str = ""
+    ) -> Stored:
+        """
+        Change whether a subscription delivers, and return it.
+
+        Raises:
+            NoSuchSubscription: there is none of that name.
+        """
+        with self._tables.begin() as conn:
+            self._tables.execute(
+                conn,
+                "UPDATE {}.subscriptions SET since = now(), state = %s, reason = %s"
+                " WHERE id = %s AND (state, reason) <> (%s, %s)",
+                *(state, reason, id_, state, reason),
+            )
+            return _one(self._read(conn, "WHERE id = %s", id_), id_)
+
+    def disable(self, id_: str, reason: str) -> None:
+        """Have a subscription delivered no more, if it is there and active."""
+        with self._tables.begin() as conn:
+            self._tables.execute(
+                conn,
+                "UPDATE {}.subscriptions SET since = now(), state = 'disabled', reason = %s"
+                " WHERE id = %s AND state = 'active'",
+                *(reason, id_),
+            )
+
+    def begin_pause(self, ids: Sequence[str], reason: str) -> list[str]:
+        """Pause those that are active, and return them; also those paused for this reason."""
+        with self._tables.begin() as conn:
+            rows = self._tables.execute(
+                conn,
+                "UPDATE {}.subscriptions SET since = now(), state = 'paused', reason = %s"
+                " WHERE id = ANY(%s) AND (state = 'active' OR state = 'paused' AND reason = %s)"
+                " RETURNING id",
+                *(reason, list(ids), reason),
+            )
+            return [id_ for (id_,) in rows]
+
+    def end_pause(self, ids: Sequence[str], reason: str) -> None:
+        """Have subscriptions deliver again that are paused for this reason, and no other."""
+        with self._tables.begin() as conn:
+            self._tables.execute(
+                conn,
+                "UPDATE {}.subscriptions SET since = now(), state = 'active', reason = ''"
+                " WHERE id = ANY(%s) AND state = 'paused' AND reason = %s",
+                *(list(ids), reason),
+            )
+
+    def alone_with(self, what: str, otherwise: str) -> AbstractContextManager[None]:
+        """Have nobody else do something with `what`; as `lease.at_once`."""
+        return at_once(self._tables.dsn, self._tables.schema, what, otherwise)
+
+    def unread(self, id_: str, *, seconds: float) -> AbstractContextManager[None]:
+        """Have no process read the explicit partitions of a subscription; as `lease.alone`."""
+        return alone(self._tables.dsn, self._tables.schema, id_, seconds=seconds)
+
+    def revision(self) -> int:
+        """Return a number that rises with every change."""
+        with self._tables.begin() as conn:
+            row = self._tables.execute(conn, "SELECT number FROM {}.revision").fetchone()
+        return int(row[0]) if row else 0
+
+    def reseal(self) -> int:
+        """Seal with the newest key what an older one has sealed, and return how many changed."""
+        changed = 0
+        with self._tables.begin() as conn:
+            for each in self._read(conn, "ORDER BY id FOR UPDATE"):
+                renewed = _mapped(each.spec, self._renewed)
+                if renewed != each.spec:
+                    changed += 1
+                    self._tables.execute(
+                        conn,
+                        "UPDATE {}.subscriptions SET spec = %s WHERE id = %s",
+                        Jsonb(renewed),
+                        each.id,
+                    )
+        return changed
+
+    def _sealed(self, wanted: Subscription) -> dict[str, Any]:
+        return wanted.model_dump(mode="json", context={"seal": self._keys.seal})
+
+    def _is(self, found: Stored, wanted: Subscription) -> bool:
+        try:
+            return found.subscription(self._keys) == wanted
+        except ValueError:
+            return False  # sealed with a key that is gone: nobody knows
+
+    def _renewed(self, sealed: str) -> str:
+        token = sealed.removeprefix(SEALED)
+        if self._keys.is_current(token):
+            return sealed
+        try:
+            return SEALED + self._keys.seal(self._keys.unseal(token))
+        except ValueError:
+            return sealed  # the subscription says so itself, where it is to be delivered
+
+    def _read(self, conn: Connection, which: str, *values: object) -> list[Stored]:
+        query = "SELECT id, version, spec, state, reason, since, created_at FROM {}.subscriptions "
+        return [
+            Stored(id_, version, spec, Status(state=state, reason=reason, since=since), created)
+            for id_, version, spec, state, reason, since, created in self._tables.execute(
+                conn, query + which, *values
+            )
+        ]
+
+
+def _one(found: list[Stored], id_: str) -> Stored:
+    if not found:
+        msg = f"there is no subscription called {id_!r}"
+        raise NoSuchSubscription(msg)
+    return found[0]
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # JSON
+    """Return JSON with each sealed secret in it changed."""
+    match value:
+        case dict():
+            return {name: _mapped(each, change) for name, each in value.items()}
+        case list():
+            return [_mapped(each, change) for each in value]
+        case str() if value.startswith(SEALED):
+            return change(value)
+        case _:
+            return value

@@ -1,0 +1,74 @@
+"""Transactions on the tables of `dovecote push`, and what is wrong when there is none."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import Connection, sql
+
+from dedup.inbox.connections import PATIENCE, Connections
+from dovecote.push.errors import Away, Refused
+from dovecote.push.store.schema import DEFAULT_SCHEMA, place, require
+from outbox.errors import NotAllowed
+from outbox.postgres.session import connect, hides_rows, is_direct
+from outbox.schema.belongings import showing
+
+
+class Tables:
+    """The tables of one schema; may be used from any thread."""
+
+    def __init__(self, dsn: str, schema: str = DEFAULT_SCHEMA) -> None:
+        self.dsn, self.schema = dsn, schema
+        self._connections = Connections(dsn, patience=PATIENCE, ours=True)
+
+    def require(self) -> None:
+        """
+        Check that they are installed; as `dovecote.push.store.schema.require`.
+
+        Raises:
+            SharedSession: `dsn` is that of a pooler, where what is locked would stay locked.
+        """
+        with self.begin() as conn:
+            require(conn, self.schema)
+            if not is_direct(conn):
+                connect(self.dsn).close()
+
+    def execute(self, conn: Connection, query: str, *values: object) -> psycopg.Cursor[Any]:
+        """Run a query in which `{}` stands for the schema."""
+        schema = sql.Identifier(self.schema).as_string()
+        return conn.execute(query.replace("{}", schema).encode(), values)
+
+    @contextmanager
+    def begin(self) -> Iterator[Connection]:
+        """
+        Give a connection in a transaction, which commits at the end.
+
+        Raises:
+            Away: Postgres cannot be asked.
+            NotAllowed: the role may not do that.
+            Refused: it cannot keep what it is given.
+        """
+        try:
+            with self._connections.begin() as conn:
+                yield conn
+        except psycopg.OperationalError as error:
+            msg = f"Postgres does not answer: {str(error).strip()}"
+            raise Away(msg) from error
+        except psycopg.errors.InsufficientPrivilege as error:
+            advice = (
+                "as the schema's owner, run "
+                f"`dovecote init --push{place(self.schema)} --push-role …` with this role"
+            )
+            if hides_rows(error):
+                advice = showing(self.schema)
+            msg = f"Postgres: {error.diag.message_primary}; {advice}"
+            raise NotAllowed(msg) from error
+        except psycopg.DataError as error:
+            what = error.diag.message_primary or str(error)
+            msg = f"Postgres cannot keep this: {what}"
+            raise Refused(msg) from error
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._connections.close()

@@ -1,0 +1,126 @@
+"""
+Connections of psycopg on which no statement waits for a silent server for ever.
+
+A balancer may go on acknowledging what is sent to a server that is gone: to TCP, and to all of its
+timers, such a connection is well. Only the answer that does not come tells.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Self, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.rows import TupleRow
+from psycopg.waiting import Ready
+
+from outbox.postgres.session import connect_as, conninfo
+
+T = TypeVar("T")
+
+# Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
+NOTICE: Mapping[str, int] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""When a server that is gone is noticed, in libpq's parameters."""
+
+
+class Overdue(psycopg.OperationalError):
+    """The server has said nothing for too long; the connection is closed."""
+
+
+def cut(conn: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
+    """End what waits on a connection, from any thread, even if nothing comes through it."""
+    with (
+        suppress(OSError, psycopg.Error),  # it has ended already
+        socket.socket(fileno=os.dup(conn.fileno())) as end,
+    ):
+        end.shutdown(socket.SHUT_RDWR)
+
+
+class Connection(psycopg.Connection[TupleRow]):
+    """Closes itself when the server has been silent within a statement for `patience` seconds."""
+
+    patience = 30.0
+
+    @classmethod
+    def open(cls, dsn: str, *, patience: float) -> Self:
+        """Return an autocommit connection; what `dsn` says of timeouts holds."""
+        conn = cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
+        conn.patience = patience
+        return conn
+
+    @classmethod
+    def own(cls, dsn: str, *, patience: float, notice: Mapping[str, int] = NOTICE) -> Self:
+        """
+        Return a connection with the settings that `outbox.postgres.session` makes sure of.
+
+        Raises:
+            SharedSession: a pooler shares the session with others.
+        """
+        conn = connect_as(cls, dsn, ours=notice)
+        conn.patience = patience
+        return conn
+
+    def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
+        """Wait as psycopg does, but no longer than `patience` for the server to say something."""
+        try:
+            return super().wait(_bounded(gen, self.patience), *how, **named)  # type: ignore[arg-type]  # whatever psycopg asks
+        except Overdue:
+            cut(self)
+            self.pgconn.finish()
+            raise
+
+
+class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
+    """As `Connection`, to be awaited."""
+
+    patience = 30.0
+
+    @classmethod
+    async def open(cls, dsn: str, *, patience: float) -> Self:
+        """Return an autocommit connection; what `dsn` says of timeouts holds."""
+        conn = await cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
+        conn.patience = patience
+        return conn
+
+    async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
+        """As that of `Connection`."""
+        try:
+            return await super().wait(_bounded(gen, self.patience), *how, **named)  # type: ignore[arg-type]  # whatever psycopg asks
+        except Overdue:
+            cut(self)
+            self.pgconn.finish()
+            raise
+
+
+def _bounded(gen: PQGen[T], patience: float) -> PQGen[T]:
+    """
+    Be `gen`, and raise once nothing has come or gone for `patience` seconds.
+
+    Whoever drives it says so ten times a second when the socket is not ready, in order to hear
+    signals: hence no thread and no timer, and nothing that a fork could lose.
+    """
+    try:
+        wanted = next(gen)
+        since = time.monotonic()
+        while True:
+            ready = yield wanted
+            if ready == Ready.NONE:
+                if time.monotonic() - since > patience:
+                    msg = f"the server has said nothing for {patience:g} s: connection closed"
+                    raise Overdue(msg)
+                gen.send(ready)
+            else:
+                wanted = gen.send(ready)
+                since = time.monotonic()
+    except StopIteration as done:
+        result: T = done.value
+        return result

@@ -1,0 +1,1 @@
+"""Publish events to Kafka directly, or through the outbox while Kafka does not answer."""

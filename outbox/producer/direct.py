@@ -1,0 +1,143 @@
+"""Send to Kafka, and stop at the first record of which the broker may not have taken it."""
+
+import time
+from collections.abc import Mapping
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from outbox.envelope import encode
+from outbox.errors import BadSettings
+from outbox.event import Event
+from outbox.kafka import kafka_logger
+
+_log = kafka_logger("dovecote.producer.kafka")
+
+FIXED: dict[str, str | bool] = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    # What follows a record that failed must not arrive before it has gone through the outbox. A
+    # record that times out is not covered, so none does: whoever waits for it looks at the clock.
+    "enable.gapless.guarantee": "true",
+    "message.timeout.ms": "0",
+    # librdkafka's own default differs from Java's, and a key would change its partition.
+    "partitioner": "murmur2_random",
+    "delivery.report.only.error": False,
+}
+"""Properties that the order and the safety of events rest on."""
+
+_OTHER_NAMES = frozenset({"request.required.acks", "delivery.timeout.ms", "transactional.id"})
+
+# Purging answers at once; what does not come by then is taken for unsure.
+_PURGE_SECONDS, _STEP = 5.0, 0.05
+
+
+def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str, str | bool]:
+    """
+    Return the producer's configuration, for at most so many events, of so many bytes together.
+
+    Raises:
+        BadSettings: `given` names a property that may not be another, or one that is unknown, or
+            no brokers.
+    """
+    if wrong := (FIXED.keys() | _OTHER_NAMES) & given.keys():
+        msg = (
+            f"kafka: {', '.join(sorted(wrong))}: what a producer guarantees rests on it; leave out"
+        )
+        raise BadSettings(msg)
+    if not given.get("bootstrap.servers") and not given.get("metadata.broker.list"):
+        msg = "kafka: bootstrap.servers is missing: the brokers, as host:port, …"
+        raise BadSettings(msg)
+    defaults = {
+        "client.id": "dovecote-producer",
+        # Errors; below them it warns of each new producer that a property is said to be new.
+        "log_level": "3",
+        "compression.type": "lz4",
+        # One request at a time bundles what comes meanwhile.
+        "linger.ms": "1",
+        # The broker's own default; librdkafka's, 1000000, is below what `Limits` let in.
+        "message.max.bytes": "1048588",
+        # More would be as safe, but for order: of the first two requests to a partition a broker
+        # takes the second even if it has refused the first.
+        "max.in.flight.requests.per.connection": "1",
+        # All that is waiting fits: there are bounds of our own.
+        "queue.buffering.max.messages": str(events + 1),
+        "queue.buffering.max.kbytes": str(size // 1024 + 2048),
+        "retry.backoff.ms": "5",
+        "retry.backoff.max.ms": "500",
+        "reconnect.backoff.ms": "50",
+        "reconnect.backoff.max.ms": "2000",
+        "topic.metadata.propagation.max.ms": "5000",
+    }
+    found = {**defaults, **given, **FIXED}
+    try:
+        Producer({k: v for k, v in found.items() if k != "bootstrap.servers"}, logger=_log)
+    except KafkaException as error:
+        msg = f"kafka: {error.args[0].str()}"
+        raise BadSettings(msg) from error
+    return found
+
+
+class Direct:
+    """One idempotent producer, until the first failure."""
+
+    def __init__(self, configuration: Mapping[str, str | bool]) -> None:
+        """Connect in the background."""
+        self._acknowledged: list[int] = []
+        self._failure: str | None = None
+        self._producer = Producer(dict(configuration), logger=_log)
+
+    def trouble(self, topic: str, timeout: float) -> str | None:
+        """Return why records for `topic` could not be sent right now, or None."""
+        try:
+            found = self._producer.list_topics(topic, timeout=timeout).topics[topic]
+        except KafkaException as error:
+            return str(error.args[0].str())
+        if any(partition.leader < 0 for partition in found.partitions.values()):
+            return f"a partition of {topic} has no leader"
+        # That there is no such topic is known to the cluster: it is there.
+        return None
+
+    def send(self, number: int, event: Event) -> None:
+        """
+        Hand a record over; `reports` tells what became of it.
+
+        Raises:
+            KafkaException, BufferError: it will not be sent.
+        """
+        key, value, headers = encode(event)
+        self._producer.produce(
+            event.topic,
+            value,
+            key,
+            headers=headers,  # type: ignore[arg-type]  # a list that need not hold strings
+            on_delivery=partial(self._reported, number),
+        )
+
+    def reports(self, timeout: float) -> tuple[list[int], str | None]:
+        """Wait for news, and return which records the broker has, and what failed if any did."""
+        self._poll(timeout)
+        found, self._acknowledged = self._acknowledged, []
+        return found, self._failure
+
+    def stop(self) -> list[int]:
+        """Send nothing any more; return what the broker has acknowledged by now."""
+        self._producer.purge()
+        deadline = time.monotonic() + _PURGE_SECONDS
+        while len(self._producer) and time.monotonic() < deadline:
+            self._poll(_STEP)
+        return self._acknowledged
+
+    def _poll(self, timeout: float) -> None:
+        try:
+            self._producer.poll(timeout)
+        except (KafkaException, SystemError) as error:
+            # So librdkafka tells of a fatal error, once; as a SystemError, if it had a report to
+            # call back with right behind it. Reports that are left come with the next call.
+            self._failure = self._failure or str(error)
+
+    def _reported(self, number: int, error: KafkaError | None, _: object) -> None:
+        if error is None:
+            self._acknowledged.append(number)
+        elif self._failure is None:
+            self._failure = error.str()

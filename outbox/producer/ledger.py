@@ -1,0 +1,70 @@
+"""What the threads of a producer share: the events that nobody has accepted yet, and a lock."""
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from outbox.producer.options import Counted, Options, State
+from outbox.producer.routing import Routing
+from outbox.producer.waiting import Answer, Via, Waiting
+
+_log = logging.getLogger("dovecote.producer")
+
+
+class Ledger:
+    """Everything here but `give` and `count` is for those that have `changed`."""
+
+    def __init__(self, options: Options, observe: Callable[[Counted, int], None] | None) -> None:
+        self.changed = threading.Condition()
+        self.routing = Routing(fresh=options.fresh)
+        self.waiting = Waiting(events=options.max_events, size=options.max_bytes)
+        self.kafka_trouble: str | None = None
+        """Why events go through the outbox."""
+        self.outbox_trouble: str | None = None
+        """Why they do not get there."""
+        self._observe = observe
+        self._has_told = False
+
+    @property
+    def state(self) -> State:
+        return State(
+            "up" if self.routing.is_up else "down",
+            len(self.waiting),
+            self.waiting.size,
+            self.routing.lanes,
+            self.kafka_trouble,
+            self.outbox_trouble,
+        )
+
+    def accepted(self, numbers: Iterable[int], by: Via) -> list[Answer]:
+        """Return what is to be told of events that somebody has."""
+        return self._told([self.waiting.accepted(number, by) for number in numbers])
+
+    def refused(self, numbers: Iterable[int]) -> list[Answer]:
+        """Return what is to be told of events that nobody is known to have."""
+        kafka = self.kafka_trouble or "not tried, as earlier events may be in the outbox"
+        reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble or 'has not answered'}"
+        return self._told([self.waiting.refused(number, reasons) for number in numbers])
+
+    def _told(self, answers: list[Answer]) -> list[Answer]:
+        if answers:
+            self.changed.notify_all()
+        return answers
+
+    def give(self, answers: Iterable[Answer]) -> None:
+        """Tell those who wait, and count."""
+        for what, count in Counter(answer.give() for answer in answers).items():
+            self.count(what, count)
+
+    def count(self, what: Counted, count: int) -> None:
+        """Let the service count; a mistake of its own keeps no event from being sent."""
+        if self._observe is None:
+            return
+        try:
+            self._observe(what, count)
+        except Exception:  # noqa: BLE001  # whatever it is: it is not ours
+            # Once: it will be in the way of each event.
+            if not self._has_told:
+                _log.exception("`observe` failed; events are sent all the same")
+            self._has_told = True

@@ -1,0 +1,131 @@
+"""Write into the outbox what Kafka may not have taken, and ask when it has left it again."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+import psycopg
+
+from outbox.errors import DovecoteError, first_line
+from outbox.producer.fallback import Fallback
+from outbox.producer.ledger import Ledger
+from outbox.producer.options import Options
+from outbox.producer.pause import Pause
+from outbox.producer.routing import EVERY
+from outbox.producer.routing import Limits as RoutingLimits
+
+_log = logging.getLogger("dovecote.producer")
+
+# Pauses end without anybody saying so: look this often, in seconds.
+_LOOK = 0.05
+
+
+class Spill:
+    """The side of a producer that speaks with Postgres, in one thread."""
+
+    def __init__(
+        self, ledger: Ledger, fallback: Fallback, options: Options, send: Callable[[int], None]
+    ) -> None:
+        """`send` hands an event to Kafka, under the lock."""
+        self._ledger, self._fallback, self._send = ledger, fallback, send
+        self._patience = options.delivery_timeout.total_seconds()
+        self._longest = options.accept_timeout.total_seconds()
+        self._writing, self._asking = Pause(0.05, 1.0), Pause(0.1, 5.0, 1.5)
+        self._busy_since: float | None = None
+
+    def run(self, ended: threading.Event) -> None:
+        """Write and ask until `ended` is set."""
+        ledger = self._ledger
+        while not ended.is_set():
+            with ledger.changed:
+                ledger.changed.wait_for(lambda: ended.is_set() or self._has_work(), _LOOK)
+                if ended.is_set() or not self._has_work():
+                    continue
+                numbers = list(ledger.routing.write()) if ledger.routing.backlog else []
+                needs_token = ledger.routing.needs_token
+                self._busy_since = time.monotonic()
+            if numbers:
+                self._write(numbers)
+            elif needs_token:
+                self._begin()
+            else:
+                self._ask()
+            self._busy_since = None
+
+    def require_answer(self) -> None:
+        """Give Postgres up, from another thread, if it hangs."""
+        since = self._busy_since
+        if since is not None and time.monotonic() - since > self._patience:
+            self._fallback.cut()
+
+    def hurry(self) -> None:
+        """Ask soon: Kafka is back."""
+        self._asking.shorter()
+
+    def _has_work(self) -> bool:
+        routing = self._ledger.routing
+        if self._writing.left:
+            return False
+        # While Kafka is away nothing drains.
+        asks = routing.is_up and routing.lanes > 0 and not self._asking.left
+        return routing.backlog > 0 or asks
+
+    def _write(self, numbers: list[int]) -> None:
+        ledger = self._ledger
+        try:
+            token = self._fallback.write([ledger.waiting[number].event for number in numbers])
+        except (psycopg.Error, DovecoteError) as error:
+            with ledger.changed:
+                self._failed(error)
+                late = ledger.waiting.older(numbers, than=time.monotonic() - self._longest)
+                ledger.routing.not_written(late)
+                answers = ledger.refused(late)
+        else:
+            with ledger.changed:
+                self._answered()
+                answers = ledger.accepted(ledger.routing.written(token), "outbox")
+                self._asking.shorter()
+        ledger.give(answers)
+
+    def _begin(self) -> None:
+        try:
+            token = self._fallback.token()
+        except psycopg.Error as error:
+            with self._ledger.changed:
+                self._failed(error)
+            return
+        with self._ledger.changed:
+            self._answered()
+            self._ledger.routing.began(token)
+
+    def _ask(self) -> None:
+        """Ask which keys may go to Kafka again, and send what they have held back."""
+        routing, most = self._ledger.routing, RoutingLimits().lanes
+        with self._ledger.changed:
+            asked = routing.questions()
+        try:
+            drained = self._fallback.drained(asked)
+            parked = self._fallback.parked(most + 1) if EVERY in drained else []
+        except psycopg.Error as error:
+            with self._ledger.changed:
+                self._failed(error)
+            return
+        with self._ledger.changed:
+            self._answered()
+            for number in routing.answered(asked, drained, time.monotonic(), parked):
+                self._send(number)
+            self._asking.longer()
+            if drained or routing.is_holding:
+                self._asking.shorter()
+
+    def _failed(self, error: Exception) -> None:
+        said = first_line(error)
+        if self._ledger.outbox_trouble is None:
+            _log.warning("the outbox does not answer: Postgres: %s", said)
+        self._ledger.outbox_trouble = said
+        self._writing.longer()
+
+    def _answered(self) -> None:
+        self._ledger.outbox_trouble = None
+        self._writing.shorter()

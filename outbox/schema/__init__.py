@@ -1,0 +1,151 @@
+"""Install and upgrade the outbox's tables and functions: numbered migrations, applied once."""
+
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from psycopg import Connection, sql
+
+from outbox.schema.migrations import LOCK, Migration, Migrations
+from outbox.schema.templates import fill
+
+__all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "require", "script"]
+
+DEFAULT_SCHEMA = "outbox"
+
+_OUTBOX = Migrations(__name__, "outbox", "", DEFAULT_SCHEMA)
+
+Duty = Literal["writer", "relay"]
+
+# All that a role needs for its duty, and no more; every program is tested with just these.
+_GRANTS: dict[Duty, str] = {
+    "writer": """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.append, {schema}.append_many, {schema}.drained,
+    {schema}.parked_lanes TO {role};
+""",
+    "relay": """
+GRANT USAGE ON SCHEMA {schema} TO {role};
+GRANT SELECT ON {schema}.events, {schema}.migrations, {schema}.claims, {schema}.reading,
+    {schema}.relays, {schema}.identity TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.renew_claim, {schema}.begin_claim TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.confirm, {schema}.confirm_drained, {schema}.leaves,
+    {schema}.write_to_leaf, {schema}.truncate_leaf TO {role};
+GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.parked TO {role};
+GRANT SELECT, INSERT, DELETE ON {schema}.parked_commands TO {role};
+GRANT EXECUTE ON FUNCTION {schema}.settle_shards TO {role};
+DO $capture$
+BEGIN
+    -- Who knows the prefix can forge events: only where it is needed.
+    IF (SELECT state <> 'table' FROM {schema}.reading) THEN
+        GRANT SELECT ON {schema}.capture TO {role};
+        GRANT EXECUTE ON FUNCTION {schema}.leave_log TO {role};
+    END IF;
+END
+$capture$;
+""",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """Who is to write events, and who is to relay them; a role may do both."""
+
+    writers: Sequence[str] = ()
+    relays: Sequence[str] = ()
+
+    def grants(self, schema: str) -> str:
+        """Return the SQL that gives each role what it needs; it can be repeated."""
+        duties: list[tuple[Duty, Sequence[str]]] = [
+            ("writer", self.writers),
+            ("relay", self.relays),
+        ]
+        return "".join(
+            fill(_GRANTS[duty], schema, role=sql.Identifier(role).as_string())
+            for duty, roles in duties
+            for role in roles
+        )
+
+
+NOBODY = Roles()
+
+
+def migrations() -> list[Migration]:
+    """Return every step this version of Dovecote knows, in order."""
+    return _OUTBOX.steps()
+
+
+def script(
+    schema: str = DEFAULT_SCHEMA,
+    *,
+    since: int = 0,
+    until: int | None = None,
+    roles: Roles = NOBODY,
+) -> str:
+    """Return the SQL from version `since` to `until`, or to the newest, for `roles` too."""
+    return _OUTBOX.script(schema, since=since, until=until, grants=roles.grants(schema))
+
+
+def install(
+    conn: Connection, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY
+) -> list[Migration]:
+    """
+    Apply the steps that are missing, all or none, and return them; grant `roles` what they need.
+
+    Runs in a transaction of its own, or as part of the caller's open one. Two at once take turns.
+
+    Raises:
+        BadSettings: there is no such role.
+        NotAllowed: the schema is another role's, and only its owner can grant rights in it.
+        SchemaTooNew: the database was upgraded by a newer Dovecote.
+    """
+    return _OUTBOX.install(conn, schema, grants=roles.grants(schema))
+
+
+def limit_events(conn: Connection, schema: str, most_bytes: int) -> None:
+    """Let in events of so many bytes; sessions that are there hold to it, too."""
+    query = "CREATE OR REPLACE FUNCTION {}() RETURNS int LANGUAGE sql IMMUTABLE AS {}"
+    conn.execute(
+        sql.SQL(query).format(
+            sql.Identifier(schema, "max_event_bytes"), sql.Literal(f"SELECT {most_bytes:d}")
+        )
+    )
+
+
+def advice(duty: Duty, role: str, schema: str) -> str:
+    """Return the command that gives `role` what it lacks for its duty."""
+    command = f"dovecote init --{duty}-role {shlex.quote(role)}{place(schema)}"
+    return f"run `{command}` as its owner"
+
+
+def place(schema: str) -> str:
+    """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+    return _OUTBOX.place(schema)
+
+
+def about(schema: str, message: str) -> str:
+    """Return `message` with its commands of `dovecote init` made to be about `schema`."""
+    return re.sub("`dovecote init(?![^`]*--schema)", lambda it: f"{it[0]}{place(schema)}", message)
+
+
+def installing(schema: str) -> str:
+    """Return what to do where the outbox is missing in `schema`."""
+    return _OUTBOX.advice(schema)
+
+
+def version(conn: Connection, schema: str = DEFAULT_SCHEMA) -> int:
+    """Return the version installed in `schema`; 0 where there is none."""
+    return _OUTBOX.version(conn, schema)
+
+
+def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
+    """
+    Check that `schema` is installed at the version this Dovecote needs.
+
+    Raises:
+        SchemaMissing: it is not, or is older; the message has the command that installs it.
+        SchemaTooNew: it was upgraded by a newer Dovecote.
+    """
+    _OUTBOX.require(conn, schema)

@@ -1,0 +1,353 @@
+"""How the relay learns of events: from the table, or from the write-ahead log alone."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from psycopg import Connection, errors, sql
+
+from outbox.errors import DovecoteError
+from outbox.postgres import session
+from outbox.schema import restored, slots
+from outbox.schema.belongings import showing
+from outbox.schema.migrations import own_functions_only
+
+# Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
+# the log.
+LOCK = 0x646F7665636F7466
+
+
+# Which database this is: a dump that is restored elsewhere brings the places of its own.
+_HERE = sql.SQL(
+    "(SELECT c.system_identifier || '/' || d.oid FROM pg_control_system() AS c,"
+    " pg_database AS d WHERE d.datname = current_database())"
+)
+
+State = Literal["table", "wal", "leaving"]
+"""Where the relay reads; `leaving`: in the log, until nobody writes to it any more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capture:
+    """What is installed: names, where events are read, and where the newest slot began."""
+
+    slot: str
+    """That of an outbox in one piece; those of shards are called after it."""
+    publication: str
+    database: str
+    state: State
+    changed: str
+    """Tells one time in a state from the next."""
+    begins_at: str | None
+    before: str | None
+    departed: Sequence[int] = ()
+    """While the log is being left: the shards that are back in the table."""
+    begins_here: bool = True
+    """Whether `begins_at` is of this database, and not of one that it was restored from."""
+    anew: Mapping[str, str] = field(default_factory=dict)
+    """
+    Where slots begin that were made with a gap accepted, by name; those before `begins_at` are of
+    old. Behind a space: what had been committed by then.
+    """
+
+
+def installed(conn: Connection[Any], schema: str) -> Capture:
+    """
+    Return how the outbox in `schema` is captured.
+
+    The names follow from object ids: a slot's must be unique on the server, and a restored dump
+    must not take another database's for its own.
+    """
+    query = sql.SQL(
+        "SELECT format('dovecote_%s_%s', d.oid, n.oid), 'dovecote_' || n.oid, d.datname, r.state,"
+        " r.changed::text, r.begins_at::text, r.before::text,"
+        # An older schema knows of none of these.
+        " ARRAY(SELECT jsonb_array_elements_text(to_jsonb(r) -> 'departed')::int),"
+        " coalesce(to_jsonb(r) ->> 'begins_in' = {here}, true),"
+        " coalesce(to_jsonb(r) -> 'anew', '{{}}')"
+        " FROM {reading} r, pg_database d, pg_namespace n"
+        " WHERE d.datname = current_database() AND n.nspname = {schema}"
+    ).format(reading=_reading(schema), schema=sql.Literal(schema), here=_HERE)
+    row = conn.execute(query).fetchone()
+    if row is None:
+        msg = f"{schema}.reading is empty: restore its row, or install the outbox anew"
+        raise DovecoteError(msg)
+    return Capture(*row)
+
+
+def prefix(conn: Connection[Any], schema: str) -> str:
+    """Return how messages in the log begin that are events of the outbox in `schema`."""
+    query = sql.SQL("SELECT prefix FROM {}").format(sql.Identifier(schema, "capture"))
+    row = conn.execute(query).fetchone()
+    if row is None:
+        msg = f"{schema}.capture is empty: restore its row, or install the outbox anew"
+        raise DovecoteError(msg)
+    return str(row[0])
+
+
+def use_wal(
+    dsn: str, schema: str, *, accept_gap: bool = False, shard: int | None = None
+) -> list[str]:
+    """
+    Have writers write to the write-ahead log, and return the names of the slots that hold it.
+
+    What the table holds by then is remembered: relays publish it first. With `accept_gap` slots
+    are made anew, or just that of `shard`, and events that the old ones had not sent are given up.
+
+    Raises:
+        DovecoteError: the server or a role cannot do it; the message says what is missing.
+    """
+    with _in_turn(dsn, schema) as conn:
+        _require_logical(conn)
+        if installed(conn, schema).state == "table":
+            _require_none_restored(conn, schema, done="delete them if they are published")
+        shards = _shards(conn, schema)
+        if shard is not None:
+            _require_slot_of(conn, schema, shard=shard, shards=shards)
+        # Before anything is changed: it says so.
+        _let_relays_read(conn, schema)
+        # A relay that is leaving the log stays in it; once it has left, the log begins anew.
+        _change(conn, schema, "wal", since="leaving")
+        found = installed(conn, schema)
+        _publish(conn, schema, found.publication)
+        names = slots.slot_names(found.slot, shards)
+        exist = slots.existing(conn, found.slot)
+        missing = sorted(set(names) - set(exist))
+        if found.state == "wal" and missing and not accept_gap:
+            msg = (
+                f"replication slot {', '.join(missing)} is missing, and with it events that were "
+                "not published yet; --accept-gap makes a new one and goes on without them"
+            )
+            raise DovecoteError(msg)
+        if found.state == "table" or accept_gap:
+            if shard is not None:
+                slots.drop_all(conn, [names[shard]])
+                begins_at, before = slots.make(dsn, conn, [names[shard]])
+                _remember_anew(conn, schema, [names[shard]], begins_at=begins_at, before=before)
+            else:
+                slots.drop_all(conn, exist)
+                begins_at, before = slots.make(dsn, conn, names)
+                with conn.transaction():
+                    _remember(conn, schema, begins_at, before=None if accept_gap else before)
+                    if accept_gap:
+                        _remember_anew(conn, schema, names, begins_at=begins_at, before=before)
+        # Behind the state: a relay of the table publishes nothing that was written after it.
+        _set_mode(conn, schema, wal=True)
+    return names
+
+
+def use_table(dsn: str, schema: str) -> bool:
+    """
+    Have writers write to the table, and return whether a relay has still to leave the log.
+
+    Each shard does so by itself, once no transaction is left that may write to the log.
+
+    Raises:
+        DovecoteError: the role may not do it; the message says who may.
+    """
+    with _in_turn(dsn, schema) as conn:
+        if installed(conn, schema).state == "wal":
+            _require_none_restored(conn, schema, done="the log had them: delete them")
+        _set_mode(conn, schema, wal=False)
+        departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
+        conn.execute(departed.format(_reading(schema)))
+        # In a transaction of its own: who begins now has been told of the mode.
+        _change(conn, schema, "leaving", since="wal")
+        return installed(conn, schema).state == "leaving"
+
+
+def let_relays_read(conn: Connection, schema: str) -> None:
+    """
+    Where events are in the log, give to every role that relays what reading it takes.
+
+    Raises:
+        DovecoteError: one of them lacks what nobody can give it here.
+    """
+    with conn.transaction(), own_functions_only(conn):
+        if installed(conn, schema).state != "table":
+            _let_relays_read(conn, schema)
+
+
+@contextmanager
+def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
+    """Give a connection that alone may make or drop slots; say who has the right if it has not."""
+    with session.connect(dsn) as conn:
+        conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        try:
+            yield conn
+        except errors.InsufficientPrivilege as error:
+            said = error.diag.message_primary or str(error)
+            advice = showing(schema) if session.hides_rows(error) else _who_may(conn, schema)
+            msg = f"{said}; {advice}"
+            raise DovecoteError(msg) from error
+
+
+def _who_may(conn: Connection, schema: str) -> str:
+    """Return who is to change the capture, where this role lacks a right."""
+    row = conn.execute(
+        "SELECT pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), current_user"
+        " FROM pg_class AS c, pg_namespace AS n WHERE c.relnamespace = n.oid"
+        " AND n.nspname = %s AND c.relname = 'reading'",
+        [schema],
+    ).fetchone()
+    owner, owns, role = row or ("the owner of the database", False, None)
+    if owns:
+        return f"grant that to role {role}, or run it as a superuser"
+    return f"run it as {owner}, to whom the outbox belongs"
+
+
+def _reading(schema: str) -> sql.Identifier:
+    return sql.Identifier(schema, "reading")
+
+
+def _change(conn: Connection, schema: str, state: State, *, since: State) -> None:
+    """Go over to `state`, if it is `since` now."""
+    query = "UPDATE {} SET state = %s, changed = pg_current_xact_id() WHERE state = %s"
+    conn.execute(sql.SQL(query).format(_reading(schema)), [state, since])
+
+
+def _let_relays_read(conn: Connection, schema: str) -> None:
+    """Give to every role that relays what reading the log takes, and name one that cannot."""
+    # In an older schema they are known by the one, in a newer one by the other.
+    tables = [sql.Identifier(schema, name).as_string() for name in ("claims", "parked")]
+    rows = conn.execute(
+        sql.SQL(
+            "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
+            " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
+            " WHERE c.oid IN (to_regclass({}), to_regclass({})) AND acl.privilege_type = 'INSERT'"
+            " AND acl.grantee = r.oid AND acl.grantee <> c.relowner ORDER BY 1"
+        ).format(*tables)
+    ).fetchall()
+    for role, lacks_replication in rows:
+        if lacks_replication:
+            alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
+            msg = (
+                f"role {role} relays, and could not read the write-ahead log: "
+                f"{alter.as_string(conn)}; the capture was not changed"
+            )
+            raise DovecoteError(msg)
+    for role, _ in rows:
+        grants = sql.SQL("GRANT SELECT ON {} TO {role}; GRANT EXECUTE ON FUNCTION {} TO {role}")
+        capture, leave = (sql.Identifier(schema, name) for name in ("capture", "leave_log"))
+        conn.execute(grants.format(capture, leave, role=sql.Identifier(role)))
+
+
+def _shards(conn: Connection, schema: str) -> int:
+    """Return in how many shards the outbox is published, for which there is to be a slot each."""
+    table = sql.Identifier(schema, "sharding")
+    found = conn.execute("SELECT to_regclass(%s)", [table.as_string(conn)]).fetchone()
+    if found is None or found[0] is None:
+        # An older schema knows of no shards.
+        return 1
+    # A relay that was refused under a wrong name has left its line, and has published nothing.
+    rows = conn.execute(
+        sql.SQL(
+            "WITH known AS (SELECT s.shards, s.name, EXISTS (SELECT FROM {} AS c"
+            " WHERE (c.system_identifier, c.database) = (s.system_identifier, s.database)"
+            # An older schema does not tell who is about to begin.
+            " AND to_jsonb(c) ->> 'began' IS DISTINCT FROM 'false' AND c.name IN"
+            " (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '.shard-' || n END"
+            " FROM generate_series(0, s.shards - 1) AS n)) AS has_published"
+            " FROM {} AS s WHERE s.system_identifier ="
+            " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
+            " AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
+            " SELECT shards, min(name) FROM known WHERE shards > 1 OR has_published"
+            " OR NOT (SELECT bool_or(has_published) FROM known)"
+            " GROUP BY 1 ORDER BY 1 DESC"
+        ).format(sql.Identifier(schema, "claims"), table)
+    ).fetchall()
+    if len(rows) > 1:
+        (most, one), (fewer, other), *_ = rows
+        forget = sql.SQL("DELETE FROM {} WHERE name = …").format(table).as_string(conn)
+        msg = (
+            f"outbox {one!r} is published with shards = {most}, and {other!r} with shards = "
+            f"{fewer}; but the write-ahead log is read under one name. Forget the others, if "
+            f"there are no relays of that name any more: {forget}; the capture was not changed"
+        )
+        raise DovecoteError(msg)
+    return rows[0][0] if rows else 1
+
+
+def _require_none_restored(conn: Connection[Any], schema: str, *, done: str) -> None:
+    """Check that no rows wait that a change of the capture would lose, or publish again."""
+    events = sql.Identifier(schema, "events")
+    if (xid := restored.foreign(conn, events)) is not None:
+        msg = (
+            f"{events.as_string(conn)} holds events of transaction {xid}, which is not over on "
+            f"this server: they come from another server's dump; {done}, or run, with the relays "
+            f"stopped, `{restored.remedy(events)}`; the capture was not changed"
+        )
+        raise DovecoteError(msg)
+
+
+def _require_logical(conn: Connection) -> None:
+    row = conn.execute("SELECT current_setting('wal_level')").fetchone()
+    if row is None or row[0] != "logical":
+        msg = (
+            f"the server has wal_level = {row[0] if row else None}: set it to logical and "
+            "restart the server; the capture was not changed"
+        )
+        raise DovecoteError(msg)
+
+
+def _publish(conn: Connection, schema: str, publication: str) -> None:
+    """Publish inserts into the table: while modes change, events come both ways."""
+    exists = conn.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
+    if not exists.fetchone():
+        query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
+        query += " publish_via_partition_root = true)"
+        conn.execute(
+            sql.SQL(query).format(sql.Identifier(publication), sql.Identifier(schema, "events"))
+        )
+
+
+def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | None) -> None:
+    """Remember where all slots begin, and what relays are to publish from the table before."""
+    reading = _reading(schema)
+    conn.execute(
+        sql.SQL(
+            "UPDATE {} SET state = 'wal', changed = pg_current_xact_id(), begins_at = %s,"
+            " before = %s"
+        ).format(reading),
+        [begins_at, before],
+    )
+    found = conn.execute(
+        "SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'begins_in'",
+        [reading.as_string(conn)],
+    )
+    # An older schema does not tell of which database that is.
+    if found.fetchone() is not None:
+        conn.execute(sql.SQL("UPDATE {} SET begins_in = {}").format(reading, _HERE))
+
+
+def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) -> None:
+    """Check that a slot of this shard is wanted: otherwise another one would be made anew."""
+    if installed(conn, schema).state != "table" and shard < shards:
+        return
+    pieces = "one piece, whose slot is that of shard 0" if shards == 1 else f"{shards} shards"
+    msg = (
+        f"there is no slot of shard {shard} to make anew: this outbox is published in {pieces}"
+        if shard >= shards
+        else "no slot is to be made anew: events are written to the table"
+    )
+    msg += "; nothing was changed"
+    raise DovecoteError(msg)
+
+
+def _remember_anew(
+    conn: Connection, schema: str, names: list[str], *, begins_at: str, before: str
+) -> None:
+    """Remember where slots begin that were made with a gap accepted; others stay as they are."""
+    query = "UPDATE {} SET anew = anew || jsonb_object(%s::text[], %s::text[])"
+    places = [f"{begins_at} {before}"] * len(names)
+    conn.execute(sql.SQL(query).format(_reading(schema)), [names, places])
+
+
+def _set_mode(conn: Connection, schema: str, *, wal: bool) -> None:
+    query = "CREATE OR REPLACE FUNCTION {}() RETURNS boolean LANGUAGE sql IMMUTABLE AS {}"
+    conn.execute(
+        sql.SQL(query).format(
+            sql.Identifier(schema, "writes_to_wal"), sql.Literal(f"SELECT {str(wal).lower()}")
+        )
+    )

@@ -1,0 +1,253 @@
+"""Numbered SQL steps of one package, applied to a schema of Postgres once each."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.resources import files
+
+from psycopg import Connection, errors, sql
+
+from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
+from outbox.postgres.session import OWN_FUNCTIONS_ONLY
+from outbox.schema.belongings import BEHIND, FOUND, LEDGER, NOTHING_FOR_PUBLIC, require_seen
+from outbox.schema.templates import fill, require_name
+
+# One number for all schemas of ours in a database: two `dovecote init` at once take turns.
+LOCK = 0x646F7665636F7465
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step: `version` and `name` come from the file's name, `script` is its text."""
+
+    version: int
+    name: str
+    script: str
+
+    def render(self, schema: str) -> str:
+        """Return the SQL of this step, and of the row that remembers it, for `schema`."""
+        remember = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, {name});"
+        return (
+            fill(self.script, schema)
+            + "\n"
+            + fill(
+                remember,
+                schema,
+                version=str(self.version),
+                name=sql.Literal(self.name).as_string(),
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Migrations:
+    """The steps in the folder `sql` of a package."""
+
+    package: str
+    thing: str
+    """What they install, as messages name it."""
+    option: str
+    """What `dovecote init` takes to install them, if anything."""
+    default: str
+    """The schema they are installed in where none is named."""
+
+    def advice(self, schema: str, *, installed: int = 0) -> str:
+        """Return what to do where they, or those after version `installed`, are missing."""
+        command = f"dovecote init{self.option and f' {self.option}'}{self.place(schema)}"
+        printed = f"{command} --print-sql{f' --since {installed}' if installed else ''}"
+        return f"run `{command}`, or apply what `{printed}` shows"
+
+    def place(self, schema: str) -> str:
+        """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+        # Without it the command would install another schema, and the message would come again.
+        return "" if schema == self.default else f" --schema {shlex.quote(schema)}"
+
+    def steps(self) -> list[Migration]:
+        """Return every step this version of Dovecote knows, in order."""
+        steps = []
+        for file in files(self.package).joinpath("sql").iterdir():
+            if found := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
+                script = file.read_text(encoding="utf-8")
+                steps.append(Migration(int(found[1]), found[2], script))
+        return sorted(steps, key=lambda step: step.version)
+
+    def script(
+        self, schema: str, *, since: int = 0, until: int | None = None, grants: str = ""
+    ) -> str:
+        """
+        Return the SQL from version `since` to `until`, or to the newest, and `grants`.
+
+        Raises:
+            BadSettings: this version of Dovecote knows none so new as `since`.
+        """
+        if since > (newest := self.steps()[-1].version):
+            msg = f"there is no version {since}: the newest that this Dovecote knows is {newest}"
+            raise BadSettings(msg)
+        steps = [
+            step.render(schema)
+            for step in self.steps()
+            if since < step.version and (until is None or step.version <= until)
+        ]
+        name = sql.Literal(schema).as_string()
+        ledger = (
+            fill(BEHIND, schema, since=str(since))
+            if since
+            else fill(
+                LEDGER,
+                schema,
+                found=FOUND.strip().replace("{name}", name),
+                before=self._others(schema)[0],
+                after=self._others(schema)[1],
+                empty=self._without_data(schema),
+            )
+        )
+        nobody = fill(NOTHING_FOR_PUBLIC, schema, name=name, ours=self._ours())
+        return "\n".join([ledger.strip() + "\n", *steps, nobody, grants])
+
+    def _ours(self) -> str:
+        """Return the names of all that the steps speak of in the schema, as an array of SQL."""
+        names = set(re.findall(r"\{schema\}\.(\w+)", "".join(s.script for s in self.steps())))
+        return f"ARRAY[{', '.join(map(repr, sorted(names | {'migrations'})))}]"
+
+    def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:
+        """
+        Apply the steps that are missing, all or none, and return them; then run `grants`.
+
+        Runs in a transaction of its own, or as part of the caller's open one. Two at once take
+        turns.
+
+        Raises:
+            BadSettings: there is no such role.
+            NotAllowed: the schema is another role's, and only its owner can grant rights in it.
+            SchemaMissing: its tables are there, and what belongs in them is not.
+            SchemaTooNew: the database was upgraded by a newer Dovecote.
+        """
+        require_name(schema)
+        with conn.transaction(), own_functions_only(conn):
+            conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            require_seen(conn, schema)
+            installed = self.version(conn, schema)
+            self._refuse_newer(installed, schema)
+            if not installed:
+                self._refuse_without_data(conn, schema)
+                self._refuse_beside_others(conn, schema)
+            missing = [step for step in self.steps() if step.version > installed]
+            if missing:
+                conn.execute(self.script(schema, since=installed).encode())
+            if grants:
+                _grant(conn, schema, grants)
+        return missing
+
+    def version(self, conn: Connection, schema: str) -> int:
+        """Return the version installed in `schema`; 0 where there is none."""
+        query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
+        try:
+            with conn.transaction():
+                row = conn.execute(query.format(sql.Identifier(schema))).fetchone()
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            return 0
+        return int(row[0]) if row else 0
+
+    def require(self, conn: Connection, schema: str) -> None:
+        """
+        Check that `schema` is installed at the version this Dovecote needs.
+
+        Raises:
+            NotAllowed: row-level security hides rows of it.
+            SchemaMissing: it is not, or is older; the message has the command that installs it.
+            SchemaTooNew: it was upgraded by a newer Dovecote.
+        """
+        require_seen(conn, schema)
+        installed = self.version(conn, schema)
+        self._refuse_newer(installed, schema)
+        if not installed:
+            self._refuse_without_data(conn, schema)
+        if installed < (newest := self.steps()[-1].version):
+            state = f"is at version {installed}, not {newest}" if installed else "is not installed"
+            msg = (
+                f"the {self.thing} in schema {schema!r} of database {conn.info.dbname!r} {state}; "
+                f"{self.advice(schema, installed=installed)}"
+            )
+            raise SchemaMissing(msg)
+
+    def _refuse_without_data(self, conn: Connection, schema: str) -> None:
+        name = sql.Identifier(schema, "migrations").as_string(conn)
+        row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
+        if row is not None and row[0]:
+            raise SchemaMissing(self._without_data(schema))
+
+    def _without_data(self, schema: str) -> str:
+        return (
+            f"{sql.Identifier(schema, 'migrations').as_string()} is empty: the {self.thing} in "
+            f"schema {schema!r} was restored without its data. Restore that of all its "
+            "tables but `events`; or, if there is nothing in it to keep, `DROP SCHEMA "
+            f"{sql.Identifier(schema).as_string()} CASCADE` and {self.advice(schema)}"
+        )
+
+    def _refuse_beside_others(self, conn: Connection, schema: str) -> None:
+        query = sql.SQL(FOUND).format(name=sql.Literal(schema))
+        row = conn.execute(query).fetchone()
+        if row is not None and row[0] is not None:
+            raise BadSettings(row[0].join(self._others(schema)))
+
+    def _others(self, schema: str) -> tuple[str, str]:
+        """Return what to say before and behind the names of what others have in the schema."""
+        option = self.option and f" {self.option}"
+        behind = (
+            f"), from which PUBLIC's rights would be taken; give the {self.thing} a schema of "
+            f"their own, such as `dovecote init{option} --schema {self.default}`"
+        )
+        return f"schema {schema!r} holds what others use (", behind
+
+    def _refuse_newer(self, installed: int, schema: str) -> None:
+        newest = self.steps()[-1].version
+        if installed > newest:
+            msg = (
+                f"schema {schema!r} is at version {installed}, this Dovecote knows {newest}; "
+                "upgrade the dovecote package"
+            )
+            raise SchemaTooNew(msg)
+
+
+@contextmanager
+def own_functions_only(conn: Connection) -> Iterator[None]:
+    """
+    Look up functions and operators where nobody else can make any, within a transaction.
+
+    Names are sent as UTF-8, whatever the caller's session speaks.
+    """
+    conn.execute(
+        "SELECT pg_catalog.set_config('dovecote.path',"
+        " pg_catalog.current_setting('search_path'), true),"
+        " pg_catalog.set_config('dovecote.encoding',"
+        " pg_catalog.current_setting('client_encoding'), true)"
+    )
+    conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
+    conn.execute("SET LOCAL client_encoding = 'UTF8'")
+    yield
+    # It may be the caller's transaction, which goes on.
+    conn.execute(
+        "SELECT set_config('search_path', current_setting('dovecote.path'), true),"
+        " set_config('client_encoding', current_setting('dovecote.encoding'), true)"
+    )
+
+
+def _grant(conn: Connection, schema: str, grants: str) -> None:
+    row = conn.execute(
+        "SELECT pg_has_role(nspowner, 'USAGE'), nspowner::regrole::text"
+        " FROM pg_namespace WHERE nspname = %s",
+        [schema],
+    ).fetchone()
+    # Postgres itself would only warn of grants that had no effect.
+    if row is not None and not row[0]:
+        msg = (
+            f"schema {schema!r} belongs to role {row[1]}: run it as that role, or use --print-sql"
+        )
+        raise NotAllowed(msg)
+    try:
+        conn.execute(grants.encode())
+    except errors.UndefinedObject as error:
+        msg = f"{error.diag.message_primary}; create it first (CREATE ROLE … LOGIN)"
+        raise BadSettings(msg) from error

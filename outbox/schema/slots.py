@@ -1,0 +1,155 @@
+"""The replication slots of an outbox: one, or one for each of its shards."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from psycopg import Connection, connect, errors, sql
+
+from outbox.errors import DovecoteError, first_line
+from outbox.postgres.session import conninfo
+
+# How often it is tried to drop a slot, a tenth of a second apart.
+_TRIES = 50
+
+# Server versions, as libpq numbers them.
+_OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
+
+
+def slot_name(base: str, number: int, of: int) -> str:
+    """
+    Return what the slot of a shard is called, where that of an outbox in one piece is `base`.
+
+    Slots of another number of shards have other names: both are there while the number changes.
+    """
+    return base if of == 1 else f"{base}_{number}_of_{of}"
+
+
+def slot_names(base: str, shards: int) -> list[str]:
+    """Return the names of all slots of an outbox in so many shards."""
+    return [slot_name(base, number, shards) for number in range(shards)]
+
+
+def existing(conn: Connection[Any], base: str) -> list[str]:
+    """Return which slots of an outbox there are, in whatever number of shards."""
+    rows = conn.execute(
+        "SELECT slot_name::text FROM pg_replication_slots"
+        " WHERE slot_name ~ ('^' || %s || '(_[0-9]+_of_[0-9]+)?$') ORDER BY 1",
+        [base],
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, str]:
+    """
+    Make slots that all begin at one place; return it, and what had been committed by then.
+
+    What stays is made by `conn`, which alone may make slots: from one that goes with the session
+    that it takes to make it. A command that was cut off leaves nothing behind when it goes on.
+    """
+    first = names[0]
+    source = f"{first}_by_{conn.info.backend_pid}"
+    options = "(SNAPSHOT 'export')"
+    if conn.info.server_version < _OPTIONS_IN_PARENTHESES:
+        options = "EXPORT_SNAPSHOT"
+    query = f'CREATE_REPLICATION_SLOT "{source}" TEMPORARY LOGICAL pgoutput {options}'
+    try:
+        # The snapshot lasts as long as this session does nothing else.
+        with connect(_replicating(dsn), autocommit=True) as replication:
+            row = replication.execute(query.encode()).fetchone()
+            if row is None:
+                msg = f"{query}: no answer"
+                raise DovecoteError(msg)
+            snapshot = _imported(conn, row[2])
+            copy(dsn, conn, source, names)
+    except (errors.InsufficientPrivilege, errors.OperationalError) as error:
+        raise _cannot_make(conn, first, error) from error
+    return str(row[1]), snapshot
+
+
+def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> None:
+    """Make slots that begin where `source` stands: unlike a new one, none waits for writers."""
+    name = source
+    try:
+        for name in names:
+            conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s, false)", [source, name])
+        if names and conn.info.server_version >= _FAILOVER:
+            # A copy is not synchronised to standbys, whatever its source is.
+            with connect(_replicating(dsn), autocommit=True) as replication:
+                for name in names:
+                    query = f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER true)'
+                    replication.execute(query.encode())
+    except (errors.InsufficientPrivilege, errors.OperationalError) as error:
+        raise _cannot_make(conn, name, error) from error
+
+
+def _replicating(dsn: str) -> str:
+    return conninfo(dsn, ours={"replication": "database"})
+
+
+def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> DovecoteError:
+    role = conn.info.user
+    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role)).as_string()
+    return DovecoteError(
+        f"cannot make replication slot {name}: {first_line(error)}; "
+        f"role {role} needs REPLICATION ({alter}), "
+        "and the server a free slot for each shard and one besides, and one more for each while "
+        "their number changes (max_replication_slots, max_wal_senders)"
+    )
+
+
+def drop(conn: Connection[Any], name: str) -> None:
+    """Drop a slot; whoever has just let go of it is not gone at once."""
+    for _ in range(_TRIES):
+        try:
+            conn.execute("SELECT pg_drop_replication_slot(%s)", [name])
+        except errors.ObjectInUse:
+            conn.execute("SELECT pg_sleep(0.1)")
+        else:
+            return
+    msg = f"replication slot {name} is in use; stop the relay first"
+    raise DovecoteError(msg)
+
+
+def drop_all(conn: Connection[Any], names: Sequence[str]) -> None:
+    """
+    Drop those slots that there are, or none if one is in use, for it could not be made again.
+
+    Nothing keeps a relay from taking one while the others are dropped, for some milliseconds.
+    """
+    for _ in range(_TRIES):
+        rows = conn.execute(
+            "SELECT slot_name::text, active FROM pg_replication_slots WHERE slot_name = ANY (%s)"
+            " ORDER BY 1",
+            [list(names)],
+        ).fetchall()
+        used = [name for name, is_active in rows if is_active]
+        if not used:
+            for name, _ in rows:
+                drop(conn, name)
+            return
+        conn.execute("SELECT pg_sleep(0.1)")
+    msg = (
+        f"replication slot {', '.join(used)} is in use; stop the relays of this outbox first; "
+        "no slot was dropped"
+    )
+    raise DovecoteError(msg)
+
+
+def _imported(conn: Connection[Any], name: str) -> str:
+    """Return the exported snapshot `name` as text."""
+    with conn.transaction():
+        conn.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        conn.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(name)))
+        row = conn.execute("SELECT pg_current_snapshot()::text").fetchone()
+    return in_order(str(row[0])) if row else ""
+
+
+def in_order(snapshot: str) -> str:
+    """
+    Return the text of a slot's snapshot as Postgres reads it, too.
+
+    Behind a transaction that rolled back, the exported one may end before it begins: all before
+    its beginning is over then.
+    """
+    xmin, xmax, running = snapshot.split(":")
+    return snapshot if int(xmin) <= int(xmax) else f"{xmin}:{xmin}:{running}"

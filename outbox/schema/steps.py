@@ -1,0 +1,121 @@
+"""
+The schema's migrations as one SQL statement, for migration tools of the callers' own.
+
+One statement, because not every driver takes several; one that looks first at what is there, so
+that it may run after `dovecote init`, before it, or again.
+"""
+
+from outbox import schema as outbox_schema
+from outbox.errors import BadSettings
+from outbox.schema import capture
+from outbox.schema.templates import quoted
+
+_INSTALL = """
+DECLARE
+    installed int := 0;
+BEGIN
+    -- Two at once take turns.
+    PERFORM pg_advisory_xact_lock({lock});
+    IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
+        EXECUTE $ask$SELECT coalesce(max(version), 0) FROM {schema}.migrations$ask$ INTO installed;
+    END IF;
+{steps}
+{grants}
+END
+"""
+
+_STEP = """    IF installed < {version} THEN
+        EXECUTE {script};
+    END IF;"""
+
+_UNINSTALL = """
+DECLARE
+    waiting boolean := false;
+    place text := 'table';
+    slots text;
+    here CONSTANT oid := to_regnamespace($name${schema}$name$)::oid;
+    publication CONSTANT text := 'dovecote_' || here;
+BEGIN
+    -- Who goes over to the write-ahead log, or back, takes turns.
+    PERFORM pg_advisory_xact_lock({lock});
+    IF to_regclass($name${schema}.events$name$) IS NOT NULL THEN
+        -- Writers that are under way finish first, and their events count.
+        LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE;
+        EXECUTE $ask$SELECT EXISTS (SELECT FROM {schema}.events)$ask$ INTO waiting;
+    END IF;
+    IF waiting THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = $say$outbox: there are events in {schema}, and they may not be $say$
+                || 'published yet',
+            HINT = 'Stop the writers, see with `dovecote status` that nothing waits, then '
+                || $say$TRUNCATE {schema}.events and try again.$say$;
+    END IF;
+    IF to_regclass($name${schema}.reading$name$) IS NOT NULL THEN
+        EXECUTE $ask$SELECT state FROM {schema}.reading$ask$ INTO place;
+    END IF;
+    SELECT string_agg(s.slot_name, ', ' ORDER BY s.slot_name) INTO slots
+      FROM pg_replication_slots AS s, pg_database AS d
+     WHERE d.datname = current_database() AND s.database = d.datname
+       AND s.slot_name ~ ('^dovecote_' || d.oid || '_' || here || '(_[0-9]+_of_[0-9]+)?$');
+    -- What is unpublished in the log is not to be seen from here, and a slot that stays keeps it
+    -- for ever.
+    IF place IS DISTINCT FROM 'table' OR slots IS NOT NULL THEN
+        RAISE object_not_in_prerequisite_state USING
+            MESSAGE = $say$outbox: events of {schema} may be in the write-ahead log, and not $say$
+                || 'be published yet' || coalesce('; it is held by ' || slots, ''),
+            HINT = $say$Run `dovecote init --capture table{place}`, and the relays until they $say$
+                || 'have left the log and dropped their slots, then try again.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_publication WHERE pubname = publication) THEN
+        EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);
+    END IF;
+    DROP SCHEMA IF EXISTS {schema} CASCADE;
+END
+"""
+
+
+def install(
+    version: int,
+    schema: str = outbox_schema.DEFAULT_SCHEMA,
+    *,
+    roles: outbox_schema.Roles = outbox_schema.NOBODY,
+) -> str:
+    """
+    Return the SQL statement that brings `schema` to `version`; nothing if it is there already.
+
+    `roles` are granted what they need with the newest version, for which that is known.
+
+    Raises:
+        BadSettings: this Dovecote knows no such version.
+    """
+    known = [step.version for step in outbox_schema.migrations()]
+    if version not in known:
+        msg = f"there is no version {version} of the outbox's schema; there are {known}"
+        raise BadSettings(msg)
+    steps = [_step(step, schema) for step in known if step <= version]
+    grants = roles.grants(schema) if version == known[-1] else ""
+    filled = outbox_schema.fill(
+        _INSTALL,
+        schema,
+        lock=str(outbox_schema.LOCK),
+        steps="\n".join(steps),
+        grants=f"    EXECUTE {quoted(grants, 'dovecote_roles')};" if grants else "",
+    )
+    return f"DO {quoted(filled, 'dovecote')}"
+
+
+def _step(version: int, schema: str) -> str:
+    script = outbox_schema.script(schema, since=version - 1, until=version)
+    tagged = quoted(f"\n{script}\n", f"dovecote_{version}")
+    return _STEP.replace("{script}", tagged).replace("{version}", str(version), 1)
+
+
+def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
+    """
+    Return the SQL statement that drops `schema`, with what it has in the rest of the database.
+
+    It refuses to while events are in the table, or may be in the write-ahead log.
+    """
+    place = outbox_schema.place(schema)
+    filled = outbox_schema.fill(_UNINSTALL, schema, lock=str(capture.LOCK), place=place)
+    return f"DO {quoted(filled, 'dovecote')}"

@@ -1,0 +1,61 @@
+"""What an adapter is asked to do: append these events."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from outbox import schema as outbox_schema
+from outbox.errors import DovecoteError, NotAllowed, NoTransaction, SchemaMissing
+from outbox.event import Event, Limits
+from outbox.postgres.session import hides_rows
+from outbox.schema.belongings import showing
+from outbox.writing import statements, tracing
+
+# No such function, no such schema.
+_NOT_INSTALLED = frozenset({"42883", "3F000"})
+_INSUFFICIENT_PRIVILEGE = "42501"
+
+
+class Append(NamedTuple):
+    """The events of one call, and how they are to be written."""
+
+    events: Sequence[Event]
+    schema: str
+    limits: Limits
+
+    def statement(self) -> statements.Statement:
+        """
+        Return what is to be executed.
+
+        Raises:
+            InvalidEvent: an event could never be published.
+        """
+        return statements.append(
+            self.events,
+            schema=self.schema,
+            limits=self.limits,
+            traceparent=tracing.current_traceparent(),
+        )
+
+    def explained(
+        self, error: BaseException | None, *, database: object = None, role: object = None
+    ) -> DovecoteError | None:
+        """Return the error to raise for the server's own, if there is more to say of it."""
+        sqlstate = getattr(error, "sqlstate", None)
+        if sqlstate in _NOT_INSTALLED:
+            where = repr(database) if database else "this database"
+            return SchemaMissing(
+                f"the outbox is not installed in schema {self.schema!r} of {where}; "
+                f"{outbox_schema.installing(self.schema)}"
+            )
+        if sqlstate == _INSUFFICIENT_PRIVILEGE:
+            said = str(error).partition("\n")[0].rpartition(": ")[2]
+            advice = outbox_schema.advice("writer", str(role or "ROLE"), self.schema)
+            if hides_rows(error):
+                advice = showing(self.schema)
+            return NotAllowed(f"{said}; {advice}")
+        return None
+
+
+def autocommit(remedy: str) -> NoTransaction:
+    """Return the error of a connection that would commit each statement by itself."""
+    return NoTransaction(f"connection is in autocommit mode; {remedy}")

@@ -1,0 +1,48 @@
+"""Write on Django's connections, as `django.db` hands them out."""
+
+from django.db import DatabaseError
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils.connection import ConnectionProxy
+
+from outbox.errors import UnsupportedConnection
+from outbox.writing.append import Append, autocommit
+from outbox.writing.find import Way
+
+ADVICE = 'give the connection: `connection` of django.db, or `connections["alias"]`'
+_OPEN = "open `with transaction.atomic():` around the write"
+
+
+def way(kind: type) -> Way | None:
+    """Return how events are written on connections of this class."""
+    if issubclass(kind, BaseDatabaseWrapper | ConnectionProxy):
+        return Way(_write, awaits=False)
+    return None
+
+
+def _write(conn: BaseDatabaseWrapper, append: Append) -> None:
+    _require_psycopg(conn)
+    # False in an atomic block, and where the settings have turned it off.
+    if conn.get_autocommit():
+        raise autocommit(_OPEN)
+    if not append.events:
+        return
+    statement = append.statement()
+    try:
+        # Django's cursor, not the driver's: its wrappers and its log of queries see the write.
+        with conn.cursor() as cursor:
+            cursor.execute(statement.query.decode(), statement.params)
+    except DatabaseError as error:
+        place = {"database": conn.settings_dict["NAME"], "role": conn.settings_dict["USER"]}
+        if explained := append.explained(error.__cause__, **place):
+            raise explained from error
+        raise
+
+
+def _require_psycopg(conn: BaseDatabaseWrapper) -> None:
+    if conn.vendor == "postgresql" and conn.Database.__name__ == "psycopg":
+        return
+    msg = (
+        f"events cannot be written through Django's {conn.vendor} backend on "
+        f"{conn.Database.__name__}; it takes PostgreSQL with psycopg 3"
+    )
+    raise UnsupportedConnection(msg)

@@ -1,0 +1,69 @@
+"""Write on psycopg 3's connections."""
+
+from typing import Any
+
+from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, errors
+from psycopg.pq import TransactionStatus
+
+from outbox.errors import DovecoteError
+from outbox.writing.append import Append, autocommit
+from outbox.writing.find import Way
+
+ADVICE = "give the connection itself: of a pool `pool.connection()`, of a cursor its `connection`"
+
+
+def way(kind: type) -> Way | None:
+    """Return how events are written on connections of this class."""
+    if issubclass(kind, Connection):
+        return Way(_write, awaits=False)
+    if issubclass(kind, AsyncConnection):
+        return Way(_write_async, awaits=True)
+    return None
+
+
+def _write(conn: Connection[Any], append: Append) -> None:
+    _require_transaction(conn)
+    if not append.events:
+        return
+    statement = append.statement()
+    try:
+        # Not conn.execute: the connection may be one of other cursors, with other placeholders.
+        Cursor(conn).execute(_encoded(conn, statement.query), statement.params)
+    except errors.ProgrammingError as error:
+        if explained := _explained(conn, append, error):
+            raise explained from error
+        raise
+
+
+async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
+    _require_transaction(conn)
+    if not append.events:
+        return
+    statement = append.statement()
+    try:
+        await AsyncCursor(conn).execute(_encoded(conn, statement.query), statement.params)
+    except errors.ProgrammingError as error:
+        if explained := _explained(conn, append, error):
+            raise explained from error
+        raise
+
+
+def _encoded(conn: Connection[Any] | AsyncConnection[Any], query: bytes) -> bytes:
+    """Return the query in the encoding of the session, where the schema's name needs one."""
+    if query.isascii():
+        return query
+    encoding = conn.info.encoding
+    return query if encoding == "ascii" else query.decode().encode(encoding)
+
+
+def _require_transaction(conn: Connection[Any] | AsyncConnection[Any]) -> None:
+    if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
+        block = "async with" if isinstance(conn, AsyncConnection) else "with"
+        remedy = f"open `{block} conn.transaction():` around the write"
+        raise autocommit(remedy)
+
+
+def _explained(
+    conn: Connection[Any] | AsyncConnection[Any], append: Append, error: errors.ProgrammingError
+) -> DovecoteError | None:
+    return append.explained(error, database=conn.info.dbname, role=conn.info.user)

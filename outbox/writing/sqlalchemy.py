@@ -1,0 +1,90 @@
+"""Write on SQLAlchemy's sessions and connections, sync and async."""
+
+import psycopg
+from psycopg.pq import TransactionStatus
+from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from outbox.errors import UnsupportedConnection
+from outbox.writing.append import Append, autocommit
+from outbox.writing.find import Way
+from outbox.writing.statements import Statement
+
+ADVICE = "give a connection or a session of it, such as `with engine.begin() as conn:`"
+
+_LEVEL = "take a connection or session of another isolation level than AUTOCOMMIT"
+_DRIVERS = frozenset({"psycopg", "asyncpg"})
+
+
+def way(kind: type) -> Way | None:
+    """Return how events are written on sessions or connections of this class."""
+    return next((found for base, found in _WAYS.items() if issubclass(kind, base)), None)
+
+
+def _on_connection(conn: Connection, append: Append) -> None:
+    _require_transaction(conn)
+    if append.events:
+        _execute(conn, append, append.statement())
+
+
+def _on_session(session: Session, append: Append) -> None:
+    if not append.events:
+        return
+    # Before the flush: where an event is bad, nothing is written.
+    statement = append.statement()
+    conn = session.connection()
+    _require_transaction(conn)
+    if session.autoflush:
+        # The rows that are changed are locked by it, and have to be before an event is positioned.
+        session.flush()
+    _execute(conn, append, statement)
+
+
+def _require_transaction(conn: Connection) -> None:
+    dialect = conn.dialect
+    if dialect.name != "postgresql" or dialect.driver not in _DRIVERS:
+        msg = (
+            f"events cannot be written through {dialect.name}+{dialect.driver}; make the engine "
+            "with postgresql+psycopg or postgresql+asyncpg"
+        )
+        raise UnsupportedConnection(msg)
+    # Asked of the driver: the level may come from the engine, the connection or the session.
+    pooled = conn.connection
+    commits = getattr(pooled.dbapi_connection, "autocommit", False)
+    if commits and not _in_block(pooled.driver_connection):
+        raise autocommit(_LEVEL)
+
+
+def _in_block(driver: object) -> bool:
+    """Tell whether the caller has said BEGIN in a connection that commits each statement."""
+    if isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
+        return driver.info.transaction_status is not TransactionStatus.IDLE
+    return bool(driver.is_in_transaction())  # type: ignore[attr-defined]  # asyncpg, which need not be there
+
+
+def _execute(conn: Connection, append: Append, statement: Statement) -> None:
+    numbers = conn.dialect.driver == "asyncpg"
+    query = statement.numbered() if numbers else statement.query.decode()
+    try:
+        # Through SQLAlchemy, not past it: it begins its transaction by this, and listeners see it.
+        conn.exec_driver_sql(query, tuple(statement.params)).close()
+    except DBAPIError as error:
+        url = conn.engine.url
+        if explained := append.explained(error.orig, database=url.database, role=url.username):
+            raise explained from error
+        raise
+
+
+# The async ones run the sync code, as all of SQLAlchemy does: written once.
+_WAYS = {
+    Session: Way(_on_session, awaits=False),
+    Connection: Way(_on_connection, awaits=False),
+    scoped_session: Way(lambda registry, append: _on_session(registry(), append), awaits=False),
+    AsyncSession: Way(lambda session, append: session.run_sync(_on_session, append), awaits=True),
+    AsyncConnection: Way(lambda conn, append: conn.run_sync(_on_connection, append), awaits=True),
+    async_scoped_session: Way(
+        lambda registry, append: registry().run_sync(_on_session, append), awaits=True
+    ),
+}

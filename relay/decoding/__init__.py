@@ -1,0 +1,1 @@
+"""Turn bytes of the write-ahead log into events."""

@@ -1,0 +1,47 @@
+"""Make the headers of one record after the other: what neighbours share is made once."""
+
+from collections.abc import Iterable, Iterator
+from typing import TypeAlias
+
+from outbox.envelope import ID, SUBJECT, TIME, kind_headers
+from relay.decoding.times import until_second
+from relay.rules.batch import Row
+
+Value: TypeAlias = str | bytes | None
+
+Headers: TypeAlias = dict[str, Value] | list[tuple[str, Value]]
+"""In their order; where a name may stand there twice, as pairs."""
+
+_SECOND = 1_000_000
+
+
+def headers(rows: Iterable[Row]) -> Iterator[Headers]:
+    """
+    Yield the headers of each row's record, as `outbox.envelope.encode` makes an event's.
+
+    Each is to be used before the next one is asked for, which may be the same dict: `produce`
+    copies it, and to fill it again takes a fifth less time than a list of pairs.
+    """
+    second, until, kind = 0, until_second(0), None
+    common: dict[str, Value] = {}
+    for _, id_, at, _, _, _, type_, source, subject, media, names, values in rows:
+        rest = at - second
+        if not 0 <= rest < _SECOND:
+            rest = at % _SECOND
+            second = at - rest
+            until = until_second(second // _SECOND)
+        if (type_, source, media) != kind:
+            kind = type_, source, media
+            common = {ID: None, TIME: None, **dict(kind_headers(type_, source, media))}
+        common[ID] = id_
+        # `zfill` takes half the time of a format with a width.
+        common[TIME] = f"{until}{str(rest).zfill(6)}Z"
+        if subject is None and not names:
+            yield common
+            continue
+        made = list(common.items())
+        if subject is not None:
+            made.append((SUBJECT, subject))
+        if names:
+            made.extend(zip(names, values, strict=True))
+        yield made

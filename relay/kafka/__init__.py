@@ -1,0 +1,1 @@
+"""What the relay sends to Kafka and asks of it."""

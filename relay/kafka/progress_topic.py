@@ -1,0 +1,381 @@
+"""Keep progress in Kafka: a compacted topic with one partition, read behind the fence."""
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Self
+
+from confluent_kafka import (
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AdminClient,
+    ClusterMetadata,
+    ConfigResource,
+    ResourceType,
+    TopicMetadata,
+)
+from confluent_kafka.cimpl import NewTopic
+
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+from relay.errors import Outage, Refused
+from relay.kafka.errors import FORBIDDEN, MISSING, shuts_out
+from relay.rules.places.progress import Progress, key_of
+
+_log = kafka_logger("dovecote.relay.kafka")
+
+# Progress records to read first; further back only if the outbox's own is not among them.
+_TAIL = 1_000
+
+_GROUP = "dovecote-progress"
+
+ALWAYS_THERE = "__consumer_offsets"
+"""A topic to ask after where only an answer is wanted: to ask after another one may make it."""
+
+_DELETED = "; was it deleted? Restore it: a relay started anew refuses to begin again"
+_NOT_KNOWN_YET = "; it was made a moment ago, and not every broker knows of it yet"
+
+# What the key of the record by which the end is known adds to that of progress.
+_FENCE = b"/fence"
+# A consumer that gets no further for so many seconds is given up for a new one.
+_STANDSTILL = 1.0
+
+_CLIENT = (
+    "bootstrap.", "security.", "sasl.", "enable.sasl.", "ssl.", "enable.ssl.", "https.",
+    "client.", "socket.", "connections.", "reconnect.", "broker.", "api.version.", "plugin.",
+    "debug", "log",
+)  # fmt: skip
+
+
+def client_properties(given: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the producer's properties that say how to reach the broker."""
+    return {name: value for name, value in given.items() if name.startswith(_CLIENT)}
+
+
+class ProgressTopic:
+    """Where progress records are."""
+
+    def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
+        self.name, self._timeout = name, timeout
+        self._client = client_properties(properties)
+        self._said: list[KafkaError] = []
+        self._is_new = False
+
+    def cluster(self) -> str:
+        """
+        Return the id of the Kafka cluster.
+
+        Raises:
+            Outage: the broker does not answer.
+        """
+        return str(self._metadata(self._admin()).cluster_id)
+
+    def ensure(self, may_begin: Callable[[], object] | None = None) -> None:
+        """
+        Create the topic if it is missing, once `may_begin` has not raised.
+
+        Compacted, with small segments: a takeover must not read a gigabyte.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: the topic is there but would mix or forget progress, or we may not create it.
+        """
+        admin = self._admin()
+        try:
+            if self._is_sound(admin):
+                return
+            if may_begin is not None:
+                may_begin()
+            topic = NewTopic(
+                self.name,
+                num_partitions=1,
+                config={"cleanup.policy": "compact", "segment.bytes": "4194304"},
+            )
+            made = admin.create_topics(
+                [topic], operation_timeout=self._timeout, request_timeout=2 * self._timeout
+            )
+            made[self.name].result()
+            self._is_new = True
+            _log.info("created progress topic %s", self.name)
+        except KafkaException as error:
+            self._explain_creation(error)
+
+    def check(self) -> bool:
+        """
+        Tell whether the topic is there, and check it as `ensure` does.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: the topic would mix or forget progress.
+        """
+        try:
+            return self._is_sound(self._admin())
+        except KafkaException as error:
+            msg = f"Kafka: {error.args[0].str()}"
+            raise Outage(msg) from error
+
+    def _is_sound(self, admin: AdminClient) -> bool:
+        """Tell whether the topic is there; it is refused if it is not as it must be."""
+        found = self._topics(admin).get(self.name)
+        if found is None or found.error is not None:
+            return False
+        self._check_partitions(len(found.partitions))
+        self._check_compaction(admin)
+        return True
+
+    def exists(self) -> bool:
+        """
+        Tell whether the topic is there.
+
+        Raises:
+            Outage: the broker does not answer.
+        """
+        return self.name in self._topics(self._admin())
+
+    def _admin(self) -> AdminClient:
+        self._said.clear()
+        # Declared as if there were no callbacks.
+        listening: Any = {**fresh_all(self._client), "error_cb": self._said.append}
+        return AdminClient(listening, logger=_log)
+
+    def _topics(self, admin: AdminClient) -> dict[str, TopicMetadata]:
+        return self._metadata(admin).topics
+
+    def _metadata(self, admin: AdminClient) -> ClusterMetadata:
+        """
+        Return what topics there are: the first question, which tells whether we are let in.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: it does not let us in.
+        """
+        try:
+            return admin.list_topics(timeout=self._timeout)
+        except KafkaException as error:
+            admin.poll(0)  # hands over what librdkafka has to say of its brokers
+            if shut := next(filter(shuts_out, self._said), None):
+                msg = (
+                    f"Kafka: {shut.str()}; waiting does not mend that: correct `[kafka]` and its "
+                    "secrets, or the broker's"
+                )
+                raise Refused(msg) from error
+            reasons = [each.str() for each in (error.args[0], *self._said[:1])]
+            msg = f"Kafka: {'; '.join(reasons)}"
+            raise Outage(msg) from error
+
+    def _check_partitions(self, partitions: int) -> None:
+        # With another transactional.id in the partition, its open transaction hides our record.
+        if partitions != 1:
+            msg = (
+                f"progress topic {self.name} has {partitions} partitions instead of 1; set "
+                "`progress_topic` to a topic of this outbox's own"
+            )
+            raise Refused(msg)
+
+    def _check_compaction(self, admin: AdminClient) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, self.name)
+        try:
+            config = admin.describe_configs([resource], request_timeout=self._timeout)
+            policy = config[resource].result()["cleanup.policy"].value
+        except KafkaException as error:
+            if error.args[0].code() in FORBIDDEN:
+                _log.info("not allowed to see the cleanup.policy of %s", self.name)
+                return
+            raise
+        if policy != "compact":
+            msg = (
+                f"progress topic {self.name} has cleanup.policy={policy}: it would forget "
+                "progress, and everything be published again; set it to compact"
+            )
+            raise Refused(msg)
+
+    def _explain_creation(self, error: KafkaException) -> None:
+        code = error.args[0].code()
+        if code == KafkaError.TOPIC_ALREADY_EXISTS:
+            return
+        if code in FORBIDDEN:
+            msg = (
+                f"not allowed to create progress topic {self.name}; create it with 1 partition, "
+                "cleanup.policy=compact, segment.bytes=4194304"
+            )
+            raise Refused(msg) from error
+        msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
+        raise Outage(msg) from error
+
+    def peek(self, name: str, outbox: str = "") -> Progress | None:
+        """
+        Return what was committed so far, while another relay may still be at work.
+
+        A broker that does not know yet that it leads no more may answer with less. If there is
+        nothing of the outbox with this id, but of another one of this name, that is returned.
+
+        Raises:
+            Outage: the broker does not answer.
+            Refused: the record cannot be understood.
+        """
+        return self._read(name, outbox, None)
+
+    def read(self, name: str, outbox: str = "", *, fence: str) -> Progress | None:
+        """
+        Return the newest committed progress of an outbox, or None if there is none.
+
+        Reads up to `fence`, a record that was committed by a producer which had fenced all others
+        of the outbox: their transactions are over, and they can't begin another. A broker that
+        leads no more, and does not know it yet, does not have that record: what it answers is
+        never the end.
+
+        Raises:
+            Outage: no broker that answers has the fence.
+            Refused: the record cannot be understood.
+        """
+        return self._read(name, outbox, fence)
+
+    def _read(self, name: str, outbox: str, fence: str | None) -> Progress | None:
+        try:
+            found = self._found(Search(name, outbox, fence))
+            self._is_new = False
+        except KafkaException as error:
+            msg = f"Kafka: progress topic {self.name}: {error.args[0].str()}"
+            if error.args[0].code() in FORBIDDEN:
+                msg = (
+                    f"not allowed to read progress topic {self.name} ({error.args[0].str()}); "
+                    f"grant `Read` on it, and `Describe` on the group {_GROUP}"
+                )
+                raise Refused(msg) from error
+            if error.args[0].code() in MISSING:
+                msg += _NOT_KNOWN_YET if self._is_new else _DELETED
+            raise Outage(msg) from error
+        except ValueError as error:
+            msg = f"progress topic {self.name}: {error}; upgrade dovecote, or use another `name`"
+            raise Refused(msg) from error
+        return found
+
+    def _found(self, search: "Search") -> Progress | None:
+        deadline = time.monotonic() + self._timeout
+        tail = _TAIL
+        while True:
+            consumer = self._consumer()
+            try:
+                place = TopicPartition(self.name, 0)
+                first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
+                start = max(first, end - tail)
+                whole = self._scan(consumer, search.anew(), (start, end), deadline)
+            except KafkaException as error:
+                # The connection to the address that was given ends as soon as others are known.
+                gone = error.args[0].code() == KafkaError._DESTROY_BROKER  # noqa: SLF001  # the name librdkafka gives it
+                if not gone or time.monotonic() > deadline:
+                    raise
+                continue
+            finally:
+                consumer.close()
+            if whole and (search.own is not None or start == first):
+                return search.own or search.other
+            if whole:
+                tail *= 10
+            elif time.monotonic() > deadline:
+                what = "it has the record that tells its end" if search.fence else "it is read"
+                msg = (
+                    f"Kafka: progress topic {self.name}: no broker answers within "
+                    f"{self._timeout:g} s so that {what}: another transaction is open in it, or "
+                    "a broker leads it no more and does not know that yet"
+                )
+                raise Outage(msg)
+
+    def _scan(
+        self, consumer: Consumer, search: "Search", part: tuple[int, int], deadline: float
+    ) -> bool:
+        """Read to the fence, or to the end of `part` if none is wanted; tell if we got there."""
+        start, end = part
+        consumer.assign([TopicPartition(self.name, 0, start)])
+        position, moved = start, time.monotonic()
+        while not search.is_fenced and (search.fence or position < end):
+            message = consumer.poll(0.05)
+            now = time.monotonic()
+            last = position
+            if message is not None:
+                position = max(position, _taken(message, search))
+            elif (place := consumer.position([TopicPartition(self.name, 0)])[0].offset) >= 0:
+                position = max(position, place)
+            if position > last:
+                moved = now
+            # Another broker may lead by now: a new consumer asks which does.
+            if now > deadline or now - moved > _STANDSTILL:
+                return False
+        return True
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            {
+                **fresh_all(self._client),
+                "group.id": _GROUP,  # required, never used: we assign
+                "enable.auto.commit": False,
+                "auto.offset.reset": "earliest",
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
+                # The broker says that it has no more: by default it waits for more half a second.
+                "fetch.wait.max.ms": 5,
+            },
+            logger=_log,
+        )
+
+
+class Search:
+    """What is looked for in the records of a progress topic, and what was found so far."""
+
+    def __init__(self, name: str, outbox: str, fence: str | None) -> None:
+        self._name, self._own_key, self.fence = name, key_of(name, outbox), fence
+        self._fence_key = fence_key(name, outbox)
+        self.own: Progress | None = None
+        self.other: Progress | None = None
+        """Of another outbox that goes by the same name."""
+        self.is_fenced = False
+
+    def anew(self) -> Self:
+        """Begin again, further back or with another broker."""
+        self.own = self.other = None
+        self.is_fenced = False
+        return self
+
+    def take(self, key: bytes | None, value: bytes | None) -> None:
+        """
+        Learn of the next record.
+
+        Raises:
+            ValueError: it is progress of this outbox that this version does not understand.
+        """
+        if key == self._own_key:
+            progress = Progress.decode(value or b"")
+            # A relay that was paused in an earlier term may come late where nothing fences it.
+            if self.own is None or progress.term >= self.own.term:
+                self.own = progress
+        elif key == self._fence_key:
+            self.is_fenced = value is not None and value.decode() == self.fence
+        elif key is not None and self._name.encode() in {key, key.rpartition(b"/")[0]}:
+            self.other = _understood(value) or self.other
+
+
+def fence_key(name: str, outbox: str) -> bytes:
+    """Return the key of the record by which the end of an outbox's progress is known."""
+    return key_of(name, outbox) + _FENCE
+
+
+def _understood(value: bytes | None) -> Progress | None:
+    try:
+        return Progress.decode(value or b"")
+    except ValueError:
+        return None
+
+
+def _taken(message: Message, search: Search) -> int:
+    """Hand a record over, and return the offset after it."""
+    error, offset = message.error(), message.offset() or 0
+    if error is None:
+        search.take(message.key(), message.value())
+        return offset + 1
+    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the name librdkafka gives it
+        return offset
+    raise KafkaException(error)

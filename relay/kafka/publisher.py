@@ -1,0 +1,453 @@
+"""
+Publish batches to Kafka: in one transaction with their progress, or merely idempotently.
+
+A publisher is used for one unbroken run of successes. After any failure it is closed and a new
+one is opened, which bumps the epoch at the broker and reads progress again: librdkafka has no
+KIP-890, and late produces of an aborted transaction could join the next one (KAFKA-17754).
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from itertools import cycle
+from typing import Protocol, TypeAlias
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from outbox.errors import BadSettings
+from outbox.kafka import kafka_logger
+from outbox.reaching import reach
+from relay.decoding.headers import headers
+from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
+from relay.kafka.errors import BROKEN, CLOCK, FENCED, FORBIDDEN, POISON, of_clocks, refusal
+from relay.kafka.undelivered import Undelivered
+from relay.rules.batch import Row
+from relay.rules.parking import OWN_TOPIC, Key, Scope, keys_of, topics_of
+from relay.rules.places.progress import Progress
+from relay.rules.topics import Ask, no_answer
+
+_log = kafka_logger("dovecote.relay.kafka")
+
+# One call into librdkafka waits at most so long, so that a stop is noticed.
+_SLICE = 1.0
+# An answer that takes longer is worth a word to the operator.
+_PATIENCE = 2.0
+# After so long, and from time to time, who waits asks whether the topics are still there.
+_DOUBT, _NEXT_DOUBT = 0.5, 5.0
+# How long a broker may take to say that it is there; then everything begins anew.
+_ANSWER = 5.0
+# What librdkafka lets in where nobody says otherwise.
+_MESSAGE_MAX_BYTES = 1_000_000
+
+# So long is waited at a time, where nothing may wake who waits.
+_MOMENT = 0.005
+
+_ANY_PARTITION, _NOW = -1, 0
+
+# librdkafka sends nothing of a transaction before the coordinator knows its partitions, and asks
+# it a millisecond after the first record; until it answers more may be read.
+_UNSENT = 0.0012
+
+# Remembered of an idempotent producer; then it is asked anew, which costs a batch one more answer.
+_MOST_KEYS = 100_000
+
+More: TypeAlias = Callable[[float], tuple[Sequence[Row], Progress] | None]
+"""Asked for what has come since, and the progress behind it; may take so many seconds."""
+
+
+def no_more(_: float) -> None:
+    """Leave what has come since to the next batch."""
+
+
+Ready: TypeAlias = Callable[[], None]
+"""Called before anything becomes visible: returns when it may, or raises why it may not."""
+
+
+def at_once() -> None:
+    """Let it become visible."""
+
+
+class Publisher(Protocol):
+    """Makes batches of events durable at the broker, together with the progress behind them."""
+
+    def open(self) -> None:
+        """Become the one that publishes; with transactions, fence any older one."""
+
+    def mark(self, key: bytes, value: str) -> None:
+        """
+        Write a record of its own to the progress topic; return when it is durable.
+
+        Whoever reads the topic up to there knows of all that was committed before `open`.
+
+        Raises:
+            Outage: the broker did not confirm in time.
+            Fenced: another relay has taken over.
+        """
+
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        """
+        Publish `rows` in their order, then `progress`; return when all is durable.
+
+        What `more` gives, if it is asked at all, goes behind `rows` as a part of the same batch.
+        Nothing of it becomes visible before `ready` returns.
+
+        Raises:
+            Outage: the broker did not confirm in time; what became of the batch is unknown.
+            Unpublishable: the broker refuses an event; this publisher is to be closed.
+            Fenced: another relay has taken over.
+        """
+
+    def close(self) -> None:
+        """Drop what is in flight; waits a second for the broker at most."""
+
+
+class _KafkaPublisher:
+    """
+    What both publishers share: the producer, and events on their way into it.
+
+    `slow` is told what the broker is being waited for, when it takes its time; `ask` is asked
+    whether the topics of the batch are still there.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, object],
+        progress_topic: str,
+        *,
+        timeout: float,
+        grace: float,
+        stopped: Callable[[], bool],
+        slow: Callable[[str], None],
+        ask: Ask = no_answer,
+        require_role: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._progress_topic, self._timeout, self._ask = progress_topic, timeout, ask
+        self._require_role = require_role
+        self._grace, self._stopped, self._slow = grace, stopped, slow
+        self._rows: list[Row] = []
+        self._undelivered = Undelivered()
+        self._most_bytes = int(str(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES)))
+        self._one_by_one = properties.get("batch.num.messages") == "1"
+        # The last that librdkafka said of its brokers, for the operator.
+        self._said: deque[KafkaError] = deque(maxlen=1)
+        try:
+            # Methods of this publisher would make a cycle with the producer. It then stays, with
+            # its threads and sockets, until Python looks for cycles: a relay has it do so seldom.
+            callbacks = {"on_delivery": self._undelivered.reported, "error_cb": self._said.append}
+            self._producer = Producer({**properties, **callbacks}, logger=_log)
+        except KafkaException as error:
+            msg = f"[kafka]: {error.args[0].str()}"
+            raise BadSettings(msg) from error
+
+    def close(self) -> None:
+        self._producer.purge(in_queue=True, in_flight=True, blocking=False)
+        self._serve()
+        # It ends with its last reference, and an exception may hold this publisher for long.
+        del self._producer
+
+    def _serve(self, wait: float = 0.0) -> None:
+        """Let librdkafka report what it has to report."""
+        try:
+            self._producer.poll(wait)
+        except (KafkaException, SystemError) as error:
+            # Fatal errors are raised here, and again wherever anything more is asked for.
+            _log.debug("%s", error)
+
+    def _forget(self) -> None:
+        """Let go of the events of a batch that is durable: its turn may come late again."""
+        self._rows.clear()
+
+    def _produce(self, rows: Sequence[Row]) -> None:
+        self._rows += rows
+        self._send(rows)
+
+    def _send(self, rows: Sequence[Row]) -> None:
+        produce, alone = self._producer.produce, self._one_by_one
+        report: Callable[[KafkaError | None, Message], None] | None = None
+        if self._progress_topic in map(topics_of, rows):
+            row = next(row for row in rows if row[3] == self._progress_topic)
+            raise Unpublishable(row, OWN_TOPIC, before=self._rows.index(row))
+        for row, of_row in zip(rows, headers(rows), strict=True):
+            topic, key, value = row[3], row[4], row[5]
+            if alone:
+                report = partial(self._undelivered.reported, row=row)
+            # By their places: to match the names of arguments takes a tenth of the call's time.
+            try:
+                produce(topic, value, key, _ANY_PARTITION, report, None, _NOW, of_row)
+            except BufferError:
+                self._when_there_is_room(
+                    partial(produce, topic, value, key, on_delivery=report, headers=of_row)
+                )
+            except KafkaException as error:
+                if error.args[0].code() in POISON:
+                    raise self._too_large(row, error.args[0]) from error
+                raise
+
+    def _produce_progress(self, progress: Progress) -> None:
+        self._produce_own(progress.key, progress.encode())
+
+    def _produce_own(self, key: bytes, value: bytes) -> None:
+        topic = self._progress_topic
+        self._when_there_is_room(partial(self._producer.produce, topic, value, key, partition=0))
+
+    def _when_there_is_room(self, produce: Callable[[], None]) -> None:
+        """Call `produce` until the producer's queue takes what it brings."""
+
+        def produced(_: float) -> bool:
+            try:
+                produce()
+            except BufferError:
+                self._producer.poll(_MOMENT)  # nothing wakes it: deliveries are not reported
+                return False
+            return True
+
+        self._until(produced)
+
+    def _until(self, done: Callable[[float], object]) -> None:
+        """Call `done` with a time to wait until it returns something true, or time is up."""
+        began = time.monotonic()
+        doubts = _DOUBT
+        while not done(_SLICE):
+            bound = self._grace if self._stopped() else self._timeout
+            waited = time.monotonic() - began
+            if waited > doubts and not self._stopped():
+                doubts = waited + _NEXT_DOUBT
+                self._require_topics()
+            said = f" ({self._said[0].str()})" if self._said else ""
+            reason = f"Kafka: a batch is not confirmed after {waited:.0f} s{said}"
+            if waited > bound:
+                raise Outage(reason)
+            if waited > _PATIENCE:
+                self._slow(reason)
+
+    def _require_topics(self) -> None:
+        """Check that no topic of the batch has gone: librdkafka waits for it until time is up."""
+        for topic, reason in self._ask(set(map(topics_of, self._rows))).items():
+            if reason is not None:
+                places = (n for n, each in enumerate(self._rows) if topics_of(each) == topic)
+                place = next(places)
+                raise Unpublishable(self._rows[place], reason, scope=Scope.TOPIC, before=place)
+
+    @contextmanager
+    def _explained(self, what: str) -> Iterator[None]:
+        """Turn errors of librdkafka into the relay's."""
+        try:
+            yield
+        except KafkaException as error:
+            raise self._explain(error.args[0], what) from error
+        except SystemError as error:
+            # confluent_kafka keeps a fatal error pending while it calls back, and Python lets no
+            # call succeed with an error pending. Sometimes it is gone by then.
+            cause = error.__cause__
+            if isinstance(cause, KafkaException):
+                raise self._explain(cause.args[0], what) from error
+            if self._undelivered.first is None:
+                raise
+            raise self._explain(self._undelivered.first[0], what) from error
+
+    def _explain(self, error: KafkaError, what: str) -> RelayError:
+        """Return the exception that says what `error` means for the relay."""
+        self._serve()
+        if error.code() in BROKEN:
+            # A refused record breaks the producer before it is reported.
+            end = time.monotonic() + _SLICE
+            reported = self._undelivered
+            while not (reported.poison() or reported.of_clocks()) and time.monotonic() < end:
+                self._serve(_MOMENT)
+        late = self._undelivered.of_clocks()
+        if late is not None or error.code() in CLOCK:
+            # Of several in one request, each is called an invalid record.
+            return Outage(of_clocks(late and late[1].topic(), error.str(), time.time()))
+        if (refused := self._undelivered.poison()) is not None:
+            cause, message, row = refused
+            topic = message.topic()
+            lost = (topic, message.key(), message.value())
+            # A report has no headers: whose record it is, only who sent it alone can know.
+            row = row or next((each for each in self._rows if lost == each[3:6]), None)
+            if row is not None:
+                return self._unpublishable(row, cause, is_known=self._one_by_one)
+            if topic == self._progress_topic and cause.code() in FORBIDDEN:
+                msg = f"not allowed to write to progress topic {topic}; grant `Write` on it"
+                return Refused(msg)
+            return Outage(f"Kafka: topic {topic}: {cause.str()}")
+        if error.code() in FENCED:
+            return Fenced(f"{what}: another relay has taken over ({error.str()})")
+        return refusal(error, self._timeout) or Outage(
+            f"Kafka: {what}: {error.name()}: {error.str()}"
+        )
+
+    def _too_large(self, row: Row, cause: KafkaError) -> Unpublishable:
+        """Return what says that `row` was refused by librdkafka, and all others that would be."""
+        refused = self._unpublishable(row, cause, is_known=True)
+        most = self._most_bytes
+        refused.alike = [r for r in self._rows if len(r[4] or b"") + len(r[5] or b"") > most]
+        return refused
+
+    def _unpublishable(self, row: Row, cause: KafkaError, *, is_known: bool) -> Unpublishable:
+        return self._undelivered.unpublishable(self._rows, row, cause, is_known=is_known)
+
+
+class TransactionalPublisher(_KafkaPublisher):
+    """Exactly once: each batch and its progress are one Kafka transaction."""
+
+    _unfinished = False
+
+    def open(self) -> None:
+        with self._explained("init_transactions"):
+            reach(self._producer, self._progress_topic, min(self._timeout, _ANSWER))
+            self._until(self._init)
+
+    def _init(self, wait: float) -> bool:
+        try:
+            self._producer.init_transactions(wait)
+        except KafkaException as error:
+            # It goes on in the background, and may be asked for again.
+            if error.args[0].retriable():
+                return False
+            raise
+        return True
+
+    def mark(self, key: bytes, value: str) -> None:
+        with self._explained("transaction"):
+            self._producer.begin_transaction()
+            self._unfinished = True
+            self._produce_own(key, value.encode())
+            self._until(self._commit)
+            self._unfinished = False
+
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        with self._explained("transaction"):
+            began = time.monotonic()
+            self._producer.begin_transaction()
+            self._unfinished = True
+            self._produce(rows)
+            # Now, although it may be sent once more: its partition must be known in time as well.
+            self._produce_progress(progress)
+            left = began + _UNSENT - time.monotonic()
+            if rows and left > 0 and (later := more(left)) is not None:
+                rows, progress = later
+                self._produce(rows)
+                self._produce_progress(progress)
+            ready()
+            self._until(self._commit)
+            self._unfinished = False
+        self._forget()
+
+    def close(self) -> None:
+        if self._unfinished:
+            try:
+                # Left open, it would hide what follows it from readers until it times out.
+                self._producer.abort_transaction(_SLICE)
+            except (KafkaException, SystemError) as error:
+                _log.debug("not aborted: %s", error)
+        super().close()
+
+    def _commit(self, wait: float) -> bool:
+        try:
+            self._producer.commit_transaction(wait)
+        except KafkaException as error:
+            # Safe to call again, and meant to be: the commit goes on in the background.
+            if error.args[0].retriable():
+                return False
+            raise
+        return True
+
+
+class PublisherInTurn:
+    """
+    Exactly once, by transactional publishers that take turns.
+
+    Kafka answers a commit before its markers are written, and turns away who begins under the
+    same transactional.id before they are: librdkafka then waits 20 ms. Another id need not wait.
+    A batch begins when the one before it is committed, so the order is that of a single publisher.
+    """
+
+    def __init__(self, publishers: Sequence[Publisher]) -> None:
+        self._publishers, self._turns = publishers, cycle(publishers)
+
+    def open(self) -> None:
+        """Fence whoever used one of the ids; behind that, no transaction of theirs is open."""
+        for publisher in self._publishers:
+            publisher.open()
+
+    def mark(self, key: bytes, value: str) -> None:
+        # All are fenced by now: one of them tells the end for all.
+        self._publishers[0].mark(key, value)
+
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        next(self._turns).publish(rows, progress, more, ready)
+
+    def close(self) -> None:
+        for publisher in self._publishers:
+            publisher.close()
+
+
+class IdempotentPublisher(_KafkaPublisher):
+    """
+    At least once: progress follows its batch, so a crash may repeat the batch in between.
+
+    Nothing fences an older relay. It asks for the role before a batch and before its progress; of
+    what comes late all the same, the lower term tells.
+
+    The first event of each key is awaited before the others follow: of a producer that it does not
+    know a broker takes a second request although it has refused the first. Once it has taken
+    anything for the key's partition, it refuses whatever would leave a gap.
+    """
+
+    _keys: set[Key]
+    """Of these the broker has taken an event."""
+
+    def open(self) -> None:
+        """Nothing fences here: two relays may overlap until the old one notices."""
+        self._keys = set()
+
+    def mark(self, key: bytes, value: str) -> None:
+        with self._explained("produce"):
+            self._produce_own(key, value.encode())
+            self._flush()
+
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        del more  # what was produced is on its way already
+        # Before and after: whoever was paused sends no batch more than the one that is on its way.
+        self._require_role()
+        ready()
+        with self._explained("produce"):
+            self._rows += rows
+            for part in self._parts(rows):
+                self._send(part)
+                self._flush()
+        self._require_role()
+        with self._explained("produce"):
+            self._produce_progress(progress)
+            self._flush()
+        self._forget()
+
+    def _parts(self, rows: Sequence[Row]) -> Sequence[Sequence[Row]]:
+        """Divide a batch into the first events of their keys, if there are any, and the others."""
+        keys, first, others = self._keys, list[Row](), list[Row]()
+        if len(keys) > _MOST_KEYS:
+            keys.clear()
+        for row, key in zip(rows, map(keys_of, rows), strict=True):
+            if key in keys or key[1] is None:
+                others.append(row)
+            else:
+                keys.add(key)
+                first.append(row)
+        return (first, others) if first else (others,)
+
+    def _flush(self) -> None:
+        self._until(
+            lambda wait: self._undelivered.first is not None or self._producer.flush(wait) == 0
+        )
+        if self._undelivered.first is not None:
+            raise self._explain(self._undelivered.first[0], "produce")

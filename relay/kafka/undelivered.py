@@ -1,0 +1,86 @@
+"""Keep what a producer could not deliver, and tell who is to blame."""
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from confluent_kafka import KafkaError, Message
+
+from relay.errors import Unpublishable
+from relay.kafka.errors import CLOCK, OF_TOPIC, POISON, code_of
+from relay.rules.batch import Row
+from relay.rules.parking import Reason, Scope
+
+Failure: TypeAlias = tuple[KafkaError, Message, Row | None]
+"""Why, the record, and whose record it was, if the producer was told."""
+
+_Chain: TypeAlias = tuple[Failure, "_Chain"] | None
+
+
+class Undelivered:
+    """The failures that one producer reports."""
+
+    def __init__(self) -> None:
+        self.first: Failure | None = None
+        self._all: _Chain = None
+
+    def reported(
+        self, error: KafkaError | None, message: Message, *, row: Row | None = None
+    ) -> None:
+        """Keep a record that could not be delivered (successes are not reported)."""
+        # Nothing is called here: a fatal error may be pending, and then no call succeeds.
+        if error is not None:
+            failure = (error, message, row)
+            self.first = self.first or failure
+            self._all = (failure, self._all)
+
+    def poison(self) -> Failure | None:
+        """
+        Return the first failure that says what the broker will never take, if there is one.
+
+        What is purged because of it may be reported before it.
+        """
+        found = list(self._poison())
+        return found[-1] if found else None
+
+    def of_clocks(self) -> Failure | None:
+        """Return a failure that says that the clocks of relay and broker differ."""
+        failures = self._all
+        while failures is not None:
+            failure, failures = failures
+            if failure[0].code() in CLOCK:
+                return failure
+        return None
+
+    def unpublishable(
+        self, rows: Sequence[Row], row: Row, cause: KafkaError, *, is_known: bool
+    ) -> Unpublishable:
+        """
+        Return what says that `row`, one of `rows`, was refused for `cause`.
+
+        Unless that `is_known`, it may be another that was sent with it.
+        """
+        refused = [len(m.key() or b"") + len(m.value() or b"") for _, m, _ in self._poison()]
+        # All of a request share its fate; and of two alike, either may be the one.
+        alike = sum(each[3:6] == row[3:6] for each in rows)
+        alone = is_known or (len(refused) <= 1 and alike == 1)
+        scope = Scope.EVENT if alone else Scope.REQUEST
+        if cause.code() in OF_TOPIC:
+            scope = Scope.TOPIC
+        reason = Reason(code_of(cause), cause.str())
+        return Unpublishable(
+            row,
+            reason,
+            scope=scope,
+            before=rows.index(row),
+            request_bytes=sum(refused),
+            # Who was sent alone, and was refused as well: one way past all of them.
+            alike=[each for e, _, each in self._poison() if each and e.code() == cause.code()],
+        )
+
+    def _poison(self) -> Iterator[Failure]:
+        """Yield the records that the broker refused for what they are, the last one first."""
+        failures = self._all
+        while failures is not None:
+            failure, failures = failures
+            if failure[0].code() in POISON:
+                yield failure

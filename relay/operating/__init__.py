@@ -1,0 +1,1 @@
+"""One-shot programs of operators."""

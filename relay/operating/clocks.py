@@ -1,0 +1,79 @@
+"""Compare the clocks of this machine, Postgres and Kafka."""
+
+import time
+from collections.abc import Iterator
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AdminClient,
+    OffsetSpec,
+)
+
+from outbox.kafka import kafka_logger
+from relay.kafka.progress_topic import client_properties
+from relay.postgres.connect import connect
+from relay.rules.findings import Finding
+from relay.settings import RelaySettings
+
+_log = kafka_logger("dovecote.relay.kafka")
+
+# Clocks that are set by a server of times differ by less, in seconds.
+_TOLERATED = 30.0
+
+NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # it says nothing of types
+
+
+def compare(postgres: float, newest: float | None) -> Iterator[Finding]:
+    """
+    Yield what differs: by how many seconds each clock is ahead of this machine's.
+
+    Kafka tells nobody its time. But `newest` is that of the newest record of progress, which has
+    the relay's, or of the mark behind it, which has the broker's. None: there is none.
+    """
+    wrong = False
+    if abs(postgres) > _TOLERATED:
+        wrong = True
+        yield Finding("warn", f"Postgres's clock is {_apart(postgres)} this machine's", _RESOLVE)
+    if newest is not None and newest > _TOLERATED:
+        wrong = True
+        yield Finding(
+            "warn",
+            f"the newest record of progress is {_apart(newest)} this machine's clock: so is the "
+            "relay's, or the broker's",
+            _RESOLVE,
+        )
+    if not wrong:
+        seen = "Postgres" if newest is None else "Postgres and of progress in Kafka"
+        yield Finding("ok", f"the clocks of this machine, of {seen} agree")
+
+
+_RESOLVE = (
+    "set the clock that is wrong: Kafka refuses records whose time is an hour ahead of its own "
+    "(message.timestamp.after.max.ms)"
+)
+
+
+def _apart(seconds: float) -> str:
+    return f"{abs(seconds):.0f} s {'ahead of' if seconds > 0 else 'behind'}"
+
+
+def look(settings: RelaySettings, timeout: float) -> Iterator[Finding]:
+    """Ask Postgres and Kafka, and yield what differs."""
+    with connect(settings.dsn, purpose="doctor") as conn:
+        asked = time.time()
+        row = conn.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
+        ahead = row[0] - (asked + time.time()) / 2 if row else 0.0
+    yield from compare(ahead, _newest(settings, timeout))
+
+
+def _newest(settings: RelaySettings, timeout: float) -> float | None:
+    """Return by how many seconds the newest record of progress is ahead of our clock."""
+    admin = AdminClient({**client_properties(settings.kafka)}, logger=_log)
+    place = TopicPartition(settings.progress_topic, 0)
+    try:
+        asked = admin.list_offsets({place: NEWEST}, request_timeout=timeout)
+        newest = asked[place].result().timestamp
+    except KafkaException:
+        # Not there yet, or not ours to ask: that is told elsewhere.
+        return None
+    return None if newest < 0 else newest / 1000 - time.time()

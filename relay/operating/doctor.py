@@ -1,0 +1,326 @@
+"""Ask Postgres and Kafka for what a diagnosis is made of, and change nothing."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, LiteralString
+
+import psycopg
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+    AdminClient,
+    ConfigResource,
+    ResourceType,
+)
+from psycopg import sql
+
+from outbox import schema as outbox_schema
+from outbox.errors import DovecoteError, NotAllowed, first_line
+from outbox.kafka import kafka_logger
+from outbox.secrets import fresh_all
+from relay.errors import Outage, Refused, RelayError
+from relay.kafka.progress_topic import ProgressTopic, client_properties
+from relay.operating import clocks
+from relay.postgres.capture.catalog import look, orphans, prepared, running
+from relay.postgres.capture.lag import lag_of
+from relay.postgres.capture.table import TableCapture
+from relay.postgres.claims import Claim
+from relay.postgres.connect import connect, lacks_replication
+from relay.postgres.desk import Desk
+from relay.postgres.lease import active, lock_key
+from relay.postgres.shard_count import require_noted
+from relay.postgres.timeline import shared
+from relay.rules.diagnosis import of_both, of_broker, of_orphans, of_server
+from relay.rules.findings import Broker, Finding, Server, Wanted, of_message
+from relay.rules.places.fit import cluster_refusal
+from relay.rules.places.progress import Origin, Progress
+from relay.rules.server.slot import Budget
+from relay.rules.sharding import Shard, divided
+from relay.settings import RelaySettings
+
+# How long the broker may take for a second look, in seconds.
+_AGAIN = 10.0
+
+_client_log = kafka_logger("dovecote.relay.kafka")
+
+# What a relay refuses to begin without, and what it only makes room and tells producers with.
+_TO_PUBLISH = (
+    *((name, "SELECT") for name in ("events", "migrations", "claims", "reading", "identity")),
+    *((name, "EXECUTE") for name in ("renew_claim", "begin_claim")),
+    *(("parked", kind) for kind in ("SELECT", "INSERT", "UPDATE", "DELETE")),
+    *(("parked_commands", kind) for kind in ("SELECT", "INSERT", "DELETE")),
+    ("settle_shards", "EXECUTE"),
+)
+_TO_MAKE_ROOM = tuple(
+    (name, "EXECUTE")
+    for name in ("confirm", "confirm_drained", "leaves", "write_to_leaf", "truncate_leaf")
+)
+
+
+def misnumbered(settings: RelaySettings) -> Finding | None:
+    """Return what is wrong with `shards`: each shard looks new where the number is another."""
+    try:
+        with connect(settings.dsn, purpose="doctor") as conn:
+            outbox_schema.require(conn, settings.schema_name)
+            require_noted(conn, settings.schema_name, settings.own_shards()[0])
+    except Refused as error:
+        return of_message(str(error))
+    except (psycopg.Error, DovecoteError):
+        # Whatever it is, `examine` meets it as well, and says it among all the rest.
+        return None
+    return None
+
+
+def examine(
+    settings: RelaySettings, shard: Shard | None = None, *, timeout: float = 10.0
+) -> Iterator[Finding]:
+    """Yield what there is to say of an outbox, or of one shard of it, the servers first."""
+    about = partial(outbox_schema.about, settings.schema_name)
+    for found in _examine(settings, shard, timeout):
+        yield replace(found, what=about(found.what), resolve=about(found.resolve))
+    if shard is None or shard.number == 0:
+        yield from of_orphans(_orphans(settings))
+
+
+def _orphans(settings: RelaySettings) -> list[str]:
+    """Return slots of outboxes that were dropped: this one may have been, too."""
+    try:
+        with connect(settings.dsn, purpose="doctor") as conn:
+            return orphans(conn)
+    except (psycopg.Error, DovecoteError):
+        return []  # said already, of the outbox itself
+
+
+def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> Iterator[Finding]:
+    if shard is not None:
+        settings = settings.of(shard)
+    wanted = Wanted(
+        name=settings.name,
+        capture=settings.capture,
+        progress_topic=settings.progress_topic,
+        transaction_timeout_ms=int(settings.transaction_timeout.total_seconds() * 1000),
+        budget=Budget(settings.wal.warn_bytes, settings.wal.stop_bytes),
+        stall_after=settings.stall_after.total_seconds(),
+    )
+    broker: Broker | None = None
+    try:
+        broker = _broker(settings, timeout)
+    except RelayError as error:
+        yield _of_error(error)
+    else:
+        yield from of_broker(broker, wanted)
+    try:
+        server = _server(settings, shard, broker)
+    except psycopg.Error as error:
+        yield Finding("fail", f"Postgres: {first_line(error)}", "is `dsn` right?")
+        return
+    except DovecoteError as error:
+        yield of_message(str(error))
+        return
+    later: Progress | None = None
+    if broker is not None:
+        try:
+            # Meanwhile a relay at work has confirmed more, and what it confirmed was in progress.
+            later = _later(settings, timeout)
+            broker = replace(broker, later=later)
+        except RelayError as error:
+            yield _of_error(error)
+            broker = None
+    yield from of_server(server, wanted, later.cursor if later else None)
+    yield from clocks.look(settings, timeout)
+    if broker is not None:
+        yield from of_both(server, broker, wanted)
+
+
+def _of_error(error: RelayError) -> Finding:
+    """Return the finding that an error of the broker is."""
+    if isinstance(error, Outage):
+        return Finding("fail", str(error), "is it there, and is `bootstrap.servers` right?")
+    return of_message(str(error))
+
+
+def _broker(settings: RelaySettings, timeout: float) -> Broker:
+    topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+    has_topic = topic.check()
+    progress = topic.peek(settings.name) if has_topic else None
+    longest, cluster = _longest_transaction(settings, timeout), topic.cluster()
+    return Broker(has_topic, progress, longest, progress, cluster)
+
+
+def _later(settings: RelaySettings, timeout: float) -> Progress | None:
+    """Return progress as it is now; its topic may be new, too."""
+    topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+    return topic.peek(settings.name) if topic.exists() else None
+
+
+def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
+    """Return the broker's transaction.max.timeout.ms, None if it does not tell us."""
+    admin = AdminClient(fresh_all(client_properties(settings.kafka)), logger=_client_log)
+    try:
+        number = next(iter(admin.list_topics(timeout=timeout).brokers))
+        resource = ConfigResource(ResourceType.BROKER, str(number))
+        found = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
+        return int(found["transaction.max.timeout.ms"].value)
+    except KafkaException:
+        # Not everybody may ask; whoever may not is told by the relay, if it comes to that.
+        return None
+
+
+def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None) -> Server:
+    schema, progress = settings.schema_name, broker.progress if broker else None
+    with connect(settings.dsn, purpose="doctor") as conn:
+        _require_rights(conn, schema)
+        outbox_schema.require(conn, schema)
+        found = look(conn, schema, shard)
+        if found.beginning is not None:
+            _require_rights_in_log(conn, schema)
+        version, wal_level, role = _one(
+            conn,
+            "SELECT current_setting('server_version_num')::int, current_setting('wal_level'),"
+            " current_user::text",
+        )
+        origin = _origin(settings, is_read=found.state == "table")
+        claim = Claim(conn, schema, settings.name)
+        return Server(
+            version=version,
+            wal_level=wal_level,
+            role=role,
+            lacks=tuple(_lacking(conn, schema, _TO_MAKE_ROOM)),
+            origin=origin,
+            shared=_shared(settings, progress, origin),
+            state=found.state,
+            slot_name=found.slot_name,
+            database=found.installed.database,
+            began_at=found.began_at,
+            beginning=found.beginning,
+            slot=found.slot,
+            other_slots=found.others,
+            retained=found.retained,
+            leaving_behind=len(running(conn)) + len(prepared(conn)),
+            active=active(conn, lock_key(schema, settings.name)),
+            claimed=_is_claimed(conn, schema, settings.name),
+            put_back=_put_back(settings, claim, origin, progress),
+            other_cluster=cluster_refusal(claim.read(origin), settings.name, broker.cluster)
+            if broker
+            else None,
+            gone=_gone(conn, settings, shard),
+            has_fsync=found.has_fsync,
+            standbys=found.standbys,
+            parked=Desk(conn, schema, settings.name).count(),
+            lag=lag_of(conn, schema, shard, progress.cursor if progress else None),
+        )
+
+
+def _put_back(
+    settings: RelaySettings, claim: Claim, origin: Origin, progress: Progress | None
+) -> str | None:
+    """Return why the database is not in the state that progress was made of."""
+    if progress is None or claim.misfit(progress, claim.read(origin)) is None:
+        return None
+    # A relay at work may have gone on since the first look, by more than the database remembers.
+    again = _later(settings, _AGAIN)
+    return claim.misfit(again, claim.read(origin)) if again else None
+
+
+def _gone(
+    conn: psycopg.Connection[Any], settings: RelaySettings, shard: Shard | None
+) -> tuple[str, ...]:
+    """Return the names with a line in `relays` that nobody publishes, and that are not ours."""
+    schema = settings.schema_name
+    (may_see,) = _one(
+        conn,
+        "SELECT has_table_privilege(%s, 'SELECT')",
+        sql.Identifier(schema, "relays").as_string(),
+    )
+    if not may_see:
+        return ()  # a role from before it was of use to relays
+    ours = {each.name for each in divided(shard.outbox, shard.of)} if shard else {settings.name}
+    query = sql.SQL("SELECT name FROM {}.relays ORDER BY name").format(sql.Identifier(schema))
+    names = [row[0] for row in conn.execute(query).fetchall() if row[0] not in ours]
+    return tuple(name for name in names if active(conn, lock_key(schema, name)) is None)
+
+
+def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) -> int | None:
+    if progress is None or not 0 < progress.timeline < origin.timeline:
+        return None
+    return shared(settings.dsn, old=progress.timeline, new=origin.timeline)
+
+
+def _require_rights(conn: psycopg.Connection[Any], schema: str) -> None:
+    """Check that the role may do what every relay does, as far as it is there."""
+    if lacking := _lacking(conn, schema, _TO_PUBLISH):
+        user = conn.info.user
+        msg = (
+            f"role {user} lacks {', '.join(lacking)}; "
+            f"{outbox_schema.advice('relay', user, schema)}"
+        )
+        raise NotAllowed(msg)
+
+
+def _lacking(
+    conn: psycopg.Connection[Any], schema: str, needed: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Return what the role lacks of `needed`, rights on tables and functions that are there."""
+    rows = conn.execute(
+        "WITH needed AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS n (name, kind)),"
+        " here AS (SELECT oid FROM pg_namespace WHERE nspname = %s)"
+        " SELECT kind || ' on ' || name FROM needed, pg_class AS c"
+        " WHERE relnamespace = (SELECT oid FROM here) AND relname = name"
+        # The server asks in any order, and refuses a kind that is not of tables.
+        " AND CASE kind WHEN 'EXECUTE' THEN false ELSE NOT has_table_privilege(c.oid, kind) END"
+        " UNION SELECT kind || ' on ' || name FROM needed, pg_proc AS p"
+        " WHERE pronamespace = (SELECT oid FROM here) AND proname = name"
+        " AND kind = 'EXECUTE' AND NOT has_function_privilege(p.oid, 'EXECUTE')"
+        " UNION SELECT 'USAGE on the schema' FROM here"
+        " WHERE NOT has_schema_privilege(oid, 'USAGE')"
+        " ORDER BY 1",
+        [[name for name, _ in needed], [kind for _, kind in needed], schema],
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def _require_rights_in_log(conn: psycopg.Connection[Any], schema: str) -> None:
+    """Check that the role may do what reading the log takes."""
+    user = conn.info.user
+    may_replicate, may_read = _one(
+        conn,
+        "SELECT r.rolreplication OR r.rolsuper, has_table_privilege(c.oid, 'SELECT')"
+        " FROM pg_roles r, pg_class c WHERE r.rolname = current_user AND c.relname = 'capture'"
+        " AND c.relnamespace = to_regnamespace(quote_ident(%s))",
+        schema,
+    )
+    if not may_replicate:
+        raise NotAllowed(lacks_replication(user))
+    if not may_read:
+        advice = outbox_schema.advice("relay", user, schema)
+        msg = f"role {user} lacks SELECT on capture; {advice}"
+        raise NotAllowed(msg)
+
+
+def _is_claimed(conn: psycopg.Connection[Any], schema: str, name: str) -> bool:
+    query = sql.SQL(
+        "SELECT EXISTS (SELECT FROM {} WHERE name = {} AND system_identifier ="
+        " (SELECT system_identifier::text FROM pg_control_system()) AND database ="
+        " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()))"
+    ).format(sql.Identifier(schema, "claims"), sql.Literal(name))
+    row = conn.execute(query).fetchone()
+    return row is not None and bool(row[0])
+
+
+def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -> tuple[Any, ...]:
+    row: tuple[Any, ...] | None = conn.execute(query, params).fetchone()
+    if row is None:
+        msg = "a query for one row returned none"
+        raise AssertionError(msg)
+    return row
+
+
+def _origin(settings: RelaySettings, *, is_read: bool) -> Origin:
+    """Return which database it is, if the table is one that can be read."""
+    capture = TableCapture(settings.dsn, settings.schema_name, batch_rows=1, batch_bytes=1)
+    try:
+        if is_read:
+            capture.require_own_events()
+        return capture.origin()
+    finally:
+        capture.close()

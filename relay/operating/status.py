@@ -1,0 +1,66 @@
+"""How an outbox is doing, as seen from outside: progress in Kafka, lag and relays in Postgres."""
+
+from dataclasses import dataclass
+
+from outbox import schema as outbox_schema
+from relay.kafka.progress_topic import ProgressTopic
+from relay.postgres.capture.lag import lag_of
+from relay.postgres.connect import connect, explained
+from relay.postgres.desk import Desk
+from relay.postgres.lease import active, lock_key
+from relay.postgres.shard_count import require_noted
+from relay.rules.places.progress import Cursor, LogPosition
+from relay.rules.sharding import Shard
+from relay.settings import RelaySettings
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """
+    One look at an outbox.
+
+    The lag is in events (counted up to 100,000) and seconds where they are read from the table, in
+    bytes of the write-ahead log, whoever wrote it, where they are read from there; in both where
+    what the table holds is still to be published first.
+    """
+
+    name: str
+    active: str | None
+    """Address of the active relay, None if there is none."""
+    since: str
+    """The snapshot, or the position in the log, up to which everything is published."""
+    lag_rows: int | None = None
+    lag_seconds: float | None = None
+    lag_bytes: int | None = None
+    parked: int = 0
+    """Events that cannot be published, and those that wait behind them."""
+
+
+def status(
+    settings: RelaySettings, shard: Shard | None = None, *, timeout: float = 10.0
+) -> Status:
+    """
+    Return the state of the outbox that `settings` name, or of one shard of it.
+
+    Raises:
+        Outage: Kafka or Postgres does not answer.
+        SchemaMissing: the outbox is not installed.
+        Refused: the outbox is published in another number of shards.
+    """
+    whole = shard or Shard(settings.name, of=settings.shards)
+    if shard is not None:
+        settings = settings.of(shard)
+    topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
+    progress = topic.peek(settings.name) if topic.exists() else None
+    place = progress.cursor if progress else Cursor()
+    schema, dsn = settings.schema_name, settings.dsn
+    with explained(schema, dsn), connect(dsn, purpose="status") as conn:
+        outbox_schema.require(conn, schema)
+        require_noted(conn, schema, whole)
+        parked = Desk(conn, schema, settings.name).count()
+        holder = active(conn, lock_key(schema, settings.name))
+        lag = lag_of(conn, schema, shard, place)
+    since = str(place if isinstance(place, LogPosition) else place.since)
+    rows = None if isinstance(place, LogPosition) else lag.rows
+    seconds = None if rows is None else round(lag.seconds, 3)
+    return Status(settings.name, holder, since, rows, seconds, lag.bytes, parked)

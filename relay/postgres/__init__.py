@@ -1,0 +1,1 @@
+"""What the relay asks of Postgres and stores there."""

@@ -1,0 +1,106 @@
+"""
+Wait for what Postgres answers, and no longer than for a server that is at work on it.
+
+A balancer that fails over may keep a socket open, and acknowledge what is sent there, for ever:
+neither TCP nor keepalives tell. So each wait of a session listens for bytes. After a silence the
+server is asked by another connection whether it is at work; if it is not, or cannot be asked, the
+socket is closed.
+"""
+
+import time
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg.abc import PQGen
+from psycopg.conninfo import make_conninfo
+from psycopg.rows import TupleRow
+
+from outbox.postgres.overdue import cut
+from outbox.postgres.session import SESSION
+
+T = TypeVar("T")
+
+SILENCE = 15.0
+"""So long the server may say nothing before it is asked after, in seconds."""
+_TO_CONNECT = 5
+_TO_TELL = 5.0
+
+
+class Attended(psycopg.Connection[TupleRow]):
+    """A connection none of whose waits is for ever; used by `relay.postgres.connect.connect`."""
+
+    silence = SILENCE
+    _where: tuple[str, int] | None = None
+    """Where to ask after an answer that is overdue, and of which session; None: nowhere."""
+
+    def attend(self, conninfo: str) -> None:
+        """Ask at `conninfo` after answers that are overdue from now on."""
+        # A pooler has told us a number of its own.
+        row = self.execute(SESSION.encode()).fetchone()
+        self._where = None if row is None else (conninfo, int(row[0]))
+
+    def wait(self, gen: PQGen[T], *args: Any, **given: Any) -> T:  # noqa: ANN401  # as they are
+        """
+        Consume a generator of psycopg, as the method that this one overrides.
+
+        Raises:
+            psycopg.OperationalError: the server was silent for too long; the socket is closed.
+        """
+        return super().wait(self._attended(gen), *args, **given)
+
+    def _attended(self, gen: PQGen[T]) -> PQGen[T]:
+        return _passed(gen, self)
+
+    def require_at_work(self, waited: float) -> None:
+        """
+        Check that the server is at work on what it was asked.
+
+        Raises:
+            psycopg.OperationalError: it is not, as far as can be learnt.
+        """
+        if self._where is None or not is_at_work(*self._where):
+            self._hang_up()
+            msg = f"no answer for {waited:.0f} s, and the server is not at work on one"
+            raise psycopg.OperationalError(msg)
+
+    def _hang_up(self) -> None:
+        """Close the socket, without a word to a peer who may not take it."""
+        cut(self)
+        self.close()
+
+
+def _passed(gen: PQGen[T], conn: Attended) -> Generator[Any, Any, T]:
+    """Pass on what psycopg waits for, and what has come."""
+    silent_since = 0.0
+    try:
+        wanted = next(gen)
+        while True:
+            ready = yield wanted
+            if ready:
+                silent_since = 0.0
+            elif not silent_since:
+                silent_since = time.monotonic()
+            elif (waited := time.monotonic() - silent_since) > conn.silence:
+                conn.require_at_work(waited)
+                silent_since = 0.0
+            wanted = gen.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+
+
+def is_at_work(conninfo: str, pid: int) -> bool:
+    """Tell whether the server works for the session `pid`, and does not wait for its client."""
+    given = make_conninfo(conninfo, connect_timeout=_TO_CONNECT, replication="false")
+    query = (
+        "SELECT FROM pg_stat_activity WHERE state = 'active'"
+        " AND wait_event_type IS DISTINCT FROM 'Client' AND pid = %s"
+        " AND application_name = current_setting('application_name')"
+    )
+    try:
+        with Attended.connect(given, autocommit=True) as conn:
+            conn.silence = _TO_TELL
+            return conn.execute(query, [pid]).fetchone() is not None
+    except psycopg.Error:
+        return False

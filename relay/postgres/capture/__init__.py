@@ -1,0 +1,1 @@
+"""Read committed events, from the table or from the write-ahead log."""

@@ -1,0 +1,208 @@
+"""
+Stream from a replication slot: the copy-both protocol over libpq, which psycopg's cursors lack.
+
+Nothing here waits but `wait`; what the server sends is taken from libpq as far as it has come.
+"""
+
+import os
+import re
+import select
+import struct
+import time
+from collections.abc import Mapping
+
+import psycopg
+from psycopg import errors, pq
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.generators import execute, fetch
+
+from outbox.secrets import fresh
+from relay.errors import Refused
+from relay.postgres.connect import connect, instance_of, lacks_replication
+from relay.rules.places.instance import Instance
+from relay.rules.places.lsn import format_lsn
+
+_STATUS = struct.Struct(">cQQQqB")
+# Postgres counts microseconds from 2000.
+_EPOCH_MICROSECONDS = 946_684_800_000_000
+# What is taken at a time.
+_MOST_BYTES = 1_000_000
+# A server that has nothing to send answers at once when asked.
+_ASK_AFTER = 1.0
+# Of Postgres 16 and newer, and of those before; libpq hands on no SQLSTATE of it.
+_LACKS_REPLICATION = re.compile(
+    "permission denied to start WAL sender"
+    "|must be superuser or replication role to start walsender"
+)
+
+
+class Wake:
+    """Ends another thread's wait for a socket."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        return self._read
+
+    def set(self) -> None:
+        try:
+            os.write(self._write, b"\0")
+        except BlockingIOError:
+            # It is full: whoever waits will wake up.
+            return
+
+    def wait(self, seconds: float) -> None:
+        """Wait for so long, or until `set` is called."""
+        if _readable(seconds, self._read):
+            self.clear()
+
+    def clear(self) -> None:
+        os.read(self._read, 4096)
+
+    def close(self) -> None:
+        os.close(self._read)
+        os.close(self._write)
+
+
+class Stream:
+    """One START_REPLICATION: messages out, status back. For one thread."""
+
+    def __init__(self, dsn: str, *, timeout: float) -> None:
+        """
+        Connect; the server gives us up when it hears nothing for `timeout` seconds.
+
+        Raises:
+            Refused: the role lacks REPLICATION.
+            psycopg.OperationalError: the server is away.
+        """
+        dsn = fresh(dsn)
+        given = conninfo_to_dict(dsn)
+        options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
+        conninfo = make_conninfo(dsn, replication="database", options=options.strip())
+        try:
+            # By libpq itself, nothing else of this process would go on until the server answers.
+            self._conn = connect(conninfo, purpose="wal")
+        except psycopg.OperationalError as error:
+            if _LACKS_REPLICATION.search(str(error)):
+                raise Refused(lacks_replication(_role(error, given))) from error
+            raise
+        self._pgconn = self._conn.pgconn
+        self._timeout = timeout
+        self._heard = self._told = time.monotonic()
+        self._received = self._confirmed = self._told_confirmed = 0
+        self._asked = False
+
+    def instance(self) -> Instance:
+        """Return which server this is, before it streams."""
+        return instance_of(self._conn)
+
+    def start(self, slot: str, publication: str, lsn: int) -> None:
+        """
+        Begin behind `lsn`.
+
+        Raises:
+            psycopg.Error: the server refuses; a slot in use is an OperationalError.
+        """
+        options = (
+            f"proto_version '1', publication_names '{_quoted(publication)}',"
+            " messages 'true', binary 'true'"
+        )
+        query = f'START_REPLICATION SLOT "{slot}" LOGICAL {format_lsn(lsn)} ({options})'
+        self._pgconn.send_query(query.encode())
+        (result, *_) = self._conn.wait(execute(self._pgconn))
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise errors.error_from_result(result)
+        self._pgconn.nonblocking = 1
+        self._received = lsn
+
+    def receive(self) -> list[bytes]:
+        """
+        Return the messages that have come so far; none if there are none.
+
+        Raises:
+            psycopg.OperationalError: the server ended the stream.
+        """
+        found: list[bytes] = []
+        take, pgconn = self._pgconn.get_copy_data, self._pgconn
+        left = _MOST_BYTES
+        while left > 0:
+            size, data = take(1)
+            if size > 0:
+                found.append(bytes(data))
+                left -= size
+            elif size == 0:
+                if found or not self.has_come():
+                    break
+                pgconn.consume_input()
+            else:
+                raise self._ended()
+        if found:
+            self._heard, self._asked = time.monotonic(), False
+        return found
+
+    def received(self, lsn: int) -> None:
+        """Remember up to where the server has sent."""
+        self._received = max(self._received, lsn)
+
+    def report(self, confirmed: int, *, now: bool = False) -> None:
+        """Tell the server what it may forget, when there is something to tell or it is time."""
+        self._confirmed = max(self._confirmed, confirmed)
+        clock = time.monotonic()
+        ask = not self._asked and clock - self._heard > _ASK_AFTER
+        due = clock - self._told > self._timeout / 4
+        if now or ask or due or self._confirmed > self._told_confirmed:
+            self._tell(ask=ask)
+            self._told = clock
+
+    def silence(self) -> float:
+        """Return for how many seconds the server has said nothing."""
+        return time.monotonic() - self._heard
+
+    def has_come(self) -> bool:
+        """Tell whether the server has sent something."""
+        return bool(_readable(0, self._pgconn.socket))
+
+    def wait(self, seconds: float, wake: "Wake") -> None:
+        """Wait for the server, or for `wake`."""
+        if wake.fileno() in _readable(seconds, self._pgconn.socket, wake.fileno()):
+            wake.clear()
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def _tell(self, *, ask: bool) -> None:
+        now = time.time_ns() // 1000 - _EPOCH_MICROSECONDS
+        received = max(self._received, self._confirmed)
+        self._pgconn.put_copy_data(
+            _STATUS.pack(b"r", received, self._confirmed, self._confirmed, now, ask)
+        )
+        # What does not go out now goes out with the next one.
+        self._pgconn.flush()
+        self._asked = self._asked or ask
+        self._told_confirmed = self._confirmed
+
+    def _ended(self) -> psycopg.Error:
+        result = self._conn.wait(fetch(self._pgconn))
+        if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
+            return errors.error_from_result(result)
+        return psycopg.OperationalError("the server ended the replication stream")
+
+
+def _role(error: psycopg.OperationalError, given: Mapping[str, object]) -> str:
+    return error.pgconn.user.decode() if error.pgconn else str(given.get("user"))
+
+
+def _readable(seconds: float, *descriptors: int) -> list[int]:
+    """Return those that have something to read, after so many seconds at most."""
+    # Not select(), which takes no descriptor from 1024 on.
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return [descriptor for descriptor, _ in poll.poll(1000 * seconds)]
+
+
+def _quoted(name: str) -> str:
+    # Twice: an identifier within a literal.
+    identifier = '"' + name.replace('"', '""') + '"'
+    return identifier.replace("'", "''")

@@ -1,0 +1,442 @@
+"""
+Read committed events from the table by a snapshot cursor.
+
+A row belongs to the window between snapshots S1 and S2 if S2 sees its transaction and S1 does
+not. No gap in a sequence can lose a late commit, and a long transaction elsewhere holds nothing
+up: it is one more entry in a snapshot (PgQ ticks the same way). Within a window rows come by
+position, which is the order of the lock that serialises a key.
+
+The cursor never reaches beyond the newest transaction that it has events of. A server that crashes
+forgets the ids of transactions whose end was not yet on disk (those that rolled back, above all)
+and gives them out again: past a cursor that had seen them, their next bearers would be lost.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+from psycopg.types.numeric import Int8BinaryLoader
+
+from outbox import schema as outbox_schema
+from outbox.errors import SchemaMissing, first_line
+from outbox.schema.restored import foreign, remedy
+from relay.errors import Refused
+from relay.postgres.capture.catalog import without_row
+from relay.postgres.capture.durable import Pending, keep, keep_all, replicate
+from relay.postgres.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, own, params, tick
+from relay.postgres.capture.window import newest as newest_of
+from relay.postgres.connect import connect, follow_indexes, instance_of
+from relay.postgres.server_log import log_of
+from relay.rules.batch import FIRST_ROWS, Batch, Row
+from relay.rules.places.lsn import NOWHERE, parse_lsn
+from relay.rules.places.progress import Cursor, Newest, Origin, Place
+from relay.rules.places.snapshot import BEGINNING, Snapshot
+from relay.rules.sharding import Shard
+
+_log = logging.getLogger("dovecote.relay")
+
+# Rows that libpq hands over at a time.
+_CHUNK = 200
+
+# Where nothing is published, the standbys are asked this often how far they are, in seconds.
+_SURE_EVERY = 5.0
+
+# Of what a tick returns.
+_POSITION, _COLUMNS, _TRANSACTION = itemgetter(0), itemgetter(slice(-1)), itemgetter(-1)
+
+# What is too large for a page lacks its type; the columns of a page that may lack some.
+_TYPE = itemgetter(6)
+_SPARING = sql.SQL('position, id::text, "time", topic, {}').format(SPARED)
+
+# Whoever has written has a transaction id, and its end changes what this says.
+_GLANCE = b"SELECT pg_current_snapshot()::text"
+
+
+class _Nothing(NamedTuple):
+    """A tick that found nothing."""
+
+    seen: str
+    """Its snapshot."""
+    batch: Batch
+
+
+class TableCapture:
+    """
+    The committed events of one outbox, or of one of its shards, from a cursor on.
+
+    Holds one autocommit connection: every statement is a short transaction of its own, so that
+    reading holds back vacuum no longer than it takes to hand over a page: of large events, until
+    the broker takes them. Not for use by two threads.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        schema: str,
+        shard: Shard | None = None,
+        *,
+        batch_rows: int,
+        batch_bytes: int,
+        largest: int = ANY_SIZE,
+    ) -> None:
+        """
+        Connect, and check that this is an outbox that can be read.
+
+        What is larger than `largest`, and than a batch, is not read: of its row some columns are.
+
+        Raises:
+            Refused: a standby, or a sequence with a cache; both would lose or reorder events.
+            SchemaMissing: the outbox is not installed.
+        """
+        self._batch_rows, self._batch_bytes, self._largest = batch_rows, batch_bytes, largest
+        self._interrupted = threading.Event()
+        self._shard, self._own = shard, own(shard)
+        self._conn = connect(dsn, purpose="read")
+        self.is_left = False
+        """The last tick found that events are no longer read here."""
+        self.is_replicated = False
+        """Commits wait for synchronous standbys."""
+        self._replicated, self._replicated_at = "0/0", 0.0
+        self._nothing: _Nothing | None = None
+        self._unkept: str | None = None
+        try:
+            outbox_schema.require(self._conn, schema)
+            self._prepare(schema)
+        except BaseException:
+            self._conn.close()
+            raise
+
+    def _prepare(self, schema: str) -> None:
+        conn = self._conn
+        conn.adapters.register_loader("timestamptz", Int8BinaryLoader)
+        follow_indexes(conn)
+        conn.execute("SET max_parallel_workers_per_gather = 0")
+        conn.execute("SET default_transaction_isolation = 'read committed'")
+        conn.prepare_threshold = 1
+        self._schema, self._events = schema, sql.Identifier(schema, "events")
+        self._reading = sql.Identifier(schema, "reading")
+        self._identity = sql.Identifier(schema, "identity")
+        self._ticks: dict[bool, bytes] = {}
+        self._seen = ""
+        self.instance = instance_of(conn)
+        (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
+        if standby:
+            msg = (
+                f"{conn.info.host}:{conn.info.port} is a standby: snapshots there count open "
+                "transactions as visible, and events would be lost; connect to the primary"
+            )
+            raise Refused(msg)
+        # Whether the server says where its log ends; a standby would say that it is none.
+        self._tells = log_of(conn) != (0, NOWHERE)
+        if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
+            msg = (
+                f"database {conn.info.dbname} has the encoding SQL_ASCII: which characters its "
+                "texts have nobody knows, and Kafka's are UTF-8; move the outbox into a database "
+                "of another encoding"
+            )
+            raise Refused(msg)
+        (cache,) = self._one(
+            sql.SQL(
+                "SELECT seqcache FROM pg_sequence"
+                " WHERE seqrelid = pg_get_serial_sequence({}, 'position')::regclass"
+            ).format(sql.Literal(self._events.as_string()))
+        )
+        if cache != 1:
+            msg = (
+                f"the sequence of {self._events.as_string()}.position has CACHE {cache}: sessions "
+                "would hand out positions out of order; ALTER SEQUENCE … CACHE 1"
+            )
+            raise Refused(msg)
+
+    def require_own_events(self) -> None:
+        """
+        Check that no rows of another server's dump wait here.
+
+        Which of a key's events comes first would be up to the ids that they brought.
+
+        Raises:
+            Refused: there are some, and the message has what to do with them.
+        """
+        if (xid := foreign(self._conn, self._events)) is not None:
+            msg = (
+                f"{self._events.as_string()} holds events of transaction {xid}, which is not over "
+                "on this server: they come from another server's dump, and would wait for it; "
+                "with this relay stopped, delete them if they are published where they come from, "
+                f"or run `{remedy(self._events)}`"
+            )
+            raise Refused(msg)
+
+    def origin(self) -> Origin:
+        """Return which database this is, as progress remembers it."""
+        system, database, schema, snapshot, outbox = self._one(
+            sql.SQL(
+                "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
+                " (SELECT oid::bigint FROM pg_database WHERE datname = current_database()),"
+                " (SELECT relnamespace::bigint FROM pg_class WHERE oid = {}::regclass),"
+                " pg_current_snapshot()::text, (SELECT id::text FROM {})"
+            ).format(sql.Literal(self._events.as_string()), self._identity)
+        )
+        if outbox is None:
+            raise SchemaMissing(without_row(self._schema))
+        timeline, lsn = log_of(self._conn) if self._tells else (0, NOWHERE)
+        seen, started = Snapshot.parse(snapshot), self.instance.started
+        return Origin(system, database, schema, timeline, lsn, seen, outbox, started)
+
+    def batches(self, cursor: Place) -> Iterator[Batch]:
+        if not isinstance(cursor, Cursor):
+            msg = f"the table has no place {cursor}"
+            raise TypeError(msg)
+        newest: Newest | None = None
+        while True:
+            if cursor.until is None:
+                if self._nothing is not None and self._is_still(self._nothing, cursor):
+                    yield self._nothing.batch
+                    return
+                snapshot, lsn, rows, event = self._tick(cursor.since)
+                if self.is_left:
+                    yield Batch([], cursor, 0)
+                    return
+                if rows is not None:
+                    cursor = Cursor(snapshot)
+                    unkept, self._unkept = self._unkept, None
+                    pending = None if unkept is None else Pending()
+                    batch = Batch(
+                        rows,
+                        cursor,
+                        _size(rows),
+                        lsn=lsn,
+                        is_kept=None if pending is None else pending.wait,
+                        newest=event,
+                    )
+                    if not rows:
+                        self._nothing = _Nothing(self._seen, batch)
+                    # All there was. What has come since is the next poll's: while events flow
+                    # there mostly is some, and to look at once would double the ticks.
+                    if pending is None or unkept is None:
+                        yield batch
+                        return
+                    with pending:
+                        yield batch
+                        # While it is on its way to the broker.
+                        keep(self._conn, unkept)
+                    return
+                cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
+                newest = event
+            end = Cursor(until := cursor.until or cursor.since)
+            yield from self._window(cursor.since, until, cursor.position, newest)
+            cursor, newest = end, None
+
+    def _is_still(self, nothing: "_Nothing", cursor: Cursor) -> bool:
+        """
+        Tell whether nothing was committed since nothing was found: that costs half as much.
+
+        Where it is not so, other transactions keep the server busy: the next time it is not
+        asked for.
+        """
+        self._nothing = None
+        if cursor != nothing.batch.cursor or self._conn.execute(_GLANCE).fetchone() != (
+            nothing.seen,
+        ):
+            return False
+        self._nothing = nothing
+        return True
+
+    def end(self, since: Snapshot) -> Snapshot:
+        """Return a snapshot that sees what is committed, as far as there are events of it."""
+        end, _, rows, _ = self._tick(since)
+        if rows is None and self._tells:
+            self._keep_all()
+        elif self._unkept is not None:
+            keep(self._conn, self._unkept)
+            self._unkept = None
+        return end
+
+    def up_to(self, end: Snapshot, cursor: Cursor) -> Iterator[Batch]:
+        """Yield what lies behind `cursor` and was committed when `end` was taken."""
+        if cursor.until is not None:
+            yield from self._window(cursor.since, cursor.until, cursor.position)
+            cursor = Cursor(cursor.until)
+        first = self._first_position(cursor.since) - 1
+        yield from self._window(cursor.since, end, first)
+
+    def wait(self, seconds: float) -> None:
+        """Nothing tells of new rows: ask again later."""
+        self._interrupted.wait(seconds)
+
+    def confirm(self, cursor: Place, forget: Place | None = None) -> None:
+        """Rows stay where they are."""
+
+    def stay(self) -> None:
+        """Between two statements the server expects nothing."""
+
+    def close(self) -> None:
+        self._conn.close()
+
+    def interrupt(self) -> None:
+        """End the statement under way, from another thread, if the server is there to do it."""
+        self._interrupted.set()
+        try:
+            self._conn.cancel_safe(timeout=1)
+        except psycopg.Error as error:
+            _log.debug("not interrupted: %s", first_line(error))
+
+    @property
+    def conn(self) -> psycopg.Connection[Any]:
+        """For statements of the reading thread, between two batches."""
+        return self._conn
+
+    def _one(self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}) -> Row:
+        row = self._conn.execute(query, params).fetchone()
+        if row is None:
+            msg = "a query for one row returned none"
+            raise AssertionError(msg)
+        return row
+
+    def _tick(self, since: Snapshot) -> tuple[Snapshot, str, list[Row] | None, Newest | None]:
+        """
+        Return where the window ends, in the log too, its rows if they are few, and its newest.
+
+        One statement has one snapshot: what it sees is what the snapshot it returns sees.
+        `_unkept` is up to where the log has still to be written to disk, for these rows.
+        """
+        self._unkept = None
+        overlaps = bool(since.xip)
+        if (query := self._ticks.get(overlaps)) is None:
+            # Composed once: it takes as long as everything else that is done here for a tick.
+            composed = tick(
+                self._events, self._reading, since, shard=self._shard, tells=self._tells
+            )
+            query = self._ticks[overlaps] = composed.as_bytes(self._conn)
+        small = min(FIRST_ROWS, self._batch_rows)
+        given = {"small": small, "bytes": self._batch_bytes, **params(since)}
+        (few, text, _, lsn, _, _, state, on_disk, event, *_, last), *found = self._conn.execute(
+            query, given, binary=True
+        ).fetchall()
+        self._seen = text
+        if not few and last is None:
+            # By a later snapshot: the end of the log is asked for after it.
+            one = self._conn.execute(
+                newest_of(self._events), params(since), binary=True
+            ).fetchone()
+            last, known = (one[0], one[1:]) if one else (b"", ())
+        elif last is None:
+            # As bytes: int8 would have half of them below 0. Their order is the same.
+            latest = max(found, key=_TRANSACTION, default=None)
+            last, known = (latest[-1], latest[:2]) if latest else (b"", ())
+        else:
+            known = event.split("/")
+        is_left = state != "table"
+        if not self._tells:
+            lsn = NOWHERE
+        elif few and not (found or last or is_left):
+            # The cursor moves past nothing that a crash could take back.
+            lsn = self._replicated_to(on_disk) if self.is_replicated else on_disk
+        elif few and self.is_replicated:
+            self._replicate(lsn)
+        elif few and parse_lsn(on_disk) < parse_lsn(lsn):
+            # A window of many is written to disk before its first page is read.
+            if found and not is_left:
+                self._unkept = lsn
+            else:
+                keep(self._conn, lsn)
+        self.is_left = is_left
+        end = Snapshot.parse(text).before(max(since.xmax, (xid := int.from_bytes(last)) + 1))
+        rows = sorted(map(_COLUMNS, found), key=_POSITION) if few else None
+        return end, lsn, rows, (int(known[0]), known[1]) if xid >= since.xmax else None
+
+    def _keep_all(self) -> str:
+        """Return a position in the log that nothing visible lies behind, once it is kept."""
+        lsn = keep_all(self._conn)
+        if self.is_replicated:
+            self._replicate(lsn)
+        return lsn
+
+    def _replicate(self, lsn: str) -> None:
+        replicate(self._conn)
+        self._replicated, self._replicated_at = lsn, time.monotonic()
+
+    def _replicated_to(self, on_disk: str) -> str:
+        """Return how much of the log the standbys have for certain, where nothing is published."""
+        if time.monotonic() - self._replicated_at > _SURE_EVERY:
+            self._replicate(on_disk)
+        return self._replicated
+
+    def _first_position(self, since: Snapshot) -> int:
+        if since == BEGINNING:
+            # The window is the table: to find its first row takes as long as reading many.
+            return 1
+        query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
+        (first,) = self._one(query.format(behind(self._events, since)), params(since))
+        return int(first)
+
+    def _window(
+        self, since: Snapshot, until: Snapshot, position: int, newest: Newest | None = None
+    ) -> Iterator[Batch]:
+        """Yield a large window in pages by position, each page a transaction of its own."""
+        spares = self._may_have_large()
+        # Written so that no index on xid fits: the pages follow the primary key.
+        query = sql.SQL(
+            "SELECT {columns} FROM {events} WHERE position > %(position)s"
+            " AND pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
+            " AND NOT pg_visible_in_snapshot(xid, %(since)s::text::pg_snapshot)"
+            " AND {own} ORDER BY position LIMIT %(limit)s"
+        ).format(
+            columns=_SPARING if spares else COLUMNS,
+            events=self._events,
+            own=self._own,
+        )
+        lsn = self._keep_all() if self._tells else NOWHERE
+        window = {"until": str(until), "since": str(since), "largest": self._largest}
+        limit = min(FIRST_ROWS, self._batch_rows)
+        while True:
+            read = 0
+            page = {**window, "position": position, "limit": limit}
+            for rows, size in self._page(query, page):
+                read += len(rows)
+                position = rows[-1][0]
+                done = read < limit and size < self._batch_bytes
+                cursor = Cursor(until) if done else Cursor(since, until, position)
+                has_large = spares and None in map(_TYPE, rows)
+                yield Batch(rows, cursor, size, lsn=lsn, has_large=has_large, newest=newest)
+            if read < limit:
+                return
+            limit = self._batch_rows
+
+    def _page(
+        self, query: sql.Composed, params: Mapping[str, object]
+    ) -> Iterator[tuple[list[Row], int]]:
+        """Yield the rows of one page, split where they are large."""
+        rows: list[Row] = []
+        size = 0
+        # In chunks: loading rows one by one takes twice the processor time, all at once no bound.
+        for row in self._conn.cursor().stream(query, params, binary=True, size=_CHUNK):
+            rows.append(row)
+            size += len(row[5] or b"") + len(row[4] or b"")
+            if size >= self._batch_bytes:
+                yield rows, size
+                rows, size = [], 0
+        if rows:
+            yield rows, size
+
+    def _may_have_large(self) -> bool:
+        """Tell whether a value was ever too large for its page: then some may be too large."""
+        if self._largest == ANY_SIZE:
+            return False
+        (found,) = self._one(
+            sql.SQL(
+                "SELECT coalesce(bool_or(pg_relation_size(reltoastrelid) > 0), false)"
+                " FROM pg_class WHERE reltoastrelid <> 0"
+                " AND oid IN (SELECT {events}::regclass UNION ALL SELECT inhrelid"
+                " FROM pg_inherits WHERE inhparent = {events}::regclass)"
+            ).format(events=sql.Literal(self._events.as_string()))
+        )
+        return bool(found)
+
+
+def _size(rows: Sequence[Row]) -> int:
+    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)

@@ -1,0 +1,174 @@
+"""Connect to Postgres so that a server that is gone is noticed soon."""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+from psycopg import errors, sql
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.rows import TupleRow
+
+from outbox import schema as outbox_schema
+from outbox.errors import SchemaMissing, SharedSession, first_line
+from outbox.postgres import session
+from outbox.postgres.overdue import NOTICE
+from outbox.schema.belongings import showing
+from relay.errors import LeaseLost, Outage, Refused
+from relay.postgres.answers import Attended
+from relay.rules.places.instance import ASK, Instance
+
+OLDEST = 14
+"""The oldest Postgres: `idle_session_timeout`, on which the active role rests, came with it."""
+
+# What waiting does not mend. libpq hands on no SQLSTATE of a connection that failed, so it is told
+# from the text; a server that speaks another language is taken to be away.
+_SHUT = re.compile(
+    r"password authentication failed|no password supplied|database .* does not exist"
+    r"|role .* does not exist|is not permitted to log in|permission denied for database"
+    r"|no pg_hba\.conf entry|certificate verify failed|root certificate file .* does not exist"
+    r"|server does not support SSL|does not match host name"
+)
+_ATTEMPTS = "All failures were:\n"
+
+# Bounds that a database or a role has for statements of others: what takes long here, or waits,
+# is bounded here. (By their first version; those that `dsn` itself asks for are meant.)
+_BOUNDS = {
+    "statement_timeout": 0,
+    "lock_timeout": 0,
+    "idle_in_transaction_session_timeout": 0,
+    "idle_session_timeout": 140_000,
+    "transaction_timeout": 170_000,
+}
+
+
+def connect(dsn: str, *, purpose: str) -> Attended:
+    """
+    Return an autocommit connection, whose waits end; what `dsn` says of timeouts holds.
+
+    Raises:
+        Refused: the server is too old, or is a pooler that shares sessions.
+    """
+    try:
+        conn = session.connect_as(Attended, dsn, name=_name(purpose), ours=NOTICE)
+    except SharedSession as error:
+        refused = Refused(str(error))
+        raise refused from error
+    if conn.info.server_version < OLDEST * 10_000:
+        found = conn.info.server_version // 10_000
+        conn.close()
+        msg = f"Postgres {found} is too old: Dovecote needs Postgres {OLDEST} or newer"
+        raise Refused(msg)
+    conn.attend(parameters(dsn, purpose=purpose))
+    _settle(conn, str(conninfo_to_dict(dsn).get("options") or os.environ.get("PGOPTIONS", "")))
+    return conn
+
+
+def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
+    """Take away the bounds that its role and database have for others."""
+    version = conn.info.server_version
+    names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
+    sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
+    if sets:
+        conn.execute(sql.SQL("; ").join(sets))
+
+
+def instance_of(conn: psycopg.Connection[Any]) -> Instance:
+    """Return which running server a session is at."""
+    row = conn.execute(ASK.encode()).fetchone()
+    if row is None:
+        msg = "a query for one row returned none"
+        raise AssertionError(msg)
+    return Instance(str(row[0]), int(row[1]))
+
+
+def require_one(role: Instance, other: Instance, what: str) -> None:
+    """
+    Check that the session that has the role and `what` are at one server.
+
+    Raises:
+        LeaseLost: they are not; with new sessions they may be.
+    """
+    if role != other:
+        msg = (
+            f"Postgres: the session that holds the active role and {what} are at different "
+            "servers: one was promoted in place of the other, or `dsn` leads to several"
+        )
+        raise LeaseLost(msg)
+
+
+def parameters(dsn: str, *, purpose: str) -> str:
+    """Return `dsn` with the name we go by and our encoding, and timeouts where it has none."""
+    return session.conninfo(dsn, name=_name(purpose), ours=NOTICE)
+
+
+def _name(purpose: str) -> str:
+    return f"dovecote relay ({purpose})"
+
+
+def shut_out(error: BaseException | None) -> Refused | None:
+    """Return why no server that was asked will ever let us in, or None if waiting may help."""
+    if not isinstance(error, psycopg.OperationalError):
+        return None
+    _, _, attempts = str(error).partition(_ATTEMPTS)
+    if all(_SHUT.search(attempt) for attempt in (attempts or str(error)).split("\n- ")):
+        msg = (
+            f"Postgres: {first_line(error)}; waiting does not mend that: correct `dsn` and its "
+            "secrets, or the server's roles, databases and pg_hba.conf"
+        )
+        return Refused(msg)
+    return None
+
+
+def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
+    """
+    Keep the planner from scanning tables as a whole.
+
+    A plan that was made while a table was empty is used when it is full, and without statistics
+    it would rather sort everything than follow an index.
+    """
+    conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
+
+
+@contextmanager
+def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[None]:
+    """
+    Turn what Postgres says into what its reader can act on.
+
+    Where the role lacks a right, `advice` is it, if it is not what a relay may do.
+
+    Raises:
+        Outage: it does not answer, ended what it was asked for, or takes no writes for now.
+        Refused: the role lacks a right.
+        SchemaMissing: the outbox in `schema` is no longer there.
+    """
+    try:
+        yield
+    except (psycopg.OperationalError, errors.ReadOnlySqlTransaction) as error:
+        msg = f"Postgres: {first_line(error)}"
+        raise Outage(msg) from error
+    except errors.InsufficientPrivilege as error:
+        raise not_allowed(error, schema, dsn, advice) from error
+    except (errors.UndefinedTable, errors.UndefinedFunction) as error:
+        msg = f"Postgres: {first_line(error)}: the outbox in schema {schema!r} was dropped or is "
+        msg += f"not whole; {outbox_schema.installing(schema)}"
+        raise SchemaMissing(msg) from error
+
+
+def lacks_replication(role: str) -> str:
+    """Return what to do for a role that cannot follow the log."""
+    alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
+    return f"role {role} cannot read the write-ahead log; `{alter.as_string()}`"
+
+
+def not_allowed(
+    error: errors.InsufficientPrivilege, schema: str, dsn: str, advice: str | None = None
+) -> Refused:
+    """Return what names the command that grants what `error` says is missing, or has `advice`."""
+    role = str(conninfo_to_dict(dsn).get("user") or os.environ.get("PGUSER") or "ROLE")
+    if session.hides_rows(error):
+        advice = showing(schema)
+    msg = f"{first_line(error)}; {advice or outbox_schema.advice('relay', role, schema)}"
+    return Refused(msg)

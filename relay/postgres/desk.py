@@ -1,0 +1,254 @@
+"""What operators see of parked events, and what they ask the active relay to do with them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal, LiteralString
+
+import psycopg
+from psycopg import sql
+from psycopg.rows import class_row
+
+from outbox import schema as outbox_schema
+from outbox.errors import DovecoteError
+from relay.postgres.connect import connect, explained
+from relay.postgres.lease import active, lock_key
+from relay.postgres.parked import MATCHES, asking_lock
+from relay.postgres.shard_count import require_noted
+from relay.rules.parking import BEHIND
+from relay.rules.sharding import Shard
+from relay.settings import RelaySettings
+
+Action = Literal["requeue", "drop"]
+
+_COLUMNS = sql.SQL(
+    "p.number, p.id::text, p.topic, p.key, p.type, p.code, p.reason, p.holds, p.attempt,"
+    ' p.parked_at, p.source, p.subject, p.content_type, p."time", octet_length(p.value) AS size'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParkedEvent:
+    """One parked event, without its value."""
+
+    number: int
+    """Counts in the order of the stream."""
+    id: str
+    topic: str
+    key: bytes | None
+    type: str
+    code: str
+    reason: str
+    holds: bool
+    attempt: int
+    parked_at: datetime
+    source: str
+    subject: str | None
+    content_type: str | None
+    time: datetime
+    size: int | None
+    """Bytes of the value."""
+
+    @property
+    def is_behind(self) -> bool:
+        """Tell whether nothing is wrong with it but what it waits for."""
+        return self.code == BEHIND.code
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """What an event carries."""
+
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Which:
+    """Which parked events are meant; together, they narrow."""
+
+    ids: Sequence[str] = ()
+    topic: str | None = None
+    key: bytes | None = None
+
+
+EVERYTHING = Which()
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What was asked of the active relay."""
+
+    commands: Sequence[int]
+    tickets: Sequence[int]
+    """The parked events that the commands were about when it was asked."""
+
+    @property
+    def events(self) -> int:
+        """How many these are."""
+        return len(self.tickets)
+
+
+class Desk:
+    """The parked events of one outbox name, over a connection of its own."""
+
+    def __init__(self, conn: psycopg.Connection[Any], schema: str, name: str) -> None:
+        self._conn, self._schema, self._name = conn, schema, name
+        self._parked = sql.Identifier(schema, "parked")
+        self._commands = sql.Identifier(schema, "parked_commands")
+
+    def count(self) -> int:
+        """Return how many events are parked."""
+        return int(self._one("SELECT count(*) FROM {parked} WHERE name = %(name)s"))
+
+    def has_relay(self) -> bool:
+        """Tell whether a relay is active, which does what is asked."""
+        return active(self._conn, lock_key(self._schema, self._name)) is not None
+
+    def elsewhere(self) -> Mapping[str, int]:
+        """Return how many events are parked under other names."""
+        query: LiteralString = (
+            "SELECT name, count(*) FROM {parked} WHERE name <> %(name)s GROUP BY 1 ORDER BY 1"
+        )
+        rows = self._conn.execute(self._filled(query), {"name": self._name}).fetchall()
+        return {str(name): int(count) for name, count in rows}
+
+    def events(self, which: Which, most: int) -> list[ParkedEvent]:
+        """Return parked events in the order of the stream."""
+        query: LiteralString = (
+            "SELECT {columns} FROM {parked} AS p WHERE p.name = %(name)s AND {which}"
+            " ORDER BY number LIMIT %(most)s"
+        )
+        with self._conn.cursor(row_factory=class_row(ParkedEvent)) as cursor:
+            return cursor.execute(self._filled(query, which), self._given(which, most)).fetchall()
+
+    def content(self, number: int) -> Content | None:
+        """Return what a parked event carries; None: it is parked no more."""
+        row = self._conn.execute(
+            self._filled(
+                "SELECT value, header_names, header_values FROM {parked}"
+                " WHERE name = %(name)s AND number = %(number)s"
+            ),
+            {"name": self._name, "number": number},
+        ).fetchone()
+        return row and Content(row[0], list(zip(row[1] or (), row[2] or (), strict=True)))
+
+    def ask(self, action: Action, which: Which) -> Asked:
+        """
+        Ask the active relay to requeue or drop parked events, and return what it was asked.
+
+        Events that hold their key are requeued with all others of the key, to keep its order; what
+        is dropped by its id is dropped alone.
+        """
+        with self._conn.transaction():
+            # In the order of their numbers commands have to become visible.
+            self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [asking_lock(self._name)])
+            commands = self._conn.execute(
+                self._filled(
+                    "INSERT INTO {commands} (name, action, topic, key, ticket, up_to)"
+                    " SELECT %(name)s, %(action)s, topic, key, ticket,"
+                    " (SELECT coalesce(max(ticket), 0) FROM {parked} WHERE name = %(name)s)"
+                    " FROM (SELECT CASE WHEN {whole} THEN p.topic END AS topic,"
+                    " CASE WHEN {whole} AND p.holds THEN p.key END AS key,"
+                    " CASE WHEN NOT ({whole}) THEN p.ticket END AS ticket,"
+                    " min(p.number) AS first FROM {parked} AS p"
+                    " WHERE p.name = %(name)s AND {which} GROUP BY 1, 2, 3) AS wanted"
+                    " ORDER BY first RETURNING number",
+                    which,
+                    _whole(action, which),
+                ),
+                {**self._given(which), "action": action},
+            ).fetchall()
+            numbers = [number for (number,) in commands]
+            # What is parked between these two statements nobody has seen.
+            tickets = self._one(
+                "SELECT array_agg(DISTINCT p.ticket) FROM {parked} AS p, {commands} AS c"
+                " WHERE p.name = %(name)s AND c.number = ANY (%(numbers)s) AND {matches}"
+                " AND p.ticket <= c.up_to",
+                numbers=numbers,
+            )
+        return Asked(numbers, tickets or [])
+
+    def are_done(self, asked: Asked) -> bool:
+        """Tell whether all that was asked has been carried out."""
+        query: LiteralString = (
+            "SELECT NOT EXISTS (SELECT FROM {commands} WHERE number = ANY (%(numbers)s))"
+        )
+        return bool(self._one(query, numbers=list(asked.commands)))
+
+    def left(self, asked: Asked) -> int:
+        """Return how many of the events that were asked for are parked still."""
+        query: LiteralString = (
+            "SELECT count(*) FROM {parked} WHERE name = %(name)s AND ticket = ANY (%(tickets)s)"
+        )
+        return int(self._one(query, tickets=list(asked.tickets)))
+
+    def _one(self, query: LiteralString, **parameters: object) -> Any:  # noqa: ANN401  # a column of any type
+        given = {"name": self._name, **parameters}
+        row = self._conn.execute(self._filled(query), given).fetchone()
+        return row and row[0]
+
+    def _filled(
+        self, query: LiteralString, which: Which = EVERYTHING, whole: LiteralString = "true"
+    ) -> sql.Composed:
+        conditions: list[LiteralString] = ["true"]
+        if which.ids:
+            conditions.append("p.id = ANY (%(ids)s::uuid[])")
+        if which.topic is not None:
+            conditions.append("p.topic = %(topic)s")
+        if which.key is not None:
+            conditions.append("p.key = %(key)s")
+        return sql.SQL(query).format(
+            parked=self._parked,
+            commands=self._commands,
+            columns=_COLUMNS,
+            matches=MATCHES,
+            whole=sql.SQL(whole),
+            which=sql.SQL(" AND ".join(conditions)),
+        )
+
+    def _given(self, which: Which, most: int = 0) -> dict[str, object]:
+        ids = list(which.ids)
+        given = {"name": self._name, "ids": ids, "topic": which.topic, "key": which.key}
+        return {**given, "most": most}
+
+
+def _whole(action: Action, which: Which) -> LiteralString:
+    """Return which parked events are asked for by their key or topic, not one by one."""
+    if not which.ids:
+        return "true" if which.key is None else "p.holds"
+    return "p.holds" if action == "requeue" else "false"
+
+
+@contextmanager
+def desk(settings: RelaySettings) -> Iterator[Desk]:
+    """
+    Give access to the parked events of the shard that `settings` name.
+
+    Raises:
+        Outage: Postgres does not answer.
+        Refused: the role lacks a right, or the outbox is published in another number of shards.
+        SchemaMissing: the outbox is not installed.
+    """
+    schema, dsn = settings.schema_name, settings.dsn
+    with explained(schema, dsn), connect(dsn, purpose="parked") as conn:
+        outbox_schema.require(conn, schema)
+        require_noted(conn, schema, Shard(settings.name, of=settings.shards))
+        (shard,) = settings.own_shards()
+        yield Desk(conn, schema, shard.name)
+
+
+def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:
+    """
+    Check that each id that is asked for is parked.
+
+    Raises:
+        DovecoteError: one is not.
+    """
+    if missing := sorted(set(which.ids) - {event.id for event in found}):
+        msg = (
+            f"not parked: {', '.join(missing)}; it was published or dropped, or is of another "
+            "outbox. `dovecote parked list` shows what is parked"
+        )
+        raise DovecoteError(msg)

@@ -1,0 +1,178 @@
+"""
+The active role: one relay per outbox, by a Postgres advisory lock that ends with its session.
+
+The server ends the session when it hears nothing for `idle_session_timeout`, so that a relay
+that is stopped, cut off or gone gives the role away, whatever its TCP connection looks like.
+It counts while it waits for a message, or for the rest of one, but not between the messages of
+one request: each request of this session is a single message, with its parameters written out.
+The lock alone fences nothing: the old relay may still be publishing. The transactional.id does.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from typing import Any
+
+import psycopg
+
+from outbox.errors import first_line
+from relay.errors import LeaseLost, Refused
+from relay.postgres.connect import connect, follow_indexes, instance_of, require_one
+from relay.rules.places.instance import Instance
+
+_log = logging.getLogger("dovecote.relay")
+
+
+def lock_key(schema: str, name: str) -> int:
+    """Return the advisory lock's number: the same in every process, signed 64 bits."""
+    digest = blake2b(f"dovecote relay {schema} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def candidate_key(schema: str, name: str) -> int:
+    """Return the number of the lock that is shared by standbys who could take a role over."""
+    digest = blake2b(f"dovecote candidate {schema} {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+class Lease:
+    """The active role while this process has it: `lost` is set when it no longer does."""
+
+    def __init__(self, conn: psycopg.Connection, timeout: float, number: int = 0) -> None:
+        """Hold on to a role: that of the key of this `number`, of those that were asked for."""
+        self.number = number
+        self.conn, self.lost = conn, threading.Event()
+        self._timeout = timeout
+        self._heard = time.monotonic()
+        self._error: Exception | None = None
+
+    def keep(self, done: threading.Event, beat: Callable[[psycopg.Connection], float]) -> None:
+        """
+        Call `beat` often enough to keep the session, and as soon again as it asks for, in seconds.
+
+        Runs in a thread of its own.
+        """
+        pause = longest = self._timeout / 4
+        while not done.wait(pause):
+            try:
+                pause = min(beat(self.conn), longest)
+                self._heard = time.monotonic()
+            except Exception as error:  # noqa: BLE001  # raised again by `require`
+                _log.warning("the active role is given up: %s", first_line(error))
+                self._error = error
+                self.lost.set()
+                return
+
+    def require(self) -> None:
+        """
+        Check that the role is still ours, as far as we know.
+
+        Raises:
+            LeaseLost: it is not.
+            Exception: what a beat has met that did not end its session.
+        """
+        if self._error is not None and not self.conn.closed:
+            raise self._error
+        # A process that was stopped may come here before its keeper notices.
+        if self.lost.is_set() or time.monotonic() - self._heard > self._timeout:
+            msg = "Postgres ended the session that held the active role"
+            raise LeaseLost(msg)
+
+    def ask(self) -> None:
+        """
+        Ask the server whether the role is still ours.
+
+        Raises:
+            LeaseLost: the session that held the role is no more.
+        """
+        self.require()
+        with _asked():
+            self.conn.execute("SELECT 1")
+
+    def require_at(self, here: Instance) -> None:
+        """
+        Ask the session that holds the role whether it is there, and at the server `here`.
+
+        After a fence that is a proof: nobody else can have had the role before this moment, and
+        whoever has it after it fences us.
+
+        Raises:
+            LeaseLost: the session has ended, or is at another server than what we read.
+        """
+        with _asked():
+            found = instance_of(self.conn)
+        require_one(found, here, "the one that reads")
+
+    @contextmanager
+    def undisputed(self) -> Iterator[None]:
+        """
+        Let a refusal pass only if nobody else can have had the role meanwhile.
+
+        Whoever had it may have moved progress, the slot and all else that was looked at, one
+        after the other: what does not fit together then is no reason to give up.
+
+        Raises:
+            LeaseLost: the session that held the role is no more.
+        """
+        try:
+            yield
+        except Refused:
+            self.ask()
+            raise
+
+
+@contextmanager
+def _asked() -> Iterator[None]:
+    try:
+        yield
+    except psycopg.Error as error:
+        msg = f"the session that held the active role has ended ({first_line(error)})"
+        raise LeaseLost(msg) from error
+
+
+@contextmanager
+def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease | None]:
+    """Yield the lease of the first key that no other relay has, else None; give it back after."""
+    with connect(dsn, purpose="lease") as conn:
+        # Parse, Bind and Execute would be three messages: whoever was stopped, or cut off, when
+        # he had sent the first kept the role for good.
+        conn.cursor_factory = psycopg.ClientCursor
+        # The last for what is on its way to us, which the server does not count as idle.
+        conn.execute(
+            "SELECT set_config(name, %s, false)"
+            " FROM unnest(ARRAY['idle_session_timeout', 'tcp_user_timeout']) AS name",
+            [str(int(timeout * 1000))],
+        )
+        # Who waits for a standby sends no heartbeats meanwhile, and what a failover takes back of
+        # this session's writing is written again.
+        conn.execute("SET synchronous_commit = local")
+        conn.silence = min(conn.silence, timeout)
+        # For the heartbeats, which look at the outbox.
+        follow_indexes(conn)
+        number = next((index for index, key in enumerate(keys) if try_lock(conn, key)), None)
+        yield None if number is None else Lease(conn, timeout, number)
+
+
+def try_lock(conn: psycopg.Connection[Any], key: int) -> bool:
+    """Take an advisory lock for the rest of the session, if nobody else has it."""
+    row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
+    return bool(row and row[0])
+
+
+def active(conn: psycopg.Connection, key: int) -> str | None:
+    """Return where the relay is whose session holds the lock `key`, None if there is none."""
+    high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
+    row = conn.execute(
+        # Of the sessions of other roles not everybody may see where they come from.
+        "SELECT CASE WHEN a.backend_start IS NULL THEN 'an address hidden from this role'"
+        " ELSE coalesce(host(client_addr), 'local') END, a.pid FROM pg_locks l"
+        " LEFT JOIN pg_stat_activity a USING (pid)"
+        " WHERE locktype = 'advisory' AND granted AND classid = %s::oid AND objid = %s::oid"
+        " AND objsubid = 1 AND database = (SELECT oid FROM pg_database"
+        " WHERE datname = current_database())",
+        [str(high), str(low)],
+    ).fetchone()
+    return None if row is None else f"{row[0]} (session {row[1]})"

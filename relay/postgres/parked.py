@@ -1,0 +1,402 @@
+"""
+Keep parked events in Postgres, on the session that has the active role.
+
+Each statement commits by itself. A relay that has lost the role has lost the session with it, and
+parks nothing any more.
+"""
+
+from collections.abc import Iterator, Sequence
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from relay.decoding.times import format_time
+from relay.postgres.capture.window import ANY_SIZE, SPARED
+from relay.postgres.server_log import end_of_log
+from relay.rules.batch import Row
+from relay.rules.parking import OF_TOPIC, Identity, Key, Mark, Parked, Reason, is_left
+from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
+
+_MOST_COMMANDS = 100
+
+# So much is parked by one statement: it is done soon, and fits into the buffers of a socket.
+_MOST_EVENTS = 100
+_MOST_BYTES = 100_000
+
+ASIDE = 1 << 40
+"""Numbers from here on are those of events that will be read again."""
+
+MATCHES = sql.SQL(
+    "(coalesce(p.refused_by, 0) < c.number AND (p.ticket = c.ticket OR p.topic = c.topic"
+    " AND CASE WHEN c.key IS NULL THEN NOT p.holds ELSE p.holds AND p.key = c.key END))"
+)
+"""
+Whether a command `c` is about a parked event `p`.
+
+What it or a later one found refused it is not about any more: of that, where it stands in progress
+says nothing.
+"""
+_PLACE = sql.SQL("p.position, p.lsn::text")
+_ROW = sql.SQL(
+    "{place}, p.id::text,"
+    " (extract(epoch FROM p.\"time\" - '2000-01-01 00:00:00+00') * 1000000)::bigint, p.topic,"
+    " {spared}"
+).format(place=_PLACE, spared=SPARED)
+
+
+_CONTENT = sql.SQL(
+    'id, "time", topic, key, value, type, source, subject, content_type, header_names,'
+    " header_values"
+)
+_COLUMNS = sql.SQL("position, lsn, {}").format(_CONTENT)
+_GIVEN = sql.SQL(
+    "(%s::bigint, %s::bigint, %s::bigint, %s::pg_lsn, %s::uuid, %s::timestamptz, %s, %s::bytea,"
+    " %s::bytea, %s, %s, %s::text, %s::text, %s::text[], %s::bytea[], %s, %s, %s::boolean)"
+)
+
+
+class Command(NamedTuple):
+    """
+    What an operator asks for.
+
+    It is about the events that hold `key` of `topic`, or those of `topic` that hold none if `key`
+    is None, or the one that has `ticket`: its number may be another's by now.
+    """
+
+    number: int
+    action: str
+    topic: str | None
+    key: bytes | None
+    ticket: int | None
+
+
+class Due(NamedTuple):
+    """One parked event that is to be published, and its number."""
+
+    number: int
+    row: Row
+
+
+class Known(NamedTuple):
+    """What is parked when a relay begins."""
+
+    events: int
+    held: set[Key]
+    marks: dict[Identity, Mark]
+    """Of events that will be read again."""
+    waited: dict[str, tuple[Reason, float]]
+    """Topics that were refused and not tried again; since how many seconds."""
+
+
+class ParkedStore:
+    """The parked events of one outbox name."""
+
+    def __init__(
+        self, conn: psycopg.Connection[Any], schema: str, name: str, *, largest: int = ANY_SIZE
+    ) -> None:
+        """Begin on the session that has the role; read nothing that is larger than `largest`."""
+        self._conn, self._name = conn, name
+        self._parked = sql.Identifier(schema, "parked")
+        self._commands = sql.Identifier(schema, "parked_commands")
+        self._events = sql.Identifier(schema, "events")
+        self._largest = largest
+        # Whoever may not do what will have to be done some day shall hear of it now.
+        self._execute(
+            "WITH gone AS (DELETE FROM {parked} WHERE false),"
+            " changed AS (UPDATE {parked} SET attempt = attempt WHERE false),"
+            " come AS (INSERT INTO {parked} SELECT * FROM {parked} WHERE false),"
+            " done AS (DELETE FROM {commands} WHERE false),"
+            " asked AS (INSERT INTO {commands} (name, action, ticket, up_to)"
+            " SELECT name, action, ticket, up_to FROM {commands} WHERE false) SELECT 1"
+        )
+
+    def tidy(self, last_command: int, requeued: int, passed: int) -> None:
+        """
+        Delete what the newest command has published, and commands older than it.
+
+        Those stay that wait for events beyond number `passed`, see `commands`.
+        """
+        self._execute(
+            "DELETE FROM {parked} AS p USING {commands} AS c WHERE p.name = %(name)s"
+            " AND c.name = %(name)s AND c.number = %(last)s AND p.number <= %(requeued)s"
+            " AND c.action = 'requeue' AND {matches}",
+            last=last_command,
+            requeued=requeued,
+        )
+        self._execute(
+            "DELETE FROM {commands} AS c WHERE name = %(name)s AND number < %(last)s"
+            " AND NOT EXISTS (SELECT FROM {parked} AS p WHERE p.name = %(name)s"
+            " AND p.number > %(passed)s AND {matches})",
+            last=last_command,
+            passed=passed,
+        )
+
+    def load(self, passed: int) -> Known:
+        """
+        Return what is parked, where progress passes events up to number `passed`.
+
+        Those beyond will be read again, and not all in one batch: they are set aside under
+        numbers that no progress reaches, until they are parked anew. There they stay, however
+        often it begins.
+        """
+        self._execute(
+            "UPDATE {parked} AS p SET number = p.number - %(passed)s + top.number"
+            " FROM (SELECT greatest(max(number), %(aside)s) AS number FROM {parked}"
+            " WHERE name = %(name)s) AS top WHERE p.name = %(name)s AND p.number > %(passed)s"
+            " AND p.number < %(aside)s",
+            passed=passed,
+            aside=ASIDE,
+        )
+        ((count,),) = self._execute("SELECT count(*) FROM {parked} WHERE name = %(name)s")
+        held = self._execute(
+            "SELECT DISTINCT topic, key FROM {parked}"
+            " WHERE name = %(name)s AND holds AND number <= %(passed)s",
+            passed=passed,
+        )
+        marks = self._execute(
+            "SELECT {place}, p.id::text, code, reason, number FROM {parked} AS p"
+            " WHERE name = %(name)s AND number > %(passed)s",
+            passed=passed,
+        )
+        waited = self._execute(
+            "SELECT topic, min(code), min(reason),"
+            " extract(epoch FROM clock_timestamp() - min(parked_at))::float8 FROM {parked}"
+            " WHERE name = %(name)s AND code = ANY (%(codes)s) AND refused_by IS NULL"
+            " GROUP BY topic",
+            codes=list(OF_TOPIC),
+        )
+        return Known(
+            count,
+            {(topic, key) for topic, key in held},
+            {
+                (_position(place, lsn), id_): Mark(Reason(code, why), number)
+                for place, lsn, id_, code, why, number in marks
+            },
+            {topic: (Reason(code, why), age) for topic, code, why, age in waited},
+        )
+
+    def park(self, events: Sequence[Parked], first: int) -> str:
+        """Park `events` under numbers from `first` on, and return where the log is then."""
+        # Between two statements the server hears whether we are still there; in a pipeline it
+        # does not (see `relay.postgres.lease`).
+        number = first
+        for part in _parts(events):
+            if is_left(part[0].row):
+                self._park_there(part[0], number)
+            else:
+                self._park(part, number)
+            number += len(part)
+        return end_of_log(self._conn)
+
+    def _park(self, events: Sequence[Parked], first: int) -> None:
+        given: list[object] = []
+        for number, each in enumerate(events, first):
+            row = each.row
+            given += (number, each.replaces, *_place(row), row[1], format_time(row[2]), *row[3:])
+            given += (*each.reason, each.holds)
+        query = self._filled(
+            # Progress passes it as soon as it is parked: that must outlive crashes and failovers.
+            "WITH given (number, replaces, {columns}, code, reason, holds) AS (SELECT each.* FROM"
+            " (SELECT set_config('synchronous_commit', 'on', true)) AS safe,"
+            " (VALUES {given}) AS each),"
+            " moved AS (UPDATE {parked} AS p SET number = g.number, code = g.code,"
+            " reason = g.reason, holds = g.holds FROM given AS g"
+            " WHERE p.name = %s AND p.number = g.replaces RETURNING g.number)"
+            " INSERT INTO {parked} (name, number, {columns}, code, reason, holds)"
+            " SELECT %s, number, {columns}, code, reason, holds FROM given AS g"
+            " WHERE NOT EXISTS (SELECT FROM moved AS m WHERE m.number = g.number)",
+            given=sql.SQL(", ").join([_GIVEN] * len(events)),
+        )
+        self._conn.execute(query, [*given, self._name, self._name])
+
+    def requeue(self, topics: Sequence[str]) -> int | None:
+        """
+        Ask as an operator does that what is parked because of its topic is requeued.
+
+        Return how many commands that took; None: somebody else is asking just now.
+        """
+        with self._conn.transaction():
+            ((may,),) = self._execute(
+                "SELECT pg_try_advisory_xact_lock(%(lock)s)", lock=asking_lock(self._name)
+            )
+            if not may:
+                return None
+            asked = self._execute(
+                "INSERT INTO {commands} (name, action, topic, key, up_to)"
+                " SELECT %(name)s, 'requeue', topic, key, up_to FROM (SELECT topic,"
+                " CASE WHEN holds THEN key END AS key, max(ticket) AS up_to,"
+                " min(number) AS first FROM {parked}"
+                " WHERE name = %(name)s AND topic = ANY (%(topics)s)"
+                " GROUP BY 1, 2 HAVING bool_or(code = ANY (%(codes)s))) AS wanted"
+                " ORDER BY first RETURNING number",
+                topics=list(topics),
+                codes=list(OF_TOPIC),
+            )
+            return len(list(asked))
+
+    def _park_there(self, event: Parked, number: int) -> None:
+        """Park an event that is too large to be read, and so is in the table only."""
+        place, _ = _place(event.row)
+        self._execute(
+            "WITH moved AS (UPDATE {parked} SET number = %(number)s, code = %(code)s,"
+            " reason = %(reason)s, holds = %(holds)s"
+            " WHERE name = %(name)s AND number = %(replaces)s RETURNING number)"
+            " INSERT INTO {parked} (name, number, {columns}, code, reason, holds)"
+            " SELECT %(name)s, %(number)s, position, NULL, {content}, %(code)s, %(reason)s,"
+            " %(holds)s FROM {events} WHERE position = %(place)s AND id = %(id)s"
+            " AND NOT EXISTS (SELECT FROM moved)",
+            number=number,
+            replaces=event.replaces,
+            place=place,
+            id=event.row[1],
+            code=event.reason.code,
+            reason=event.reason.text,
+            holds=event.holds,
+        )
+
+    def commands(self, *, of_aside: bool = True) -> list[Command]:
+        """Return the oldest commands that wait; those about events set aside if `of_aside`."""
+        return [
+            Command(*row)
+            for row in self._execute(
+                "SELECT number, action, topic, key, ticket FROM {commands} AS c"
+                " WHERE name = %(name)s AND (%(of_aside)s OR NOT EXISTS (SELECT FROM {parked} AS p"
+                " WHERE p.name = %(name)s AND p.number >= %(aside)s AND {matches}))"
+                " ORDER BY number LIMIT %(most)s",
+                of_aside=of_aside,
+                aside=ASIDE,
+                most=_MOST_COMMANDS,
+            )
+        ]
+
+    def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]:
+        """Return the next events that `command` is about, in the order of the stream."""
+        found = self._execute(
+            "WITH due AS (SELECT p.number, coalesce(sum(octet_length(p.value)) OVER (ORDER BY"
+            " p.number ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0) AS bytes"
+            " FROM {parked} AS p, {commands} AS c WHERE p.name = %(name)s"
+            " AND c.number = %(command)s AND {matches} AND p.number > %(after)s"
+            " ORDER BY p.number LIMIT %(most)s)"
+            " SELECT p.number, {row} FROM {parked} AS p JOIN due USING (number)"
+            " WHERE p.name = %(name)s AND due.bytes < %(most_bytes)s ORDER BY p.number",
+            command=command.number,
+            after=after,
+            most=most,
+            most_bytes=most_bytes,
+            largest=self._largest,
+        )
+        return [Due(number, (_position(place, lsn), *row)) for number, place, lsn, *row in found]
+
+    def published(self, events: Sequence[Due]) -> None:
+        """Delete what a committed progress record says is published."""
+        self._execute(
+            "DELETE FROM {parked} WHERE name = %(name)s AND number = ANY (%(numbers)s)",
+            numbers=[each.number for each in events],
+        )
+
+    def drop(self, command: Command) -> int:
+        """Delete what `command` is about, and the command; return how many events that were."""
+        ((dropped,),) = self._execute(
+            "WITH dropped AS (DELETE FROM {parked} AS p USING {commands} AS c"
+            " WHERE p.name = %(name)s AND c.number = %(command)s AND {matches}"
+            " AND p.ticket <= c.up_to RETURNING 1),"
+            " done AS (DELETE FROM {commands} WHERE number = %(command)s)"
+            " SELECT count(*) FROM dropped",
+            command=command.number,
+        )
+        return int(dropped)
+
+    def refused_again(self, command: Command, number: int, reason: Reason) -> None:
+        """
+        Count an attempt that failed; of its key nothing more is published.
+
+        That is the end of `command`, unless it is about events that hold no key.
+        """
+        self._execute(
+            "WITH done AS (DELETE FROM {commands}"
+            " WHERE number = %(command)s AND (key IS NOT NULL OR ticket IS NOT NULL))"
+            " UPDATE {parked} SET attempt = attempt + 1, code = %(code)s, reason = %(reason)s,"
+            " refused_by = %(command)s WHERE name = %(name)s AND number = %(number)s",
+            command=command.number,
+            number=number,
+            code=reason.code,
+            reason=reason.text,
+        )
+
+    def finish(self, command: Command) -> None:
+        """Delete a command that is carried out."""
+        self._execute("DELETE FROM {commands} WHERE number = %(command)s", command=command.number)
+
+    def is_held(self, key: Key) -> bool:
+        """Tell whether an event still holds `key`."""
+        ((held,),) = self._execute(
+            "SELECT EXISTS (SELECT FROM {parked} WHERE name = %(name)s AND holds"
+            " AND topic = %(topic)s AND key = %(key)s)",
+            topic=key[0],
+            key=key[1],
+        )
+        return bool(held)
+
+    def key_of(self, ticket: int) -> Key | None:
+        """Return the key that the event of this ticket holds, if it holds one."""
+        for topic, key in self._execute(
+            "SELECT topic, key FROM {parked} WHERE name = %(name)s AND ticket = %(ticket)s"
+            " AND holds",
+            ticket=ticket,
+        ):
+            return topic, key
+        return None
+
+    def _execute(self, query: str, **parameters: object) -> Iterator[tuple[Any, ...]]:
+        cursor = self._conn.execute(self._filled(query), {"name": self._name, **parameters})
+        return iter(cursor.fetchall() if cursor.description else ())
+
+    def _filled(self, query: str, **more: sql.Composable) -> sql.Composed:
+        return sql.SQL(query).format(
+            parked=self._parked,
+            commands=self._commands,
+            matches=MATCHES,
+            row=_ROW,
+            place=_PLACE,
+            columns=_COLUMNS,
+            content=_CONTENT,
+            events=self._events,
+            **more,
+        )
+
+
+def _place(row: Row) -> tuple[int, str | None]:
+    """Return what of an event's position stands in `position` and in `lsn`."""
+    commit, number = log_place(row[0])
+    return number, format_lsn(commit) if commit else None
+
+
+def _position(place: int, lsn: str | None) -> int:
+    """Return the position that `_place` made this of."""
+    return place if lsn is None else log_number(parse_lsn(lsn), place)
+
+
+def asking_lock(name: str) -> int:
+    """Return the advisory lock of who gives commands: they become visible in their order."""
+    digest = blake2b(f"dovecote parked {name}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, signed=True)
+
+
+def _parts(events: Sequence[Parked]) -> Iterator[Sequence[Parked]]:
+    """Divide what is to be parked into what one statement takes."""
+    part: list[Parked] = []
+    size = 0
+    for each in events:
+        length = len(each.row[4] or b"") + len(each.row[5] or b"")
+        if part and (is_left(each.row) or is_left(part[0].row)):
+            yield part
+            part, size = [], 0
+        if part and (len(part) == _MOST_EVENTS or size + length > _MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(each)
+        size += length
+    if part:
+        yield part

@@ -1,0 +1,476 @@
+"""
+The active relay: publish until something fails, begin again from progress.
+
+The order is the guarantee: fence, then read progress, then publish behind it; after any failure
+the producer is dropped and everything starts from what the broker says was committed.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
+from uuid import uuid4
+
+import psycopg
+
+from outbox.errors import first_line
+from outbox.schema import about
+from relay.ahead import Ahead
+from relay.candidacy import Look
+from relay.errors import Full, LeaseLost, Outage, Refused, Unpublishable
+from relay.guardian import BudgetSpent, Guardian
+from relay.kafka.asking import Asking
+from relay.kafka.progress_topic import ProgressTopic, fence_key
+from relay.kafka.publisher import More, Publisher, Ready, at_once, no_more
+from relay.metrics import Metrics
+from relay.parking import Admitted, Parking
+from relay.postgres.capture.catalog import leave_log
+from relay.postgres.capture.shard import ShardCapture
+from relay.postgres.capture.switching import SwitchingCapture
+from relay.postgres.capture.wal import Timing
+from relay.postgres.claims import Claim, Term
+from relay.postgres.drains import Drains
+from relay.postgres.lease import Lease, active, candidate_key
+from relay.postgres.parked import ParkedStore
+from relay.postgres.retention import Retention
+from relay.postgres.shard_count import settle
+from relay.postgres.timeline import shared
+from relay.publishing import make_publisher, paced
+from relay.reader import Reader
+from relay.rules.batch import Batch, Capture, Row
+from relay.rules.isolation import Isolation
+from relay.rules.pace import Pace
+from relay.rules.places.fit import cluster_refusal
+from relay.rules.places.lsn import NOT_TOLD, TELL
+from relay.rules.places.progress import Newest, Origin, Place, Progress, at, refusal, widened
+from relay.rules.sharding import Shard
+from relay.settings import RelaySettings
+from relay.tracing import publishing
+from relay.trouble import KINDS, Trouble
+
+_log = logging.getLogger("dovecote.relay")
+
+# How long a broker may take to say where progress stands; then it is asked anew.
+_ANSWER = 5.0
+
+
+class Relay:
+    """
+    Publish each committed event of one shard of an outbox, in order per key.
+
+    `exactly_once`: once, as a `read_committed` consumer sees it. `at_least_once`: a crash may
+    repeat the batch in flight, with the same ids.
+    """
+
+    def __init__(
+        self,
+        settings: RelaySettings,
+        shard: Shard,
+        *,
+        trouble: Trouble,
+        metrics: Metrics,
+        open_capture: Callable[[int], Capture] | None = None,
+    ) -> None:
+        """
+        Publish `shard`; its names and topics are those of `settings`.
+
+        `open_capture` is given the most rows of a batch. By default, the settings say what it is.
+        """
+        self._settings, self._shard = settings, shard
+        self._trouble, self._metrics = trouble, metrics
+        self._given_capture = open_capture
+        timeout = settings.transaction_timeout.total_seconds()
+        self._topic = ProgressTopic(
+            settings.progress_topic, settings.kafka, timeout=min(timeout, _ANSWER)
+        )
+        self._guardian = Guardian(settings, shard, metrics)
+        self._progress: Progress | None = None
+        self._term: Term | None = None
+        self._forgotten: Place | None = None
+        """Up to here the database was told to forget."""
+        self._retention = Retention(
+            settings.schema_name,
+            settings.name,
+            metrics,
+            keep=settings.retention.total_seconds(),
+            every=settings.rotate_every.total_seconds(),
+        )
+        self._drains = Drains(settings.schema_name, settings.name)
+        self._beat_at = self._well_at = 0.0
+        self._look: Look | None = None
+        self._is_warned = False
+        self._isolation = Isolation(settings.batch_rows)
+        self._asking = Asking(settings.kafka)
+        self._pace = Pace(settings.batch_bytes, timeout)
+        self._parking = Parking(settings, metrics, (self._isolation, self._pace), self._asking.ask)
+
+    def be_active(self, lease: Lease, stop: threading.Event) -> None:
+        """
+        Publish until `stop` is set; the batch in flight is finished, if the broker answers.
+
+        Raises:
+            Fenced: another relay has taken over.
+            LeaseLost: Postgres gave the active role away.
+            Refused: going on could lose or repeat events.
+        """
+        self._is_well()
+        _log.info("active: this relay alone may publish %s", self._shard)
+        self._metrics.active.set(1)
+        done = threading.Event()
+        keeper = threading.Thread(target=lease.keep, args=(done, self._beat), name="lease")
+        keeper.start()
+        try:
+            while not stop.is_set():
+                try:
+                    self._guardian.require()
+                    self._stream(lease, stop)
+                except (Outage, Full) as error:
+                    if isinstance(error, Outage):
+                        self._leave_to_another(lease, str(error))
+                    self._trouble.failed(error, self._metrics, stop)
+                except Unpublishable as error:
+                    self._metrics.failed(KINDS[type(error)])
+                    self._parking.learn(error)
+                except BudgetSpent:
+                    if (dropped := self._guardian.drop_slot(lease.conn)) is not None:
+                        raise dropped from None
+        finally:
+            done.set()
+            keeper.join()
+            self._asking.close()
+            self._is_well()
+            self._metrics.active.set(0)
+            self._metrics.unknown()
+            _log.info("no longer active")
+
+    def _stream(self, lease: Lease, stop: threading.Event) -> None:
+        """Publish until something fails: one run of successes, from what progress says."""
+        settings = self._settings
+        lease.require()
+        with (
+            closing(self._open_capture()) as capture,
+            closing(self._make_publisher(lease, capture, stop)) as publisher,
+        ):
+            # One that was cut off may read elsewhere by now, and write where nobody looks.
+            lease.require_at(capture.origin().instance)
+            with lease.undisputed():
+                settle(lease.conn, settings.schema_name, self._shard)
+                progress, origin = self._take_over(lease, publisher, capture)
+            may_confirm = self._retention.begin(lease.conn, progress.cursor)
+            self._drains.begin(lease.conn if may_confirm else None, progress.cursor)
+            store = ParkedStore(
+                lease.conn, settings.schema_name, settings.name, largest=settings.largest()
+            )
+            self._parking.begin(store, progress)
+            _log.info("publishing from %s", progress.cursor)
+            if not origin.timeline and not self._is_warned:
+                self._is_warned = True
+                _log.warning("%s; %s", NOT_TOLD, TELL)
+            reader = Reader(
+                capture,
+                progress.cursor,
+                ahead=Ahead(most_rows=self._isolation.most, most_bytes=settings.batch_bytes),
+                poll_min=settings.poll_min.total_seconds(),
+                poll_max=settings.poll_max.total_seconds(),
+                slow=self._trouble.slow,
+            )
+            with reader:
+                for batch in reader.batches(self._most, stop):
+                    lease.require()
+                    self._guardian.require()
+                    after = self._obey(publisher, progress)
+                    if after is None:
+                        return
+                    self._progress = after
+                    self._publish(publisher, capture, batch, origin, more=reader.more)
+                    progress = self._progress
+                    capture.settle(partial(leave_log, lease.conn, settings.schema_name))
+                    if batch.rows and self._isolation.has_changed():
+                        return
+
+    def _obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
+        """Carry out what operators ask for; None: the publisher is of no use any more."""
+        return self._parking.obey(_Marking(publisher, self._own_term), progress)
+
+    def _most(self) -> tuple[int, int]:
+        """Return how many rows and bytes the next batch may have."""
+        return self._isolation.most, self._pace.most
+
+    def _make_publisher(self, lease: Lease, capture: Capture, stop: threading.Event) -> Publisher:
+        return make_publisher(
+            self._settings,
+            capture.origin().outbox,
+            self._isolation,
+            stop,
+            slow=partial(self._wait_for_kafka, lease),
+            require_role=lease.ask,
+            ask=self._asking.ask,
+        )
+
+    def _take_over(  # noqa: C901  # steps whose order is the guarantee
+        self, lease: Lease, publisher: Publisher, capture: Capture
+    ) -> tuple[Progress, Origin]:
+        """
+        Become the one that publishes, and return where to go on, and in which database.
+
+        Raises:
+            Refused: progress is another database's, or of an earlier state of it, or is no longer
+                there.
+            LeaseLost: another relay was faster.
+        """
+        if self._term is not None:
+            self._term.end()
+        name, known = self._settings.name, self._progress
+        claim = Claim(lease.conn, self._settings.schema_name, name)
+        origin = capture.origin()
+        outbox = origin.outbox
+        cluster = self._topic.cluster()
+        if reason := cluster_refusal(claim.read(origin), name, cluster):
+            raise Refused(reason)
+        if known is None:
+            # A topic that is made anew would look as if nothing had been lost.
+            self._topic.ensure(lambda: claim.require_none(origin, self._topic.name))
+        # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
+        # Before the fence: a clone of production must not fence production. What the slot says is
+        # no reason yet: it may be ahead of what the topic said a moment ago.
+        self._believe(self._topic.peek(name, outbox), capture.origin())
+        publisher.open()
+        fence = uuid4().hex
+        publisher.mark(fence_key(name, outbox), fence)
+        origin = capture.origin()
+        # Whoever was stopped before the fence may have fenced the one that has the role now.
+        lease.require_at(origin.instance)
+        progress = self._topic.read(name, outbox, fence=fence)
+        origin = capture.origin()
+        self._believe(progress, origin)
+        held = claim.read(origin)
+        if progress is None:
+            if known is not None:
+                msg = (
+                    f"progress topic {self._topic.name} lost the progress of outbox {name!r}, "
+                    f"last known at {known.cursor}; beginning anew would publish everything "
+                    "again: give this relay a `name` of its own if that is wanted"
+                )
+                raise Refused(msg)
+            claim.require_none(origin, self._topic.name)
+        elif reason := claim.misfit(progress, held):
+            raise Refused(about(self._settings.schema_name, reason))
+        place = capture.resume(progress)
+        if progress is not None and self._settings.mode == "at_least_once":
+            # Nothing fences: what an earlier relay writes late, with a nonce that comes to nothing
+            # now, must count no more before there is another one.
+            progress = replace(progress, term=claim.raise_term(held, cluster, progress))
+            publisher.publish([], progress)
+        term = self._term = claim.take(held, cluster, progress)
+        # By now: progress with the nonce lies behind the nonce's commit.
+        origin = capture.origin()
+        if progress is None:
+            progress = self._at(origin, place)
+            publisher.publish([], progress)
+            self._is_durable(progress)
+        if held is None or not held.began:
+            # Not before: progress that was never there is not lost.
+            claim.begin()
+        if place != progress.cursor:
+            progress = self._at(origin, place, last=progress)
+            publisher.publish([], progress)
+            self._is_durable(progress)
+        capture.confirm(progress.cursor, term.safe)
+        self._progress = progress
+        return progress, origin
+
+    def _is_durable(self, progress: Progress, *, rows: bool = False) -> None:
+        term = self._own_term
+        term.published(progress, rows=rows)
+        if term.has_switched:
+            # The slot of one is gone where the other is: a mark there would be of no use.
+            term.renew(at_once=True)
+
+    def _at(
+        self,
+        origin: Origin,
+        place: Place,
+        *,
+        last: Progress | None = None,
+        parked: int = 0,
+        newest: Newest | None = None,
+    ) -> Progress:
+        name, shards, term = self._settings.name, self._shard.of, self._own_term
+        progress = at(name, origin, place, shards=shards, last=last, parked=parked, newest=newest)
+        return replace(progress, term=term.number, nonce=term.nonce(place, origin.lsn))
+
+    @property
+    def _own_term(self) -> Term:
+        if self._term is None:
+            msg = "progress is made before a term has begun"
+            raise AssertionError(msg)
+        return self._term
+
+    def _publish(
+        self,
+        publisher: Publisher,
+        capture: Capture,
+        batch: Batch,
+        origin: Origin,
+        *,
+        more: Callable[[float], Batch | None],
+    ) -> None:
+        admitted, progress = self._admit(batch, origin, self._progress)
+        rows, cursor, size = list(admitted.rows), batch.cursor, batch.size
+        are_kept = [batch.is_kept]
+
+        def later(seconds: float) -> tuple[Sequence[Row], Progress] | None:
+            nonlocal progress, cursor, size
+            if (part := more(seconds)) is None:
+                return None
+            admitted, progress = self._admit(part, origin, progress)
+            rows.extend(admitted.rows)
+            are_kept.append(part.is_kept)
+            cursor, size = part.cursor, size + part.size
+            return admitted.rows, progress
+
+        if rows or batch.keep or admitted.number or self._own_term.is_due(progress):
+            with (
+                paced(self._pace, lambda: size),
+                self._metrics.publish_seconds.time(),
+                publishing(progress.name, rows),
+            ):
+                publisher.publish(admitted.rows, progress, later, partial(_require_kept, are_kept))
+            self._is_durable(progress, rows=bool(rows or admitted.number))
+            # Not before: what the server forgets is nowhere else.
+            capture.confirm(cursor, self._own_term.safe)
+            self._parking.taken(rows)
+            self._metrics.published(rows)
+            self._metrics.batches.inc()
+        self._progress = progress
+        if (safe := self._own_term.safe) is not self._forgotten:
+            capture.confirm(progress.cursor, safe)
+            self._retention.confirmed(safe)
+            self._forgotten = safe
+        self._drains.reached(cursor)
+        self._metrics.progress_time.set_to_current_time()
+        self._is_well()
+        self._trouble.recovered("active")
+
+    def _is_well(self) -> None:
+        self._well_at = time.monotonic()
+        if self._look is not None:
+            self._look.end()
+            self._look = None
+
+    def _wait_for_kafka(self, lease: Lease, reason: str) -> None:
+        self._trouble.slow(reason)
+        self._leave_to_another(lease, reason)
+
+    def _leave_to_another(self, lease: Lease, reason: str) -> None:
+        """
+        Give the role up after so long without progress, if another relay can reach Kafka.
+
+        Raises:
+            LeaseLost: it can, and we cannot.
+        """
+        look = self._look = self._look or Look(self._settings)
+        key = candidate_key(self._settings.schema_name, self._shard.name)
+        if (
+            time.monotonic() - self._well_at > self._settings.lease.total_seconds()
+            and look.has_failed
+            and (other := active(lease.conn, key)) is not None
+        ):
+            msg = f"{reason}; {other} stands by and can reach Kafka: the role is left to it"
+            raise LeaseLost(msg)
+
+    def _admit(
+        self, batch: Batch, origin: Origin, last: Progress | None
+    ) -> tuple[Admitted, Progress]:
+        """Park what cannot be published; return the rest, and the progress behind it all."""
+        # Parked before progress passes them.
+        admitted = self._parking.admit(batch.rows, has_large=batch.has_large)
+        origin = replace(origin, lsn=admitted.lsn or batch.lsn or origin.lsn)
+        number, newest = admitted.number, batch.newest
+        progress = self._at(origin, batch.cursor, last=last, parked=number, newest=newest)
+        if batch.rows:
+            progress = replace(progress, topics=widened(progress.topics, admitted.topics))
+        return admitted, progress
+
+    def _open_capture(self) -> Capture:
+        settings = self._settings
+        timing = Timing(settings.lease.total_seconds(), settings.wal.heartbeat.total_seconds())
+        try:
+            if self._given_capture is not None:
+                return self._given_capture(self._isolation.most)
+            capture = SwitchingCapture(
+                settings.dsn,
+                settings.schema_name,
+                self._shard,
+                batch_rows=self._isolation.most,
+                batch_bytes=settings.batch_bytes,
+                timing=timing,
+                largest=settings.largest(),
+                expected=settings.capture,
+            )
+            return capture if self._shard.of == 1 else ShardCapture(capture, self._shard)
+        except psycopg.OperationalError as error:
+            msg = f"Postgres: {first_line(error)}"
+            raise Outage(msg) from error
+
+    def _believe(self, progress: Progress | None, origin: Origin) -> None:
+        if progress is None:
+            return
+        known, old, new = None, progress.timeline, origin.timeline
+        if 0 < old < new:
+            known = shared(self._settings.dsn, old=old, new=new, at=origin.instance)
+        if reason := refusal(progress, origin, known):
+            raise Refused(about(self._settings.schema_name, reason))
+
+    def _beat(self, conn: psycopg.Connection) -> float:
+        """Keep the session that has the role; measure, make room and answer on the way."""
+        every = self._settings.lease.total_seconds() / 4
+        if time.monotonic() >= self._beat_at:
+            if self._term is not None:
+                self._term.renew()
+            self._guardian.beat(conn, self._progress)
+            self._retention.beat(conn)
+            self._beat_at = time.monotonic() + every / 2
+        return min(self._drains.beat(conn), every)
+
+
+def _require_kept(are_kept: Sequence[Callable[[float], bool] | None]) -> None:
+    """
+    Wait until a crash of Postgres can no longer take back what is to be published.
+
+    Raises:
+        Outage: that is not known in time.
+    """
+    if not all(is_kept is None or is_kept(_ANSWER) for is_kept in are_kept):
+        msg = f"Postgres: what was read is not known to be on disk after {_ANSWER:.0f} s"
+        raise Outage(msg)
+
+
+class _Marking:
+    """
+    A publisher behind whose batches the database has a mark, before anything else is done.
+
+    What is requeued is deleted then: a database that was put back does not look for it on Kafka.
+    """
+
+    def __init__(self, publisher: Publisher, term: Term) -> None:
+        self._publisher, self._term = publisher, term
+
+    def open(self) -> None:
+        self._publisher.open()
+
+    def mark(self, key: bytes, value: str) -> None:
+        self._publisher.mark(key, value)
+
+    def publish(
+        self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
+    ) -> None:
+        self._publisher.publish(rows, progress, more, ready)
+        self._term.published(progress, rows=True)
+        self._term.renew(at_once=True)
+
+    def close(self) -> None:
+        self._publisher.close()

@@ -1,0 +1,1 @@
+"""Decide what is published, parked or refused, and touch nothing."""

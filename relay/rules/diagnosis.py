@@ -1,0 +1,232 @@
+"""What an outbox's state means for its operator: one finding per thing looked at."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from relay.rules.findings import Broker, Finding, Server, Wanted, of_message
+from relay.rules.places.lsn import NOT_TOLD, TELL
+from relay.rules.places.progress import Place, Progress, refusal
+from relay.rules.server.slot import INIT, Fault, Slot, fault, mismatch, place_fault, table_fault
+from relay.rules.server.standbys import fault as standby_fault
+
+# A slot can be synchronised to standbys from here on, as libpq numbers versions.
+_FAILOVER = 170_000
+
+
+def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
+    """Yield what Postgres tells; `place` is where progress stands, as far as that is known."""
+    if server.lacks:
+        yield Finding(
+            "warn",
+            f"role {server.role} lacks {', '.join(server.lacks)}: published rows may stay, and "
+            "keys of `outbox.Producer` in the outbox",
+            f"run `dovecote init --relay-role {shlex.quote(server.role)}` as its owner",
+        )
+    else:
+        yield Finding("ok", f"role {server.role} has the rights of a relay")
+    if not server.origin.timeline:
+        yield Finding("warn", NOT_TOLD, TELL)
+    wrong = mismatch(wanted.capture, server.state)
+    yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
+    yield from _of_log(server, wanted, place)
+    if not server.has_fsync:
+        yield Finding(
+            "warn",
+            "the server has fsync = off: a crash of it can take back what is published",
+            "set it to on, and reload the server",
+        )
+    if server.parked:
+        yield Finding(
+            "warn",
+            f"events parked: {server.parked}, refused by the broker or behind one that is",
+            "see `dovecote parked list`",
+        )
+    if server.gone:
+        yield Finding(
+            "warn",
+            f"no relay runs under {', '.join(server.gone)}, which has published from this outbox: "
+            "published rows are kept for it, and keys of `outbox.Producer` wait for it",
+            "start that relay; or, if there is none of that name any more, delete its line: see "
+            "docs/relay.md#storage",
+        )
+    if server.active is None:
+        yield Finding("warn", "no relay is active", "run `dovecote relay`")
+    else:
+        yield Finding("ok", f"the active relay is at {server.active}")
+
+
+_READ = {
+    "table": "events are read from the table",
+    "wal": "events are read from the write-ahead log",
+    "leaving": "events are written to the table, and read from the write-ahead log for now",
+}
+
+
+def _of(wrong: Fault) -> Finding:
+    return Finding("fail", wrong.what, wrong.resolve)
+
+
+def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
+    """Yield what there is to say of the slot."""
+    slot, beginning = server.slot, server.beginning
+    # Who has published nothing and has no slot may have the wrong name.
+    others = server.other_slots if slot is not None or place is not None else ()
+    for name in sorted(others):
+        yield Finding(
+            "warn",
+            f"replication slot {name} holds back the write-ahead log, and is of another number of "
+            "shards",
+            "a running relay drops it",
+        )
+    if beginning is None:
+        if slot is not None:
+            yield Finding(
+                "warn",
+                f"replication slot {slot.name} holds back {server.retained:,} bytes of the "
+                "write-ahead log, and is not needed any more",
+                "a running relay drops it, if its role has REPLICATION",
+            )
+        return
+    if server.wal_level != "logical":
+        yield Finding(
+            "fail",
+            f"the server has wal_level = {server.wal_level}",
+            "set it to logical and restart the server",
+        )
+    if taken_for_standby := standby_fault(server.standbys):
+        yield _of(taken_for_standby)
+    wrong = fault(
+        slot,
+        server.slot_name,
+        server.database,
+        beginning,
+        place=place,
+        others=server.other_slots,
+    )
+    if wrong is not None:
+        yield _of(wrong)
+    if wrong is not None or slot is None:
+        return
+    yield _of_slot(slot, server, wanted)
+    if server.version >= _FAILOVER and slot.failover is False:
+        yield Finding(
+            "warn",
+            f"replication slot {slot.name} is not synchronised to standbys: after a failover it "
+            "is missing",
+            f"with the relay stopped and all published, drop it and `{INIT} --accept-gap`",
+        )
+    if server.state == "leaving":
+        yield _of_leaving(server.leaving_behind)
+
+
+def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
+    if warning := wanted.budget.warning(slot, server.retained):
+        return Finding("warn", warning, "is the relay, Kafka, or a long transaction in the way?")
+    if slot.active_pid is None:
+        if server.active is None:
+            return Finding(
+                "warn",
+                f"replication slot {slot.name} holds back {server.retained:,} bytes, and nobody "
+                "reads it",
+                "run `dovecote relay`",
+            )
+        # It waits for something, for a topic or for Kafka, and lets go of the slot meanwhile.
+        return Finding(
+            "warn",
+            f"replication slot {slot.name} holds back {server.retained:,} bytes, and the active "
+            "relay does not read it",
+            "what does the relay's log say?",
+        )
+    return Finding("ok", f"replication slot {slot.name} holds back {server.retained:,} bytes")
+
+
+def _of_leaving(behind: int) -> Finding:
+    if behind == 0:
+        return Finding("ok", "no transaction keeps the relay in the log")
+    return Finding(
+        "warn",
+        f"{behind} transactions that are open may still write to the log",
+        "the relay leaves it when those have ended that began before the switch: see "
+        "pg_stat_activity and pg_prepared_xacts",
+    )
+
+
+def of_orphans(names: Sequence[str]) -> Iterator[Finding]:
+    """Yield what there is to say of slots whose outbox is gone."""
+    for name in names:
+        yield Finding(
+            "warn",
+            f"replication slot {name} holds back the write-ahead log, and its outbox was dropped",
+            f"if no event of it is wanted any more: SELECT pg_drop_replication_slot('{name}')",
+        )
+
+
+def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
+    """Yield what Kafka alone tells."""
+    topic, longest = wanted.progress_topic, broker.longest_transaction_ms
+    if broker.has_topic:
+        yield Finding("ok", f"progress topic {topic} has one partition and forgets nothing")
+    if longest is None:
+        yield Finding("ok", "the broker does not tell its transaction.max.timeout.ms")
+    elif longest < wanted.transaction_timeout_ms:
+        yield Finding(
+            "fail",
+            f"transaction_timeout is {wanted.transaction_timeout_ms} ms, longer than the "
+            f"broker's transaction.max.timeout.ms ({longest})",
+            "set transaction_timeout to less, or raise the broker's limit",
+        )
+    else:
+        yield Finding("ok", f"the broker allows transactions of {longest} ms")
+
+
+def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]:
+    """Yield what only both tell together: whether progress fits, and the lag behind it."""
+    progress, later = broker.progress, broker.later
+    if server.other_cluster is not None:
+        yield of_message(server.other_cluster)
+        return
+    if later is None and server.claimed:
+        yield Finding(
+            "fail",
+            f"outbox {wanted.name!r} has published from this database, but progress topic "
+            f"{wanted.progress_topic} knows nothing of it: it was deleted or trimmed, or this is "
+            "another Kafka",
+            "restore the topic; or give this relay a `name` of its own, to publish everything "
+            "that the outbox holds again",
+        )
+        return
+    if progress is None:
+        yield Finding("ok", f"outbox {wanted.name!r} has not published anything yet")
+    elif reason := refusal(progress, server.origin, server.shared) or server.put_back:
+        yield of_message(reason)
+        return
+    else:
+        yield Finding("ok", f"progress is at {progress.cursor}")
+    wrong = _misplaced(server, later)
+    if wrong is not None:
+        yield _of(wrong)
+        return
+    yield _of_lag(server, wanted)
+
+
+def _misplaced(server: Server, progress: Progress | None) -> Fault | None:
+    place = progress.cursor if progress else None
+    if server.beginning is None:
+        return table_fault(server.began_at, place)
+    slot, beginning = server.slot, server.beginning
+    if slot is None or fault(slot, server.slot_name, server.database, beginning, place=place):
+        return None
+    return place_fault(slot, beginning, place)
+
+
+def _of_lag(server: Server, wanted: Wanted) -> Finding:
+    rows, seconds, behind = server.lag.rows, server.lag.seconds, server.lag.bytes
+    if rows and seconds > wanted.stall_after:
+        return Finding(
+            "warn",
+            f"events waiting: {rows}, the oldest for {seconds:.1f} s",
+            "is a relay running, and what does its log say?",
+        )
+    in_log = [] if behind is None else [f"{behind:,} bytes of the log are behind progress"]
+    in_table = [f"events waiting: {rows}"] if rows else []
+    return Finding("ok", ", ".join(in_log + in_table) or "no event waits")

@@ -1,0 +1,131 @@
+"""
+Decide which events are published and which are parked, in the order of the stream.
+
+An event that the broker can never take is parked; under the policy `hold` the later events of its
+key of its topic are parked behind it, so that the key's order survives. A key is held from its
+first parked event until none is left.
+"""
+
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from enum import Enum, auto
+from operator import itemgetter
+from typing import Literal, NamedTuple, TypeAlias
+
+from relay.rules.batch import Row
+
+Policy = Literal["hold", "skip"]
+
+Identity: TypeAlias = tuple[int, str]
+"""Position and id of an event: what it is known by when it is read again."""
+
+Key: TypeAlias = tuple[str, bytes | None]
+"""What is held: a key of a topic."""
+
+_POSITION, _ID, _TOPIC, _KEY, _TYPE = 0, 1, 3, 4, 6
+
+
+class Reason(NamedTuple):
+    """Why an event is parked."""
+
+    code: str
+    text: str
+
+
+OF_TOPIC = frozenset(
+    {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC", "UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
+    | {"TOPIC_AUTHORIZATION_FAILED"}
+)
+"""What is parked under these codes may be published once its topic is there, or may be used."""
+
+OWN_TOPIC = Reason("TOPIC_RESERVED", "the topic is Kafka's or Dovecote's own")
+TOO_LARGE = Reason("MSG_SIZE_TOO_LARGE", "larger than `message.max.bytes` in `[kafka]`")
+BEHIND = Reason("BEHIND", "an earlier event of its key is parked")
+
+
+class Scope(Enum):
+    """What a broker's refusal is about."""
+
+    EVENT = auto()
+    """One event, for what it is."""
+    TOPIC = auto()
+    """Every event of its topic."""
+    REQUEST = auto()
+    """Several that were sent together: one of them, or all for their size."""
+
+
+class Mark(NamedTuple):
+    """What is known of an event before it is met (again)."""
+
+    reason: Reason
+    number: int | None = None
+    """Its number, if it was parked already and no progress says so."""
+
+
+class Parked(NamedTuple):
+    """One event to park."""
+
+    row: Row
+    reason: Reason
+    holds: bool
+    """Later events of its key wait behind it."""
+    replaces: int | None = None
+    """The number under which it was parked before, in a batch that came to nothing."""
+
+
+class Sorted(NamedTuple):
+    """A batch, divided; both parts keep its order."""
+
+    publish: Sequence[Row]
+    park: Sequence[Parked]
+
+
+def identity(row: Row) -> Identity:
+    """Return what an event is known by when it is read again."""
+    return row[_POSITION], row[_ID]
+
+
+def is_left(row: Row) -> bool:
+    """Tell whether an event is so large that it was not read, and is where it was."""
+    return row[_TYPE] is None
+
+
+def key_of(row: Row) -> Key:
+    """Return what is held when the event holds its key."""
+    return row[_TOPIC], row[_KEY]
+
+
+# As above, for the many: every batch passes here.
+keys_of, topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
+
+
+def sort(
+    rows: Sequence[Row],
+    *,
+    closed: Mapping[str, Reason],
+    held: AbstractSet[Key],
+    marks: Mapping[Identity, Mark],
+    policy: Policy,
+) -> Sorted:
+    """
+    Divide a batch: `closed` topics, `held` keys and marked events are parked.
+
+    An event without a key has no order to keep: it holds nothing, and nothing holds it.
+    """
+    if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
+        return Sorted(rows, ())
+    publish: list[Row] = []
+    park: list[Parked] = []
+    fresh: set[Key] = set()
+    for row in rows:
+        key, mark = key_of(row), marks.get(identity(row))
+        behind = key in held or key in fresh
+        reason = mark.reason if mark else closed.get(row[_TOPIC])
+        if reason is None and not behind:
+            publish.append(row)
+            continue
+        holds = row[_KEY] is not None and (behind or policy == "hold")
+        if holds:
+            fresh.add(key)
+        park.append(Parked(row, reason or BEHIND, holds, mark.number if mark else None))
+    return Sorted(publish, park)

@@ -1,0 +1,1 @@
+"""Places in the outbox, and whether progress may go on from one."""

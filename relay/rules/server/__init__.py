@@ -1,0 +1,1 @@
+"""Decide by what a Postgres server says of its slots, tables and standbys."""

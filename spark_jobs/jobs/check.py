@@ -1,0 +1,160 @@
+"""See, before anything runs, whether a job could."""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from confluent_kafka import KafkaException
+
+from outbox.errors import BadSettings, DovecoteError
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused
+from spark_jobs.policy.evaluation import load
+from spark_jobs.query.pins import PINNED, foreign, refusal
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.query.topics import Job, reading, require_topics
+from spark_jobs.sink import kafka_options, markers
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.stateful.settings import recirculation
+
+_SECONDS = 10.0
+
+
+class Finding(NamedTuple):
+    """One thing looked at; `problem` is None where it is as it must be."""
+
+    what: str
+    problem: str | None
+
+
+def check(settings: DedupSettings) -> Iterator[Finding]:
+    """Yield what was looked at; changes nothing anywhere, and needs no Spark."""
+    yield from check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
+    if settings.recirculation.run == "together":
+        second = recirculation(settings)
+        for look in (_checkpoint, _marker_topic, _markers):
+            part = f"{look.__name__.strip('_').replace('_', ' ')} of {second.spark.query}"
+            yield _looked(part, look, second)
+
+
+def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator[Finding]:
+    """As `check`, of any job; `load_it` looks at `what` its operator is made of."""
+    marker_topic = settings.marker_topic()
+    looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
+        (what, lambda _: load_it()),
+        ("source options", lambda given: _forget(_source(given))),
+        ("checkpoint", _checkpoint),
+        ("topics", require_topics),
+        (f"marker topic {marker_topic}", _marker_topic),
+        ("markers", _markers),
+    )
+    for part, look in looks:
+        yield _looked(part, look, settings)
+
+
+def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
+    try:
+        look(settings)
+    except DovecoteError as error:
+        return Finding(part, str(error).removeprefix(f"{part}: "))
+    return Finding(part, None)
+
+
+def _forget(_: object) -> None:
+    """Take no interest in a result whose making was the check."""
+
+
+def _source(settings: Job) -> dict[str, str]:
+    return kafka_options.source(reading(settings), settings.source.options)
+
+
+def _marker_topic(settings: Job) -> None:
+    topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
+    topic.ensure(settings.spark.shuffle_partitions, dry_run=True)
+
+
+def _checkpoint(settings: Job) -> None:
+    """Refuse a folder that is something else; what a URL names only the cluster can tell."""
+    folder = _local(settings.spark.checkpoint)
+    if folder is None:
+        return
+    if not folder.exists():
+        parent = next(above for above in folder.absolute().parents if above.exists())
+        if not os.access(parent, os.W_OK):
+            msg = f"{folder} cannot be made: {parent} is not writable"
+            raise BadSettings(msg)
+    elif not folder.is_dir():
+        msg = f"{folder} is not a folder"
+        raise BadSettings(msg)
+    elif query_id(folder) is None and any(PINNED not in file.name for file in folder.iterdir()):
+        msg = (
+            f"{folder} holds files, but no checkpoint of a query; give the job a folder of its own"
+        )
+        raise BadSettings(msg)
+    else:
+        _pins(folder, settings)
+
+
+def _pins(folder: Path, settings: Job) -> None:
+    """Refuse a checkpoint that was made with other settings, or by somebody else."""
+    try:
+        found = json.loads((folder / PINNED).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        if query_id(folder) is not None:
+            raise BadSettings(foreign(str(folder))) from None
+        return
+    if (reason := refusal(str(folder), found, settings.pins())) is not None:
+        raise BadSettings(reason)
+
+
+def _markers(settings: Job) -> None:
+    """Refuse markers that would stop the query, as far as the checkpoint can be read here."""
+    folder = _local(settings.spark.checkpoint)
+    if folder is None:
+        return
+    topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
+    try:
+        found = topic.read(range(topic.partitions()))
+    except KafkaException as error:
+        msg = f"{topic.name}: {error.args[0].str()}"
+        raise KafkaUnavailable(msg) from error
+    turn = markers.Turn(
+        query=query_id(folder) or "(a new one)",
+        batch=next_batch(folder),
+        partition=0,
+        partitions=settings.spark.shuffle_partitions,
+    )
+    for marker in found.values():
+        if (reason := markers.refusal(marker, turn)) is not None:
+            raise MarkerRefused(reason)
+
+
+def query_id(checkpoint: Path) -> str | None:
+    """Return the id of the query that a checkpoint belongs to; None: it belongs to none yet."""
+    try:
+        text = (checkpoint / "metadata").read_text(encoding="utf-8")
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    return str(json.loads(text)["id"])
+
+
+def next_batch(checkpoint: Path) -> int:
+    """Return the number of the batch that a query with this checkpoint begins with."""
+    planned, done = (_numbers(checkpoint / log) for log in ("offsets", "commits"))
+    newest = max(planned, default=-1)
+    return newest + 1 if newest in done or newest < 0 else newest
+
+
+def _numbers(log: Path) -> set[int]:
+    return (
+        {int(file.name) for file in log.iterdir() if file.name.isdigit()}
+        if log.is_dir()
+        else set()
+    )
+
+
+def _local(checkpoint: str) -> Path | None:
+    if checkpoint.startswith("file://"):
+        return Path(checkpoint.removeprefix("file://"))
+    return None if "://" in checkpoint else Path(checkpoint)

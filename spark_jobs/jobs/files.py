@@ -1,0 +1,70 @@
+"""Files of jobs of any kind, as those that run together are given by."""
+
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TypeAlias
+
+from dovecote.process.settings import load
+from outbox.errors import BadSettings
+from spark_jobs.jobs.check import Finding, check, check_job
+from spark_jobs.operators.table import require
+from spark_jobs.query.settings import PREFIX, DedupSettings
+from spark_jobs.stateful.settings import JOBS, StatefulSettings, recirculation
+
+AnyJob: TypeAlias = DedupSettings | StatefulSettings
+
+
+def load_all(files: Iterable[Path], *, environ: Mapping[str, str]) -> list[AnyJob]:
+    """
+    Return the settings in `files`, each by the `type` in its `[operator]` table.
+
+    Raises:
+        BadSettings: a file is not as it must be, or two have a name or a checkpoint in common.
+    """
+    jobs = [_loaded(file, environ) for file in files]
+    spark = [job.spark for job in all_jobs(jobs)]
+    for what in ("query", "checkpoint"):
+        value, times = Counter(getattr(each, what) for each in spark).most_common(1)[0]
+        if times > 1:
+            msg = f"spark.{what} is {value!r} in several jobs: each needs its own"
+            raise BadSettings(msg)
+    return jobs
+
+
+def all_jobs(jobs: Iterable[AnyJob]) -> list[AnyJob]:
+    """Return `jobs`, and those that put retries back for them."""
+    found: list[AnyJob] = []
+    for job in jobs:
+        found.append(job)
+        if isinstance(job, DedupSettings) and job.recirculation.run == "together":
+            found.append(recirculation(job))
+    return found
+
+
+def check_all(jobs: Sequence[AnyJob]) -> Iterator[Finding]:
+    """Yield what was looked at of each of `jobs`; changes nothing, and needs no Spark."""
+    for job in jobs:
+        looks = check(job) if isinstance(job, DedupSettings) else _check_stateful(job)
+        for what, problem in looks:
+            yield Finding(f"{job.spark.query}: {what}", problem)
+
+
+def _check_stateful(job: StatefulSettings) -> Iterator[Finding]:
+    return check_job(job, "operator", lambda: require(job.operator))
+
+
+def _loaded(file: Path, environ: Mapping[str, str]) -> AnyJob:
+    stateful = JOBS.get(_type(file))
+    if stateful is not None:
+        return load(stateful, file, prefix=PREFIX, environ=environ)
+    return load(DedupSettings, file, prefix=PREFIX, environ=environ)
+
+
+def _type(file: Path) -> str:
+    try:
+        operator = tomllib.loads(file.read_text(encoding="utf-8")).get("operator")
+    except (OSError, ValueError):
+        return ""  # whoever loads it says what is wrong
+    return str(operator.get("type", "")) if isinstance(operator, dict) else ""

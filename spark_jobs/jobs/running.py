@@ -1,0 +1,52 @@
+"""Run the steps of a flow beside each other, on one Spark."""
+
+import threading
+from collections.abc import Iterator, Mapping
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.jobs.check import Finding, check, check_job
+from spark_jobs.jobs.flow import Job
+from spark_jobs.jobs.together import queries, run_all
+from spark_jobs.operators.aggregation.guard import make
+from spark_jobs.operators.table import require
+from spark_jobs.query.query import Show
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.stateful.settings import AggregationJob
+
+
+def run(
+    jobs: Mapping[str, Job],
+    spark: SparkSession,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool = False,
+) -> None:
+    """
+    Run the queries until `stop` is set; if one ends, all do.
+
+    Raises:
+        BadSettings: something is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    run_all(queries(jobs.values(), spark, show=show, adopt=adopt), stop)
+
+
+def look(jobs: Mapping[str, Job]) -> Iterator[Finding]:
+    """Yield what was looked at, of each step; changes nothing, and needs no Spark."""
+    for name, job in jobs.items():
+        for what, problem in _findings(job):
+            yield Finding(f"{name}: {what}", problem)
+
+
+def _findings(job: Job) -> Iterator[Finding]:
+    if isinstance(job, DedupSettings):
+        return check(job)
+    if isinstance(job, AggregationJob):
+        return check_job(job, "scripts and schemas", lambda: _forget(make(job.operator)))
+    return check_job(job, "operator", lambda: require(job.operator))
+
+
+def _forget(_: object) -> None:
+    """Take no interest in a result whose making was the check."""

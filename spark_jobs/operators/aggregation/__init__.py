@@ -1,0 +1,1 @@
+"""Aggregate events by declared steps."""

@@ -1,0 +1,300 @@
+"""What a file may say about an aggregation step: the fields of the operator's manual."""
+
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    field_validator,
+    model_validator,
+)
+from pydantic.alias_generators import to_camel
+
+from dedup.settings.retries import TopicName
+from dovecote.process.settings import Settings
+from spark_jobs.operators.aggregation.triggers.clocks import Daily, zone
+from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
+
+Name: TypeAlias = Annotated[StrictStr, Field(min_length=1)]
+Where: TypeAlias = Literal["classpath", "file"]
+Count: TypeAlias = Annotated[StrictInt, Field(ge=1)]
+Milliseconds: TypeAlias = Annotated[StrictInt, Field(ge=1, le=366 * 86_400_000)]
+
+Algorithm: TypeAlias = Literal["SHA-256", "SHA-1", "SHA-224", "SHA-384", "SHA-512", "MD5"]
+
+
+class Model(Settings):
+    """The base: strict, and named as in the manual."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class Located(Model):
+    """A file."""
+
+    source: Where = "classpath"
+    """`file`: beside the configuration, or absolute; `classpath`: in one of the script folders."""
+    path: Name
+
+
+class Schema(Located):
+    """An Avro schema."""
+
+    default: StrictBool = False
+    """Taken where a record has no `schemaName` header."""
+
+
+class Csv(Model):
+    """`{type: "csv"}`."""
+
+    type: Literal["csv"]
+    column_separator: Annotated[StrictStr, Field(min_length=1, max_length=1)] = ","
+    field_names: Annotated[tuple[Name, ...], Field(min_length=1)]
+    """Names and order of the columns."""
+
+    @field_validator("field_names")
+    @classmethod
+    def _differ(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len({*names}) != len(names):
+            msg = "two columns have the same name"
+            raise ValueError(msg)
+        return names
+
+    @field_validator("column_separator")
+    @classmethod
+    def _separates(cls, separator: str) -> str:
+        if separator in '"\r\n':
+            msg = "a quote or the end of a line separates no columns"
+            raise ValueError(msg)
+        return separator
+
+
+class Avro(Model):
+    """`{type: "avro"}`."""
+
+    type: Literal["avro"]
+    schema_: Annotated[tuple[Schema, ...], Field(min_length=1, alias="schema")]
+
+    @field_validator("schema_")
+    @classmethod
+    def _one_default(cls, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
+        if sum(each.default for each in schemas) > 1:
+            msg = "more than one is marked as default"
+            raise ValueError(msg)
+        return schemas
+
+
+class Json(Model):
+    """`"json"`, or `{type: "json"}`."""
+
+    type: Literal["json"]
+
+
+class Xml(Model):
+    """`"xml"`, or `{type: "xml"}`."""
+
+    type: Literal["xml"]
+
+
+def _typed(value: object) -> object:
+    return {"type": value} if isinstance(value, str) else value
+
+
+_Format: TypeAlias = Annotated[Json | Xml | Csv | Avro, Field(discriminator="type")]
+Format: TypeAlias = Annotated[
+    _Format, BeforeValidator(_typed, json_schema_input_type=Literal["json", "xml"] | _Format)
+]
+"""How events are written."""
+
+
+class Formats(Model):
+    """`format`."""
+
+    input: Format = Json(type="json")
+    output: Format = Json(type="json")
+
+
+class RecordKey(Model):
+    """`{type: "key"}`: the record's own key."""
+
+    type: Literal["key"]
+
+
+class HeadersKey(Model):
+    """`{type: "headers"}`: the values of headers, joined by `|`."""
+
+    type: Literal["headers"]
+    keys: Annotated[tuple[Name, ...], Field(min_length=1)]
+
+
+class HashKey(Model):
+    """`{type: "hash"}`: a hash of the body."""
+
+    type: Literal["hash"]
+    algorithm: Algorithm = "SHA-256"
+
+
+class ScriptKey(Located):
+    """`{type: "dsl"}`: what a script returns."""
+
+    type: Literal["dsl"]
+
+
+Key: TypeAlias = Annotated[
+    RecordKey | HeadersKey | HashKey | ScriptKey, Field(discriminator="type")
+]
+
+
+class Gapped(Model):
+    """A trigger whose windows close by a timeout."""
+
+    timeout: Milliseconds
+    """Longest time between two events of one window, in milliseconds."""
+    should_fire_at_processing_time: StrictBool = True
+    """Also close it when this time has passed since its first event came."""
+
+
+class CountTrigger(Gapped):
+    """`{type: "count"}`: fires when so many events are there."""
+
+    type: Literal["count"]
+    count: Count
+
+
+class ScriptTrigger(Gapped, Located):
+    """`{type: "dsl"}`: a script decides with each event."""
+
+    type: Literal["dsl"]
+
+
+class OnceADay(Model):
+    """A trigger that fires once a day."""
+
+    time_pattern: StrictStr
+    """As Java's DateTimeFormatter has it."""
+    time_zone: StrictStr = "UTC"
+    """Where the pattern has no offset: an IANA name."""
+    max_empty_intervals: Count = 1
+    """After so many days without an event the key is forgotten."""
+
+    @field_validator("time_pattern")
+    @classmethod
+    def _is_pattern(cls, text: str) -> str:
+        TimePattern(text)
+        return text
+
+    @field_validator("time_zone")
+    @classmethod
+    def _is_zone(cls, name: str) -> str:
+        zone(name)
+        return name
+
+
+class TimeTrigger(OnceADay):
+    """`{type: "time"}`: fires at a time of day."""
+
+    type: Literal["time"]
+    time: StrictStr
+
+    @model_validator(mode="after")
+    def _time_is_of_the_pattern(self) -> Self:
+        self.daily()
+        return self
+
+    def daily(self) -> Daily:
+        """Return when it fires."""
+        return Daily.parse(self.time, TimePattern(self.time_pattern), self.time_zone)
+
+
+class EventTimeTrigger(OnceADay, Located):
+    """`{type: "timeFromEvent"}`: fires at the time that a script finds in the first event."""
+
+    type: Literal["timeFromEvent"]
+
+
+Trigger: TypeAlias = Annotated[
+    CountTrigger | ScriptTrigger | TimeTrigger | EventTimeTrigger, Field(discriminator="type")
+]
+
+
+class Connection(Model):
+    """A connection by its name."""
+
+    type: Literal["kafka"]
+    name: Name
+
+
+class Destination(Model):
+    """A topic that is written."""
+
+    name: Name
+    type: Literal["destination"]
+    topic: TopicName
+    config: Connection
+
+
+class Step(Model):
+    """`{type: "aggregation"}`: one step."""
+
+    name: Name
+    type: Literal["aggregation"]
+    environment_variables: Located | None = None
+    """A JSON object that scripts see as `Env.loadedVariables`."""
+    format: Formats = Formats()
+    key: Key = RecordKey(type="key")
+    trigger: Trigger
+    dsl: Located | None = None
+    """The script that makes events of a window; left out: its events go on as they are."""
+    state_full: StrictBool = False
+    """Keep `Env.cache` for as long as the key, not only for its window."""
+    destination: Destination
+    error: Destination
+    late: Destination | None = None
+    """Events that come after their window was closed; left out: they are only counted."""
+    branches: dict[Name, Destination] = Field(default_factory=dict)
+    """Where `BranchName` leads, by its name."""
+    target_topics: tuple[TopicName, ...] = ()
+    """Further topics that `TargetTopic` may name."""
+    max_lag: Milliseconds | None = 300_000
+    """An older record means that the source is behind; then no clock closes a window."""
+    script_timeout: Annotated[StrictInt, Field(ge=10, le=60_000)] = 1_000
+    """Processor time that one call of a script may take, in milliseconds."""
+    script_memory: Annotated[StrictInt, Field(ge=64, le=16_384)] = 512
+    """Memory that the calls of a script may take beyond what is in use, in MiB."""
+    forget_after: Milliseconds | None = 86_400_000
+    """A key without a window is forgotten so long after its last event."""
+
+    @model_validator(mode="after")
+    def _places_differ(self) -> Self:
+        aside = [each.topic for each in (self.error, self.late) if each is not None]
+        if len({*aside}) != len(aside) or {*aside} & {*self.topics()}:
+            msg = "error and late need topics of their own"
+            raise ValueError(msg)
+        names = {each.config.name for each in self.destinations()}
+        if len(names) > 1:
+            msg = (
+                f"destinations are on several connections ({', '.join(sorted(names))}): "
+                "a batch is written in one transaction, which is of one cluster"
+            )
+            raise ValueError(msg)
+        return self
+
+    def destinations(self) -> tuple[Destination, ...]:
+        """Return every place that is written."""
+        found = (self.destination, *self.branches.values(), self.error, self.late)
+        return tuple(each for each in found if each is not None)
+
+    def topics(self) -> tuple[str, ...]:
+        """Return the topics that outputs may go to; the first is the usual one."""
+        branches = (each.topic for each in self.branches.values())
+        return tuple(dict.fromkeys((self.destination.topic, *branches, *self.target_topics)))
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a step's file."""
+    found = Step.model_json_schema(by_alias=True)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **found}

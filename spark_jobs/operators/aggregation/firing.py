@@ -1,0 +1,150 @@
+"""What a window that fires comes to."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from outbox import envelope
+from outbox.envelope import Pair, Record
+from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.formats import formats
+from spark_jobs.operators.aggregation.results import Directions, Produced, produced
+from spark_jobs.operators.aggregation.scripts.scripts import Answer, ScriptError, Scripts
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.step import Failed, Input, Made, Output, Skipped
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Firing:
+    """A window, and why it fires."""
+
+    key: bytes
+    reason: str
+    start: int
+    end: int
+    age: int
+    """How long it has been there, in milliseconds of the wall clock."""
+    revision: int
+    events: Sequence[Record]
+    is_last: bool
+    """It is purged afterwards."""
+
+
+class Maker:
+    """
+    Makes records of windows.
+
+    Raises:
+        BadSettings: a schema is none.
+    """
+
+    def __init__(
+        self,
+        settings: AggregationSettings,
+        scripts: Scripts,
+        decode: Callable[[bytes | None, str | None], Any],
+    ) -> None:
+        step = settings.step
+        self._scripts, self._decode = scripts, decode
+        self._encode, self._content_type = formats.writing(settings)
+        self._has_script = scripts.has("aggregate")
+        self._topics = step.topics()
+        self._branches = {name: each.topic for name, each in step.branches.items()}
+
+    def make(self, firing: Firing, cache: Any) -> tuple[list[Output], Any, bool]:  # noqa: ANN401  # JSON
+        """Return the outputs, the cache, and whether the events were set aside."""
+        if not self._has_script:
+            return self._passed(firing), cache, False
+        try:
+            answer = self._asked(firing, cache)
+            found = produced(answer, firing.events)
+            if found is None:
+                done = firing.is_last
+                said = self.skipped(firing.key, firing.events, "declined") if done else []
+                return said, answer.cache, False
+            made = [self._made(each, firing, number) for number, each in enumerate(found)]
+        except DovecoteError as error:
+            return [_failed(each, firing.key, str(error)) for each in firing.events], cache, True
+        return [*made], answer.cache, False
+
+    @staticmethod
+    def skipped(key: bytes, events: Sequence[Record], reason: str) -> list[Output]:
+        """Return what is said of events that nothing is made of."""
+        return [Skipped(key, each.topic, each.partition, each.offset, reason) for each in events]
+
+    def _asked(self, firing: Firing, cache: Any) -> Answer:  # noqa: ANN401  # JSON
+        events = [self._decode(each.value, formats.schema_name(each)) for each in firing.events]
+        return self._scripts.aggregate(
+            events, firing.events, key=firing.key, age=firing.age, cache=cache
+        )
+
+    def _passed(self, firing: Firing) -> list[Output]:
+        """Let the events go on as they are: of all that fires the most, and the simplest."""
+        topic, key, count = self._topics[0], firing.key, len(firing.events)
+        why = (firing.reason, firing.start, firing.end, count, firing.revision)
+        # The tuple's own way to make one; that of the named tuple takes three times as long.
+        make = tuple.__new__
+        return [
+            make(
+                Made,
+                (topic, *each[4:], each.timestamp, *why, number, each[:3], key, None, True),
+            )
+            for number, each in enumerate(firing.events)
+        ]
+
+    def _made(self, one: Produced, firing: Firing, number: int) -> Made:
+        told = one.headers
+        last = firing.events[-1]
+        if one.record is None:
+            schema = formats.schema_name(told)
+            key: bytes | None = firing.key
+            value: bytes | None = self._encode(one.event, schema)
+            own: list[Pair] = [(envelope.CONTENT_TYPE, self._content_type.encode())]
+            time = max(firing.end, 0)
+        else:
+            last = one.record
+            key, value, own, time = last.key, last.value, [*last.headers], last.timestamp
+        if told.headers:
+            names = {name for name, _ in told.headers}
+            own = [*(pair for pair in own if pair[0] not in names), *told.headers]
+        return Made(
+            topic=self._topic(told),
+            key=key if told.key is None else told.key,
+            value=value,
+            headers=own,
+            time=time,
+            reason=firing.reason,
+            start=firing.start,
+            end=firing.end,
+            events=len(firing.events),
+            revision=firing.revision,
+            number=number,
+            origin=(last.topic, last.partition, last.offset),
+            window=firing.key,
+            shown=one.event,
+            is_passed=one.record is not None,
+        )
+
+    def _topic(self, told: Directions) -> str:
+        if told.topic is not None:
+            if told.topic not in self._topics:
+                msg = (
+                    f'TargetTopic "{told.topic}" is no topic of this step: '
+                    f"{', '.join(self._topics)} are (see targetTopics)"
+                )
+                raise ScriptError(msg)
+            return told.topic
+        if told.branch is None:
+            return self._topics[0]
+        if told.branch not in self._branches:
+            known = ", ".join(self._branches) or "none"
+            msg = f'BranchName "{told.branch}" is no branch of this step: {known}'
+            raise ScriptError(msg)
+        return self._branches[told.branch]
+
+
+def _failed(record: Record, key: bytes, reason: str) -> Failed:
+    place = record.topic, record.partition, record.offset
+    return Failed(
+        Input(key, record.timestamp, record, *place, raw=record.value, row=record), reason
+    )

@@ -1,0 +1,1 @@
+"""Decode the values of events."""

@@ -1,0 +1,197 @@
+"""From the bytes of a record to an event, and back."""
+
+import csv
+import io
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import orjson
+
+from outbox.envelope import Pair
+from outbox.errors import BadSettings, DovecoteError
+from spark_jobs.operators.aggregation.config import Avro, Csv, Format, Xml
+from spark_jobs.operators.aggregation.formats.avro import AvroCodec
+from spark_jobs.operators.aggregation.formats.xml import from_xml, to_xml
+from spark_jobs.operators.aggregation.settings import AggregationSettings, Text
+
+SCHEMA_NAME = "schemaName"
+"""The header that names the schema of a record."""
+
+
+_END = "\r\n"
+
+# A record is as long as its topic lets it be, and so may be each of its columns.
+csv.field_size_limit(2**31 - 1)
+
+
+class BadRecord(DovecoteError):
+    """Bytes that are not of their format, or an event that cannot be written in it."""
+
+
+class Headed(Protocol):
+    """What has headers."""
+
+    @property
+    def headers(self) -> Sequence[Pair]: ...
+
+
+class Codec(Protocol):
+    """One format; `schema` is what the `schemaName` header says."""
+
+    content_type: str
+
+    def decode(self, data: bytes, schema: str | None) -> Any: ...  # noqa: ANN401  # JSON
+    def encode(self, event: Any, schema: str | None) -> bytes: ...  # noqa: ANN401  # JSON
+
+
+def reading(settings: AggregationSettings) -> Callable[[bytes | None, str | None], Any]:
+    """
+    Return what reads the events of a step.
+
+    Raises:
+        BadSettings: a schema is none, or one whose records nothing bounds.
+    """
+    found = codec(settings.step.format.input, settings.input_schemas)
+    if isinstance(found, AvroCodec):
+        _require(found.require_readable)
+    return _guarded(found.decode)
+
+
+def writing(settings: AggregationSettings) -> tuple[Callable[[Any, str | None], bytes], str]:
+    """
+    Return what writes the events of a step, and their media type.
+
+    Raises:
+        BadSettings: a schema is none, or one that scripts cannot fill.
+    """
+    found = codec(settings.step.format.output, settings.output_schemas)
+    if isinstance(found, AvroCodec):
+        _require(found.require_writable)
+    return _guarded(found.encode), found.content_type
+
+
+def codec(format_: Format, schemas: Sequence[Text]) -> Codec:
+    """
+    Return the codec that `format_` describes.
+
+    Raises:
+        BadSettings: a schema is none.
+    """
+    if isinstance(format_, Csv):
+        return _CsvCodec(format_)
+    if isinstance(format_, Xml):
+        return _XmlCodec()
+    if isinstance(format_, Avro):
+        try:
+            return AvroCodec([(each.path, each.text, each.default) for each in schemas])
+        except ValueError as error:
+            raise BadSettings(str(error)) from error
+    return _JsonCodec()
+
+
+def _require(look: Callable[[], None]) -> None:
+    try:
+        look()
+    except ValueError as error:
+        raise BadSettings(str(error)) from error
+
+
+def _guarded(work: Callable[[Any, str | None], Any]) -> Callable[[Any, str | None], Any]:
+    def guarded(given: Any, schema: str | None) -> Any:  # noqa: ANN401  # JSON, or bytes
+        if given is None:
+            msg = "there is no value"
+            raise BadRecord(msg)
+        try:
+            return work(given, schema)
+        # Libraries raise whatever they like at bytes that were made to break them.
+        except Exception as error:
+            msg = " ".join(str(error).split())[:500] or type(error).__name__
+            raise BadRecord(msg) from error
+
+    return guarded
+
+
+class _JsonCodec:
+    content_type = "application/json"
+
+    @staticmethod
+    def decode(data: bytes, _: str | None) -> Any:  # noqa: ANN401  # JSON
+        return orjson.loads(data)
+
+    @staticmethod
+    def encode(event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
+        return orjson.dumps(event)
+
+
+class _XmlCodec:
+    content_type = "application/xml"
+
+    @staticmethod
+    def decode(data: bytes, _: str | None) -> Any:  # noqa: ANN401  # JSON
+        return from_xml(data)
+
+    @staticmethod
+    def encode(event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
+        return to_xml(event)
+
+
+class _CsvCodec:
+    content_type = "text/csv"
+
+    def __init__(self, settings: Csv) -> None:
+        self._separator, self._names = settings.column_separator, settings.field_names
+
+    def decode(self, data: bytes, _: str | None) -> dict[str, str]:
+        rows = csv.reader(
+            io.StringIO(data.decode("utf-8-sig"), newline=""),
+            delimiter=self._separator,
+            strict=True,
+        )
+        found = [row for row in rows if row]
+        if len(found) != 1:
+            msg = f"a record is one line, not {len(found)}"
+            raise ValueError(msg)
+        if len(found[0]) != len(self._names):
+            msg = f"the line has {len(found[0])} columns, not {len(self._names)}"
+            raise ValueError(msg)
+        return dict(zip(self._names, found[0], strict=True))
+
+    def encode(self, event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
+        if not isinstance(event, dict):
+            msg = "a line is made of an object"
+            raise TypeError(msg)
+        if unknown := [name for name in event if name not in self._names]:
+            msg = f"there is no column {', '.join(map(str, unknown))}"
+            raise ValueError(msg)
+        out = io.StringIO(newline="")
+        # With an end of its own, or it would not quote one that a text holds.
+        csv.writer(out, delimiter=self._separator, lineterminator=_END).writerow(
+            [_cell(name, event.get(name)) for name in self._names]
+        )
+        return out.getvalue().removesuffix(_END).encode()
+
+
+def _cell(name: str, value: object) -> object:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None or isinstance(value, str | int | float):
+        return value
+    msg = f'the column "{name}" cannot hold a list or an object'
+    raise TypeError(msg)
+
+
+def schema_name(record: Headed) -> str | None:
+    """
+    Return what the `schemaName` header of a record says.
+
+    Raises:
+        BadRecord: it is not text.
+    """
+    for name, value in record.headers:
+        if name == SCHEMA_NAME and value is not None:
+            try:
+                return value.decode()
+            except UnicodeDecodeError as error:
+                msg = f"header {SCHEMA_NAME} is not UTF-8 text"
+                raise BadRecord(msg) from error
+    return None

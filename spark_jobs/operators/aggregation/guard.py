@@ -1,0 +1,59 @@
+"""The operator of a step with scripts, run in the process that may be ended with them."""
+
+from collections.abc import Sequence
+
+from outbox.envelope import Record
+from spark_jobs.operators.aggregation.host import Stepped
+from spark_jobs.operators.aggregation.operator import Aggregation
+from spark_jobs.operators.aggregation.scripts.helper import Held, helper
+from spark_jobs.operators.aggregation.scripts.scripts import Scripts
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.aggregation.state import encoded
+from spark_jobs.operators.step import Input, Step
+
+
+class Guarded:
+    """
+    As `Aggregation`, elsewhere: a state is bytes here.
+
+    Raises:
+        BadSettings: a script or a schema is none.
+    """
+
+    def __init__(self, settings: AggregationSettings) -> None:
+        self._settings = settings
+        helper(settings)
+
+    def start(self) -> Held:
+        return Held(encoded(Aggregation.start()))
+
+    def step(
+        self, state: Held, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[Held]:
+        asked = helper(self._settings)
+        return self._told(asked.ask("step", (records, behind), now, state=state), asked.starts)
+
+    def finish(self, state: Held, now: int) -> Step[Held]:
+        """Close what is open: nothing more comes."""
+        asked = helper(self._settings)
+        return self._told(asked.ask("finish", now, state=state), asked.starts)
+
+    def keys(self, records: Sequence[Record]) -> list[bytes | None]:
+        """Return the key of each record; None where there is none to be found."""
+        found: list[bytes | None] = helper(self._settings).ask("keys", records)
+        return found
+
+    @staticmethod
+    def _told(told: Stepped, start: int) -> Step[Held]:
+        number, data, keys, outputs, deadline = told
+        return Step(Held(data, start, number, range(keys)), outputs, deadline)
+
+
+def make(settings: AggregationSettings) -> Aggregation | Guarded:
+    """
+    Return the operator of a step.
+
+    Raises:
+        BadSettings: a script or a schema is none.
+    """
+    return Guarded(settings) if settings.has_scripts else Aggregation(settings, Scripts(settings))

@@ -1,0 +1,288 @@
+"""
+Collect the events of a key in a window until a trigger fires: the declarative step.
+
+A key has one window. For `count` and `dsl` it ends when its next event is more than `timeout`
+later, or none has come for so long; for `time` and `timeFromEvent`, once a day.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.config import (
+    CountTrigger,
+    EventTimeTrigger,
+    Gapped,
+    TimeTrigger,
+)
+from spark_jobs.operators.aggregation.firing import Firing, Maker
+from spark_jobs.operators.aggregation.formats import formats
+from spark_jobs.operators.aggregation.keying import Keying
+from spark_jobs.operators.aggregation.scripts.scripts import Answer, Scripts
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.aggregation.triggers.clocks import Daily
+from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
+from spark_jobs.operators.aggregation.windows import Held, State, Turn, Window
+from spark_jobs.operators.step import NEVER, Failed, Input, Late, Step, skipped
+
+_CATCHING_UP = 60_000
+"""A daily firing waits so long for a source that is behind to go on."""
+_DAY = 86_400_000
+_KEEPING = {"continue", "fire"}
+
+
+class Aggregation:
+    """
+    The operator `aggregation`; `value` of its input is the record.
+
+    Raises:
+        BadSettings: a schema is none.
+    """
+
+    def __init__(self, settings: AggregationSettings, scripts: Scripts) -> None:
+        step = settings.step
+        self._scripts, self._trigger = scripts, step.trigger
+        self._is_full = step.state_full
+        self._count = step.trigger.count if isinstance(step.trigger, CountTrigger) else NEVER
+        self._counts = isinstance(step.trigger, CountTrigger)
+        self._asks = step.trigger.type == "dsl"
+        self._gap = step.trigger.timeout if isinstance(step.trigger, Gapped) else NEVER
+        is_timed = isinstance(step.trigger, Gapped) and step.trigger.should_fire_at_processing_time
+        self._first = self._gap if is_timed else NEVER
+        self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
+        self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
+        self._forget = NEVER if step.forget_after is None else step.forget_after
+        decode = formats.reading(settings)
+        self.keyed = Keying(step.key, scripts, decode).keyed
+        self._maker = Maker(settings, scripts, decode)
+
+    @staticmethod
+    def start() -> State:
+        return State()
+
+    def step(
+        self, state: State, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[State]:
+        turn = Turn(now, [])
+        if behind:
+            state.behind_at = now
+        else:
+            self._wall(state, turn)
+        for record, (event, key) in zip(
+            records, self.keyed([each.value for each in records]), strict=True
+        ):
+            if isinstance(key, DovecoteError):
+                turn.outputs.append(Failed(record, str(key)))
+            elif key is None:
+                turn.outputs.append(skipped(record, "no key"))
+            else:
+                self._record(
+                    state, record if key == record.key else record._replace(key=key), event, turn
+                )
+        return Step(state, turn.outputs, self._deadline(state))
+
+    def finish(self, state: State, now: int) -> Step[State]:
+        """Close what is open: nothing more comes. Only a bounded source ends."""
+        turn = Turn(now, [])
+        for key, held in state.keys.items():
+            self._fire(key, held, "end_of_input", turn)
+        return Step(self.start(), turn.outputs, None)
+
+    def restore(self, keys: dict[bytes, Held], behind_at: int) -> State:
+        """Return the state of which these parts were kept."""
+        state = State(keys, behind_at)
+        for key, held in keys.items():
+            self._set_alarm(state, key, held)
+        return state
+
+    def _record(self, state: State, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
+        source: Record = record.value
+        key = record.key or b""
+        held = state.keys.get(key)
+        if held is None:
+            held = Held()
+        if self._gap < NEVER and not self._is_in_time(key, held, record, turn):
+            return
+        window = held.window
+        if self._counts:
+            state.keys[key] = held
+            self._add(held, record, turn.now)
+            if held.window is not None and len(held.window.events) >= self._count:
+                self._fire(key, held, "count", turn)
+        else:
+            try:
+                answer = self._asked(held, event, source, turn.now)
+            except DovecoteError as error:
+                turn.outputs.append(Failed(record, str(error)))
+            else:
+                state.keys[key] = held
+                self._add(held, record, turn.now)
+                self._act(key, held, answer, turn)
+        # As long as a window is open its alarm only moves away, and may be early.
+        is_same = window is not None and held.window is window and self._gap < NEVER
+        if not is_same and key in state.keys:
+            self._set_alarm(state, key, held)
+
+    def _is_in_time(self, key: bytes, held: Held, record: Input, turn: Turn) -> bool:
+        """Close the window that `record` is too far behind, or tell that it comes too late."""
+        window, time = held.window, record.time
+        if window is None or time < window.start - self._gap:
+            if time + self._gap < held.clock:
+                reason = "its window is closed"
+                turn.outputs.append(Late(record, reason, held.clock - self._gap))
+                return False
+        elif time > window.end + self._gap:
+            self._fire(key, held, "gap", turn)
+        return True
+
+    def _asked(self, held: Held, event: Any, source: Record, now: int) -> Answer:  # noqa: ANN401  # JSON
+        """Ask the trigger about an event, before it is part of the window: it may fail."""
+        if self._asks:
+            return self._scripts.trigger(event, source, now, held.cache)
+        if isinstance(self._trigger, EventTimeTrigger) and held.window is None:
+            text, cache = self._scripts.time(event, source, now, held.cache)
+            held.next = self._read(text).after(now)
+            held.at = text
+            return Answer("continue", {}, cache)
+        if self._daily is not None and held.next == NEVER:
+            held.next = self._daily.after(now)
+        return Answer("continue", {}, held.cache)
+
+    def _read(self, text: str) -> Daily:
+        trigger = self._trigger
+        if not isinstance(trigger, EventTimeTrigger):
+            msg = "only timeFromEvent reads times"
+            raise TypeError(msg)
+        try:
+            return Daily.parse(text, TimePattern(trigger.time_pattern), trigger.time_zone)
+        except ValueError as error:
+            raise BadTime(str(error)) from error
+
+    def _add(self, held: Held, record: Input, now: int) -> None:
+        window, time = held.window, record.time
+        if window is None:
+            held.window = Window(time, time, now, now, [record.value])
+        else:
+            if time > window.end:
+                window.end = time
+            elif time < window.start:
+                window.start = time
+            window.touched = now
+            window.events.append(record.value)
+        held.arrived = now
+        held.clock = max(held.clock, time)
+        held.empty = 0
+
+    def _act(self, key: bytes, held: Held, answer: Answer, turn: Turn) -> None:
+        held.cache = answer.cache
+        if not self._asks:
+            return
+        status = answer.status if isinstance(answer.status, str) else None
+        if status == "purge":
+            window = held.window
+            if window is not None:
+                turn.outputs.extend(self._maker.skipped(key, window.events, "purged"))
+            self._close(held)
+        elif status not in _KEEPING:
+            self._fire(key, held, "script", turn)
+        elif status == "fire":
+            self._fire(key, held, "script", turn, purges=False)
+
+    def _fire(
+        self,
+        key: bytes,
+        held: Held,
+        reason: str,
+        turn: Turn,
+        *,
+        purges: bool = True,
+    ) -> None:
+        window = held.window
+        if window is None:
+            return
+        window.revision += 1
+        firing = Firing(
+            key=key,
+            reason=reason,
+            start=window.start,
+            end=window.end,
+            age=turn.now - window.opened,
+            revision=window.revision,
+            events=window.events,
+            is_last=purges,
+        )
+        made, held.cache, is_done = self._maker.make(firing, held.cache)
+        turn.outputs.extend(made)
+        if purges or is_done:
+            self._close(held)
+
+    def _close(self, held: Held) -> None:
+        held.window = None
+        if not self._is_full:
+            held.cache = {}
+
+    def _wall(self, state: State, turn: Turn) -> None:
+        """Do what the wall clock says."""
+        for bound, key in state.waits.due(turn.now):
+            held = state.keys.get(key)
+            if held is None:
+                continue
+            moment = self._moment(state, held)
+            if moment > bound:  # something has come since
+                state.waits.set(key, moment)
+            else:
+                self._due(state, key, held, turn)
+
+    def _due(self, state: State, key: bytes, held: Held, turn: Turn) -> None:
+        if self._gap < NEVER:
+            if held.window is None:
+                del state.keys[key]
+                return
+            by_gap = held.window.touched + self._gap
+            is_first = held.window.opened + self._first < by_gap
+            self._fire(key, held, "first_timeout" if is_first else "gap", turn)
+        else:
+            held.empty = 0 if held.window is not None else held.empty + 1
+            if held.empty >= self._most_empty:
+                del state.keys[key]
+                return
+            # Of the days that the job was down, what has come is in this one window.
+            passed = held.next if held.window is None else max(held.next, turn.now)
+            self._fire(key, held, "time", turn)
+            held.next = self._following(held, passed)
+        self._set_alarm(state, key, held)
+
+    def _following(self, held: Held, passed: int) -> int:
+        """Return when the daily trigger fires after it has."""
+        try:
+            return (self._daily or self._read(held.at or "")).after(passed)
+        except BadTime:  # the pattern is another than when the text was found
+            return passed + _DAY
+
+    def _moment(self, state: State, held: Held) -> int:
+        behind_at = state.behind_at
+        if self._gap == NEVER:
+            is_caught_up = held.next > behind_at
+            return held.next if is_caught_up else behind_at + _CATCHING_UP
+        window = held.window
+        if window is None:
+            return min(NEVER, max(held.arrived, behind_at) + self._forget)
+        by_gap = max(window.touched, behind_at) + self._gap
+        return min(by_gap, max(window.opened, behind_at) + self._first)
+
+    def _set_alarm(self, state: State, key: bytes, held: Held) -> None:
+        moment = self._moment(state, held)
+        if moment < NEVER:
+            state.waits.set(key, moment)
+
+    def _deadline(self, state: State) -> int | None:
+        first = state.waits.first()
+        if first is None:
+            return None
+        # Right after a batch that is behind, another may follow.
+        return max(first, state.behind_at + min(self._gap, self._forget, _CATCHING_UP))
+
+
+class BadTime(DovecoteError):
+    """What a script returned is not a time of the pattern."""

@@ -1,0 +1,1 @@
+"""Run scripts for keys, triggers and aggregates in a limited process."""

@@ -1,0 +1,115 @@
+"""A script of a step, compiled with what calls it; what is wrong with it, in one line."""
+
+import re
+
+import starlark
+
+from outbox.errors import BadSettings
+from spark_jobs.operators.aggregation.settings import Text
+
+# Starlark asks whether to stop about once in a thousand of its instructions. Counted, not timed:
+# the same call must end the same way when its batch is run again.
+CHECKS = 2_000
+
+# What Starlark offers beyond itself. No load, no print, no clock, no chance.
+_GLOBALS = starlark.Globals.extended_by(
+    [starlark.LibraryExtension.StructType, starlark.LibraryExtension.Json]
+)
+
+# Before each script, so that it may call its own things what it likes.
+_BEFORE = """
+dovecote_json, dovecote_struct, dovecote_type = json, struct, type
+dovecote_len, dovecote_str = len, str
+"""
+
+# The last lines of every script: from JSON to the arguments, and back.
+_ONE = """
+def dovecote_call(given):
+    p = dovecote_json.decode(given)
+    env = dovecote_struct(
+        SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]), cache=p["c"],
+        TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
+    )
+    found = {name}(p["in"], env)
+    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
+"""
+_KEYS = """
+def dovecote_call(given):
+    all = []
+    for p in dovecote_json.decode(given):
+        env = dovecote_struct(
+            SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]),
+            cache=p["c"],
+            TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
+        )
+        found = {name}(p["in"], env)
+        kind = dovecote_type(found)
+        all.append([kind, dovecote_str(found) if kind == "int" else found])
+    return dovecote_json.encode(all)
+"""
+_MANY = """
+def dovecote_call(given):
+    p = dovecote_json.decode(given)
+    env = dovecote_struct(
+        sources=[
+            dovecote_struct(SourceTopic=s[0], SourceKey=s[1], kafka=dovecote_struct(headers=s[2]))
+            for s in p["sources"]
+        ],
+        cache=p["c"], loadedVariables=dovecote_variables, AggregationKey=p["k"],
+        AggregationWindowTimeMs=p["age"], AggregationEventCount=dovecote_len(p["in"]),
+    )
+    found = {name}(p["in"], env)
+    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
+"""
+
+
+def compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
+    """
+    Return a script whose `dovecote_call` calls its function `name`.
+
+    Raises:
+        BadSettings: it cannot be compiled, or lacks that function.
+    """
+    # Behind the script, so that its lines keep their numbers.
+    call = {"aggregate": _MANY, "key": _KEYS}.get(name, _ONE).replace("{name}", name)
+    try:
+        module = starlark.Module()
+        module["dovecote_text"] = variables
+        starlark.eval(module, starlark.parse(text.path, _BEFORE), _GLOBALS)
+        own = starlark.parse(text.path, text.text, starlark.Dialect.extended())
+        starlark.eval(module, own, _GLOBALS)
+        _require_function(module, text.path, name)
+        rest = f"dovecote_variables = dovecote_json.decode(dovecote_text)\n{call}"
+        starlark.eval(module, starlark.parse(text.path, rest), _GLOBALS)
+        return module.freeze()
+    except BadSettings:
+        raise
+    except BaseException as error:
+        if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+            msg = f"script {text.path}: {reason(error)}"
+            raise BadSettings(msg) from error
+        raise
+
+
+def _require_function(module: starlark.Module, path: str, name: str) -> None:
+    """Say what a script lacks, not where the lines behind it are in want of that."""
+    near = None
+    try:
+        kind = starlark.eval(module, starlark.parse(path, f"dovecote_type({name})"), _GLOBALS)
+    except starlark.StarlarkError as error:
+        kind, near = None, re.search(r"did you mean (`\w+`)", str(error))
+    if kind != "function":
+        hint = "" if near is None else f", but {near[1]}"
+        msg = f"script {path}: there is no `def {name}(IN, Env)` in it{hint}"
+        raise BadSettings(msg)
+
+
+def reason(error: BaseException) -> str:
+    """Return the one line of Starlark's report that says what is wrong, and where."""
+    text = str(error)
+    found = re.search(r"^error: (.*?)(?:, expected one of .*)?$", text, re.MULTILINE)
+    place = re.search(r"^\s*--> (\S+)$", text, re.MULTILINE)
+    what = found[1] if found else text.partition("\n")[0] or type(error).__name__
+    if what == "Evaluation cancelled":
+        what = f"ended after {CHECKS},000 instructions: is there a loop without an end?"
+    return f"{what} ({place[1]})" if place else what

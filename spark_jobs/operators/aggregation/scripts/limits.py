@@ -1,0 +1,112 @@
+"""
+What keeps scripts within their time and their memory: the process they run in is a helper.
+
+Starlark can be asked to stop between its instructions, but not within one: to double a text forty
+times, or to compare a list with itself that holds itself twice over, takes for ever and all memory
+there is. So the kernel ends the process then, and the helper's parent knows from a number in
+shared memory which call it was.
+"""
+
+import mmap
+import os
+import resource
+import signal
+import struct
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from spark_jobs.operators.aggregation.scripts.scripts import ScriptError
+from spark_jobs.operators.step import NEVER
+
+T = TypeVar("T")
+
+_NUMBER = struct.Struct("q")
+SIZE = _NUMBER.size
+REST = 0
+"""Calls are counted from 1."""
+_MIB = 2**20
+# What a call may leave behind besides its answer, with which to ask anew how large we are.
+_CALL_BYTES = 4_096
+# Linux tells how large a process is; elsewhere this is more than what it is when it starts.
+_UNKNOWN_SIZE = 1_024 * _MIB
+
+
+class Limits:
+    """Counts the calls of a request, and has the kernel end the process with one that is stuck."""
+
+    def __init__(self, shared: mmap.mmap, *, milliseconds: int, mebibytes: int) -> None:
+        self._shared, self._mebibytes = shared, mebibytes
+        self._seconds = milliseconds / 1000
+        self._number = 0
+        self._refused: Mapping[int, str] = {}
+        self._last = NEVER
+        self._usual = resource.getrlimit(resource.RLIMIT_AS)
+        self._size = _Size()
+        self._limit, self._grown = 0, NEVER
+
+    def begin(self, refused: Mapping[int, str]) -> None:
+        """
+        Begin a request; `refused` are calls that ended a helper before, and why.
+
+        Number `REST` stands for all that come after the last of them.
+        """
+        self._number, self._refused = 0, refused
+        self._grown = NEVER  # whatever has become of the memory since
+        self._last = max(refused, default=0) if REST in refused else NEVER
+
+    def call(self, work: Callable[[], str]) -> str:
+        """
+        Make one call.
+
+        Raises:
+            ScriptError: it has ended a helper before.
+        """
+        self._number += 1
+        number = REST if self._number > self._last else self._number
+        if (reason := self._refused.get(number)) is not None:
+            raise ScriptError(reason)
+        _NUMBER.pack_into(self._shared, 0, self._number)
+        try:
+            answer = self.guarded(work)
+        finally:
+            _NUMBER.pack_into(self._shared, 0, 0)
+        self._grown += len(answer) + _CALL_BYTES
+        return answer
+
+    def guarded(self, work: Callable[[], T]) -> T:
+        """Have the kernel end the process if `work` takes more than a call may."""
+        # For the call alone, beyond what is in use: of what is made of its answer, and of all
+        # the others, it is not to blame.
+        if self._grown > _MIB:
+            self._limit, self._grown = self._size() + self._mebibytes * _MIB, 0
+        usual, hard = self._usual
+        if hard == resource.RLIM_INFINITY or self._limit < hard:
+            resource.setrlimit(resource.RLIMIT_AS, (self._limit, hard))
+        # Of processor time: a busy machine is no reason to give a script up.
+        signal.setitimer(signal.ITIMER_PROF, self._seconds)
+        try:
+            return work()
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
+            resource.setrlimit(resource.RLIMIT_AS, (usual, hard))
+
+
+def called(shared: mmap.mmap) -> int:
+    """Return the number of the call that was under way; 0: none."""
+    found: int = _NUMBER.unpack_from(shared, 0)[0]
+    return found
+
+
+class _Size:
+    """How large this process is, in bytes; asked for often."""
+
+    def __init__(self) -> None:
+        try:
+            self._file: int | None = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self._file = None
+
+    def __call__(self) -> int:
+        if self._file is None:
+            return _UNKNOWN_SIZE
+        return int(os.pread(self._file, 64, 0).split(b" ", 1)[0]) * mmap.PAGESIZE

@@ -1,0 +1,213 @@
+"""
+The scripts of a step: compiled once, called with JSON, answered in JSON.
+
+Copying objects into Starlark one by one costs more than most scripts do, so they travel as one
+text that Starlark reads itself.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from itertools import chain, repeat
+from typing import Any, NamedTuple, TypeAlias
+
+import orjson
+import starlark
+
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.scripts.compiling import CHECKS, compiled, reason
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.step import NEVER
+
+_CALL_DEPTH = 100
+_LONGEST = 200
+_LARGEST = 16 * 2**20
+"""An answer with its cache is no longer than this: no topic would take it."""
+_TOGETHER = 128 * 2**20
+_SHORT = 1_024
+"""What the answers of a batch may have together; short ones are taken in any case."""
+_DEEPEST = 100
+LONGEST_KEY = 65_536
+# What orjson writes at most; so many lists around a value tell whether it nests too deeply.
+_LEVELS = 254 - _DEEPEST
+
+Caller: TypeAlias = Callable[[Callable[[], Any]], Any]
+"""Makes one call; may put limits around it."""
+
+
+class ScriptError(DovecoteError):
+    """A script failed, took too much, or answered what nobody understands."""
+
+
+class Answer(NamedTuple):
+    """What a script returned: a status, or a struct."""
+
+    status: Any = None
+    fields: Mapping[str, Any] = {}
+    cache: Any = None
+
+
+class Scripts:
+    """
+    The scripts of a step, ready to be called.
+
+    Raises:
+        BadSettings: one of them cannot be compiled, or lacks its function.
+    """
+
+    def __init__(self, settings: AggregationSettings, call: Caller = lambda work: work()) -> None:
+        self._call = call
+        timed = settings.step.trigger.type == "timeFromEvent"
+        found = settings.key, settings.trigger, settings.aggregate
+        names = "key", "time" if timed else "trigger", "aggregate"
+        self._modules = {
+            name: compiled(text, name, settings.variables)
+            for name, text in zip(names, found, strict=True)
+            if text is not None
+        }
+        self._with_headers = any("headers" in text.text for text in found if text is not None)
+        self._left = NEVER
+
+    def begin(self) -> None:
+        """Begin a batch: what the answers may have together is counted anew."""
+        self._left = _TOGETHER
+
+    def has(self, name: str) -> bool:
+        return name in self._modules
+
+    def keys(
+        self, events: Sequence[Any], records: Sequence[Record]
+    ) -> Sequence["bytes | ScriptError"]:
+        """Return the key that the script finds in each event, or why it finds none."""
+        try:
+            found = self._called(
+                "key", [self._given(*each, 0, {}) for each in zip(events, records, strict=True)]
+            )
+        except ScriptError as error:
+            if len(events) == 1:
+                return [error]
+            # One of them is to blame, and the others must not suffer for it.
+            pairs = zip(events, records, strict=True)
+            return [self.keys([event], [record])[0] for event, record in pairs]
+        return [_key(*each) for each in found]
+
+    def trigger(self, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401
+        """Return what the trigger says of an event."""
+        return self._one("trigger", event, record, now, cache)
+
+    def time(self, event: Any, record: Record, now: int, cache: Any) -> tuple[str, Any]:  # noqa: ANN401
+        """Return the time of day that the script finds in an event, and the cache."""
+        found = self._one("time", event, record, now, cache)
+        if not isinstance(found.status, str):
+            msg = f"time must return text, not {_short(found.status)}"
+            raise ScriptError(msg)
+        return found.status, found.cache
+
+    def aggregate(
+        self,
+        events: Sequence[Any],
+        records: Sequence[Record],
+        *,
+        key: bytes,
+        age: int,
+        cache: Any,  # noqa: ANN401  # JSON
+    ) -> Answer:
+        """Return what the script makes of the events of a window."""
+        sources = [(each.topic, _text(each.key), self._headers(each)) for each in records]
+        given = {"in": events, "sources": sources, "c": cache, "k": _text(key), "age": age}
+        return self._asked("aggregate", given)
+
+    def _one(self, name: str, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401, PLR0917
+        return self._asked(name, self._given(event, record, now, cache))
+
+    def _given(self, event: Any, record: Record, now: int, cache: Any) -> dict[str, Any]:  # noqa: ANN401
+        return {
+            "in": event,
+            "t": record.topic,
+            "k": _text(record.key),
+            "h": self._headers(record),
+            "now": now,
+            "c": cache,
+        }
+
+    def _headers(self, record: Record) -> dict[str, str | None]:
+        return headers(record) if self._with_headers else {}
+
+    def _asked(self, name: str, given: Mapping[str, Any]) -> Answer:
+        return _answer(*self._called(name, given))
+
+    def _called(self, name: str, given: object) -> Any:  # noqa: ANN401  # JSON
+        module = self._modules[name]
+        try:
+            text = orjson.dumps(given).decode()
+            stop = chain(repeat(False, CHECKS), repeat(True))  # noqa: FBT003  # answers
+            options = starlark.EvalOptions(
+                check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
+            )
+            answer = self._call(lambda: module.call_with(options, "dovecote_call", text).value)
+        except ScriptError:
+            raise
+        except BaseException as error:
+            # A panic inside Starlark is not an Exception, yet no more than this call's failure.
+            if isinstance(error, Exception) or type(error).__name__ == "PanicException":
+                msg = f"{name}: {reason(error)}"
+                raise ScriptError(msg) from error
+            raise
+        return self._read(name, answer)
+
+    def _read(self, name: str, answer: str) -> Any:  # noqa: ANN401  # JSON
+        size = len(answer)
+        if size > _LARGEST:
+            msg = f"{name}: its answer has {size} characters, more than {_LARGEST}"
+            raise ScriptError(msg)
+        if size > _SHORT:
+            if size > self._left:
+                msg = f"{name}: the answers of a batch have more than {_TOGETHER} characters"
+                raise ScriptError(msg)
+            self._left -= size
+        try:
+            found = orjson.loads(answer)
+            if answer.count("[") + answer.count("{") > _DEEPEST:
+                orjson.dumps(reduce(lambda inner, _: [inner], range(_LEVELS), found))
+        except orjson.JSONDecodeError as error:
+            msg = f"{name}: its answer cannot be read: {error}"
+            raise ScriptError(msg) from error
+        except orjson.JSONEncodeError as error:
+            msg = f"{name}: its answer nests more than {_DEEPEST} levels deep"
+            raise ScriptError(msg) from error
+        return found
+
+
+def headers(record: Record) -> dict[str, str | None]:
+    """Return the headers of a record as text; of several with one name, the last."""
+    return {
+        name: None if value is None else value.decode(errors="replace")
+        for name, value in record.headers
+    }
+
+
+def _key(kind: str, found: Any) -> "bytes | ScriptError":  # noqa: ANN401  # JSON
+    if kind not in {"string", "int"} or found == "":
+        return ScriptError(f"key must return text, not {_short(found)}")
+    data: bytes = found.encode()
+    if len(data) > LONGEST_KEY:
+        return ScriptError(f"key must be shorter than {LONGEST_KEY} bytes, not {len(data)}")
+    return data
+
+
+def _answer(kind: str, found: Any, cache: Any) -> Answer:  # noqa: ANN401  # JSON
+    if kind != "struct":
+        return Answer(found, {}, cache)
+    if unknown := {*found} - {"OUT", "HEADERS", "status", "cache"}:
+        msg = f"a struct has OUT, HEADERS, status and cache, not {', '.join(sorted(unknown))}"
+        raise ScriptError(msg)
+    return Answer(found.get("status"), found, found.get("cache", cache))
+
+
+def _text(data: bytes | None) -> str | None:
+    return None if data is None else data.decode(errors="replace")
+
+
+def _short(value: object) -> str:
+    text = orjson.dumps(value).decode()
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,83 @@
+"""The state of an aggregation as bytes, and back: MessagePack, with the number of its format."""
+
+from typing import Any
+
+import msgpack
+import orjson
+
+from outbox.envelope import Record
+from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.operator import Aggregation
+from spark_jobs.operators.aggregation.windows import Held, State, Window
+
+FORMAT = 1
+NAME = "aggregation"
+
+
+class BadAggregationState(DovecoteError):
+    """Bytes that are not a state of an aggregation, or of a format that nobody knows."""
+
+
+def encoded(state: State) -> bytes:
+    """Return `state` as bytes."""
+    keys = [
+        (
+            key,
+            held.clock,
+            held.arrived,
+            None if held.window is None else _window(held.window),
+            None if held.cache == {} else orjson.dumps(held.cache),
+            held.at,
+            held.next,
+            held.empty,
+        )
+        for key, held in state.keys.items()
+    ]
+    data: bytes = msgpack.packb([FORMAT, NAME, [state.behind_at, keys]])
+    return data
+
+
+def decoded(operator: Aggregation, data: bytes) -> State:
+    """
+    Return the state in `data`.
+
+    Raises:
+        BadAggregationState: it is none of an aggregation.
+    """
+    try:
+        number, name, body = msgpack.unpackb(data)
+    except (ValueError, TypeError) as error:
+        msg = f"not a state: {error}"
+        raise BadAggregationState(msg) from error
+    if (number, name) != (FORMAT, NAME):
+        msg = f"the state is of {name}, format {number}, not of {NAME}, format {FORMAT}"
+        raise BadAggregationState(msg)
+    behind_at, keys = body
+    held = {
+        key: Held(
+            clock,
+            arrived,
+            None if window is None else _restored(window),
+            {} if cache is None else orjson.loads(cache),
+            at,
+            next_,
+            empty,
+        )
+        for key, clock, arrived, window, cache, at, next_, empty in keys
+    }
+    return operator.restore(held, behind_at)
+
+
+def _window(window: Window) -> tuple[Any, ...]:
+    events = [tuple(each) for each in window.events]
+    return window.start, window.end, window.opened, window.touched, events, window.revision
+
+
+def _restored(found: list[Any]) -> Window:
+    start, end, opened, touched, events, revision = found
+    return Window(start, end, opened, touched, [_record(each) for each in events], revision)
+
+
+def _record(found: list[Any]) -> Record:
+    record = Record._make(found)
+    return record._replace(headers=[(name, value) for name, value in record.headers])

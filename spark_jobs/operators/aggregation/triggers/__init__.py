@@ -1,0 +1,1 @@
+"""When an aggregate is due."""

@@ -1,0 +1,1 @@
+"""Pair the opening and the closing event of a call."""

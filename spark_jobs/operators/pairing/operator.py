@@ -1,0 +1,298 @@
+"""
+Pair the events of two topics: one result per call, complete or one-sided.
+
+A call is closed when stream time has passed its first event by more than `within` + `grace`, or
+when `close_after` has passed on the wall clock since it came. What was closed is remembered until
+everything that could belong to it would be late by itself.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+
+from spark_jobs.operators.alarms import Alarms, Ident
+from spark_jobs.operators.pairing import calls
+from spark_jobs.operators.pairing.calls import Call, Event, Held
+from spark_jobs.operators.pairing.sayings import Sayings
+from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
+from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, Step, skipped
+
+_arrived, _low = attrgetter("arrived"), attrgetter("low")
+# The tuple's own way to make one; that of the named tuple takes three times as long.
+_new = tuple.__new__
+
+
+@dataclass(slots=True)
+class State:
+    """The calls of many keys."""
+
+    keys: dict[Ident, Held] = field(default_factory=dict)
+    clocks: dict[int, int] = field(default_factory=dict)
+    """Stream time by input partition; 0 where all share one. Not used for `per_key`."""
+    behind_at: int = -NEVER
+    """When the source was last seen to be behind."""
+    waits: Alarms = field(default_factory=Alarms)
+    """Wall clock: when calls close, or keys are forgotten."""
+    ends: dict[int, Alarms] = field(default_factory=dict)
+    """Event time of each shared clock: the beginnings of calls."""
+
+
+class Pairing:
+    """The operator `pairing`."""
+
+    def __init__(self, settings: PairingSettings) -> None:
+        self._within = milliseconds(settings.within)
+        self._open_for = self._within + milliseconds(settings.grace)
+        self._per_key = settings.stream_time == "per_key"
+        self._per_partition = settings.stream_time == "per_partition"
+        self._close_after = wait(settings.close_after)
+        self._forget_after = wait(settings.forget_after)
+        self._at_once = settings.emit == "on_pair"
+        self._on_duplicate = settings.on_duplicate_side
+        self._sayings = Sayings.of(settings)
+        self.topics = tuple(side.topic for side in settings.sides.values())
+        self._sides = {topic: side for side, topic in enumerate(self.topics)}
+
+    def start(self) -> State:
+        return State()
+
+    def step(
+        self, state: State, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[State]:
+        outputs: list[Output] = []
+        if behind:
+            state.behind_at = now
+        else:
+            self._wall(state, now, outputs)
+        (self._own_clocks if self._per_key else self._shared)(state, records, outputs, now)
+        if not behind and not self._close_after:
+            self._wall(state, now, outputs)
+        return Step(state, outputs, self._deadline(state))
+
+    def restore(self, keys: dict[Ident, Held], clocks: dict[int, int], behind_at: int) -> State:
+        """Return the state of which only these parts were kept, whatever `emit` was then."""
+        state = State(keys, clocks, behind_at)
+        for ident, held in keys.items():
+            if self._at_once:
+                held.open += map(calls.begin, held.events)
+                held.events = []
+            else:
+                held.events += [event for call in held.open for event in call.events()]
+                held.events.sort(key=_arrived)
+                held.open = []
+            self._set_alarms(state, ident, held)
+        return state
+
+    def _own_clocks(
+        self, state: State, records: Sequence[Input], outputs: list[Output], now: int
+    ) -> None:
+        """Take records of keys each of which has a clock of its own."""
+        keys, sides, open_for = state.keys, self._sides, self._open_for
+        at_once, any_like = self._at_once, calls.is_any_like
+        alarm = min(NEVER, max(now, state.behind_at) + self._close_after)
+        taken: dict[bytes, Held] = {}
+        for record in records:
+            key, time, value, topic, partition, offset, _, _ = record
+            side = sides.get(topic)
+            if key is None or side is None:
+                outputs.append(_unfit(record))
+                continue
+            event = _new(Event, (time, topic, partition, offset, side, now, record, value))
+            held = keys.get(key)
+            if held is None:
+                held = keys[key] = Held(time, now)
+            held.arrived, taken[key] = now, held
+            if time >= held.clock:
+                held.clock = time
+                if held.ends < time - open_for:
+                    self._catch_up(state, key, held, outputs)
+            events, close_time = held.events, held.clock - open_for
+            if held.closed or at_once or time < close_time or (events and any_like(events, event)):
+                self._take(held, record, event, outputs, close_time=close_time)
+                self._set_alarms(state, key, held)
+            else:  # what is usual
+                if not events:  # else there is an alarm
+                    state.waits.set(key, alarm)
+                events.append(event)
+            if time < held.ends:  # noqa: PLR1730  # `min` takes three times as long
+                held.ends = time
+        for held in taken.values():
+            calls.digest(held)
+
+    def _catch_up(self, state: State, key: bytes, held: Held, outputs: list[Output]) -> None:
+        """Close and forget what the clock of a key has passed."""
+        self._pass(key, held, held.clock - self._open_for, outputs)
+        if held.events or held.open or held.closed:
+            held.ends = self._end(held)
+            self._set_alarms(state, key, held)
+        else:  # what is usual
+            held.ends = NEVER
+
+    def _shared(
+        self, state: State, records: Sequence[Input], outputs: list[Output], now: int
+    ) -> None:
+        """Take records of keys that share their clocks with others."""
+        for record in records:
+            key, time, value, topic, partition, offset, _, _ = record
+            side = self._sides.get(topic)
+            if key is None or side is None:
+                outputs.append(_unfit(record))
+                continue
+            event = Event(time, topic, partition, offset, side, now, record, value)
+            self._record(state, record, event.digested(), outputs)
+
+    def _record(self, state: State, record: Input, event: Event, outputs: list[Output]) -> None:
+        scope = record.partition if self._per_partition else 0
+        ident: Ident = (scope, record.key) if self._per_partition else record.key
+        time = event.time
+        held = state.keys.get(ident)
+        if held is None:
+            held = state.keys[ident] = Held(time, event.arrived)
+        clock = state.clocks[scope] = max(state.clocks.get(scope, -1), time)
+        held.arrived = event.arrived
+        if clock == time:
+            self._pass_all(state, scope, clock - self._open_for, outputs)
+            state.keys[ident] = held
+        self._take(held, record, event, outputs, close_time=clock - self._open_for)
+        self._set_alarms(state, ident, held)
+        self._drop_if_empty(state, ident, held)
+
+    def _take(
+        self, held: Held, record: Input, event: Event, outputs: list[Output], *, close_time: int
+    ) -> None:
+        if event.time < close_time:
+            outputs.append(Late(record, "too late"))
+            return
+        if (copy := calls.copied(held, event)) is not None:
+            outputs.append(skipped(record, f"duplicate of {copy.offset}"))
+            return
+        if not held.closed and not self._at_once:  # what is usual
+            held.events.append(event)
+            return
+        near = calls.nearest(self._assembled(held), event, self._within)
+        if held.closed and self._is_of_closed(held, event, near):
+            outputs.append(Late(record, "its call is closed"))
+        elif not self._at_once:
+            held.events.append(event)
+        elif near is not None:
+            calls.join(near[0], event, self._on_duplicate)
+            self._emit(held, near[0], record.key or b"", outputs)
+        elif (call := calls.doubled(held.open, event, self._within)) is not None:
+            calls.join(call, event, self._on_duplicate)
+        else:
+            held.open.append(calls.begin(event))
+
+    def _is_of_closed(self, held: Held, event: Event, near: tuple[Call, int] | None) -> bool:
+        """Tell whether `event` belongs to what is closed rather than to `near`."""
+        done = calls.nearest(held.closed, event, self._within)
+        if near is not None:
+            return done is not None and done[1] <= near[1]
+        return bool(done or calls.doubled(held.closed, event, self._within))
+
+    def _assembled(self, held: Held) -> list[Call]:
+        """Return the open calls, as far as one can tell."""
+        if self._at_once:
+            return held.open
+        return calls.assemble(held.events, self._within, self._on_duplicate)
+
+    def _emit(self, held: Held, call: Call, key: bytes, outputs: list[Output]) -> None:
+        """Say what came of `call`, and remember it."""
+        if self._at_once:
+            held.open.remove(call)
+        else:
+            gone = {id(event) for event in call.events()}
+            held.events = [event for event in held.events if id(event) not in gone]
+        held.closed.append(call)
+        outputs += self._sayings.of_call(key, call)
+
+    def _pass_all(self, state: State, scope: int, close_time: int, outputs: list[Output]) -> None:
+        """Close and forget what the clock of several keys has passed, by their times."""
+        for bound, ident in _ends(state, scope).due(close_time - 1):
+            held = state.keys.get(ident)
+            if held is None:
+                continue
+            if self._end(held) == bound:  # else something has changed since
+                self._pass(ident, held, bound + 1, outputs)
+            self._set_alarms(state, ident, held)
+            self._drop_if_empty(state, ident, held)
+
+    def _pass(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
+        """Close what begins before `close_time`, and forget what nothing can touch any more."""
+        forget_time = close_time - self._within
+        if (pair := calls.pair(held.events, self._within)) and not self._sayings.as_list:
+            one, other = pair  # what is usual
+            low = min(one.time, other.time)
+            if low < close_time:
+                held.events = []
+                outputs.append(self._sayings.of_pair(self._key(ident), low, one, other))
+                if low >= forget_time:
+                    held.closed.append(calls.whole(one, other))
+        elif calls.is_any_before(close_time, held):
+            done = [call for call in self._assembled(held) if call.low < close_time]
+            for call in sorted(done, key=_low) if len(done) > 1 else done:
+                self._emit(held, call, self._key(ident), outputs)
+        if held.closed:
+            held.closed = [call for call in held.closed if call.low >= forget_time]
+
+    def _wall(self, state: State, now: int, outputs: list[Output]) -> None:
+        """Close the calls that have waited long enough, and forget quiet keys."""
+        for bound, ident in state.waits.due(now):
+            held = state.keys.get(ident)
+            if held is None:
+                continue
+            moment = self._moment(state, held)
+            if moment > bound:
+                state.waits.set(ident, moment)
+            elif not held.events and not held.open:
+                del state.keys[ident]
+            else:
+                done = [each for each in self._assembled(held) if self._due(state, each) <= bound]
+                for call in sorted(done, key=_low):
+                    self._emit(held, call, self._key(ident), outputs)
+                self._set_alarms(state, ident, held)
+
+    def _due(self, state: State, call: Call) -> int:
+        return max(call.arrived(), state.behind_at) + self._close_after
+
+    def _moment(self, state: State, held: Held) -> int:
+        if held.events:  # in the order in which they came
+            return min(NEVER, max(held.events[0].arrived, state.behind_at) + self._close_after)
+        if held.open:  # likewise
+            return min(NEVER, self._due(state, held.open[0]))
+        return min(NEVER, max(held.arrived, state.behind_at) + self._forget_after)
+
+    def _end(self, held: Held) -> int:
+        """Return the event time after whose passing, and some, something is to be done."""
+        if not held.events and not held.open and not held.closed:
+            return NEVER
+        lows = [*(event.time for event in held.events), *(call.low for call in held.open)]
+        return min([NEVER, *lows, *(call.low + self._within for call in held.closed)])
+
+    def _set_alarms(self, state: State, ident: Ident, held: Held) -> None:
+        moment = self._moment(state, held)
+        if moment < NEVER:
+            state.waits.set(ident, moment)
+        if not self._per_key and (held.events or held.open or held.closed):
+            scope = ident[0] if self._per_partition else 0
+            _ends(state, scope).set(ident, self._end(held))
+
+    def _drop_if_empty(self, state: State, ident: Ident, held: Held) -> None:
+        if not held.events and not held.open and not held.closed:
+            del state.keys[ident]  # on a shared clock nothing tells it from a key never seen
+
+    def _deadline(self, state: State) -> int | None:
+        first = state.waits.first()
+        if first is None:
+            return None
+        return max(first, state.behind_at + min(self._close_after, self._forget_after))
+
+    def _key(self, ident: Ident) -> bytes:
+        return ident[1] if self._per_partition else ident  # type: ignore[no-any-return]  # it is
+
+
+def _unfit(record: Input) -> Skipped:
+    return skipped(record, "no key" if record.key is None else "no side of a call")
+
+
+def _ends(state: State, scope: int) -> Alarms:
+    return state.ends.setdefault(scope, Alarms())

@@ -1,0 +1,1 @@
+"""Group the events of a key into sessions."""

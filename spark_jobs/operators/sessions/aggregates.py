@@ -1,0 +1,134 @@
+"""
+What a session comes to: the aggregates that have a name, and those of the user.
+
+Three functions, with the arguments of Kafka Streams: `initializer()`,
+`aggregator(key, value, aggregate)` and `merger(key, one, other)`.
+"""
+
+import copy
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from dedup.replay.trace import to_json
+from dedup.rules.policies.expressions import load_object
+from outbox.errors import BadSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """How the values of a session become one."""
+
+    initializer: Callable[[], Any]
+    aggregator: Callable[[str | list[Any], Any, Any], Any]
+    merger: Callable[[str | list[Any], Any, Any], Any]
+
+    is_neutral: bool = False
+    """Merging with the initial aggregate changes nothing."""
+
+    reads_value: bool = True
+
+    snapshot: Callable[[Any], Any] = copy.deepcopy
+    """Makes a copy that later records cannot change."""
+
+
+_NOTHING = object()
+
+
+def load(text: str) -> Aggregate:
+    """
+    Return the aggregate that `text` names.
+
+    Raises:
+        BadSettings: there is none.
+    """
+    if text in NAMED:
+        return NAMED[text]
+    if ":" not in text:
+        msg = f"aggregate {text!r} is none of {', '.join(NAMED)}, nor of the form module:object"
+        raise BadSettings(msg)
+    found = load_object(text, duty="aggregate")
+    functions = [getattr(found, name, None) for name in ("initializer", "aggregator", "merger")]
+    if not all(callable(function) for function in functions):
+        msg = f"aggregate {text!r} must have the functions initializer, aggregator and merger"
+        raise BadSettings(msg)
+    initializer, aggregator, merger = functions
+
+    def checked(key: str | list[Any], value: Any, aggregate: Any) -> Any:  # noqa: ANN401  # JSON
+        after = aggregator(key, value, aggregate)  # type: ignore[misc]  # it is callable
+        to_json(after)  # here, so that what cannot be kept is this record's failure
+        return after
+
+    return Aggregate(initializer, checked, merger)  # type: ignore[arg-type]  # they are callable
+
+
+def _identity(value: Any) -> Any:  # noqa: ANN401  # a value that cannot change
+    return value
+
+
+def _number(value: object) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        msg = f"{to_json(value).decode()[:100]} is not a number"
+        raise TypeError(msg)
+    return value
+
+
+def _sum(total: float, value: float) -> float:
+    found = total + value
+    if not math.isfinite(found):
+        msg = "the sum is too large a number"
+        raise OverflowError(msg)
+    return found
+
+
+def _append(_: object, value: object, found: list[object]) -> list[object]:
+    found.append(value)
+    return found
+
+
+def _comparing(
+    choose: Callable[[Any, Any], Any], accept: Callable[[Any], Any] = _identity
+) -> Aggregate:
+    def either(_: object, value: Any, found: Any) -> Any:  # noqa: ANN401  # JSON
+        accepted = accept(value)
+        return accepted if found is _NOTHING else choose(found, accepted)
+
+    def merged(_: object, one: Any, other: Any) -> Any:  # noqa: ANN401  # JSON
+        return other if one is _NOTHING else choose(one, other)
+
+    return Aggregate(lambda: _NOTHING, either, merged, is_neutral=True)
+
+
+def _comparable(value: Any) -> Any:  # noqa: ANN401  # JSON
+    return value if isinstance(value, str) else _number(value)
+
+
+NAMED: Mapping[str, Aggregate] = MappingProxyType(
+    {
+        "count": Aggregate(
+            lambda: 0,
+            lambda _, _value, found: found + 1,
+            lambda _, one, other: one + other,
+            is_neutral=True,
+            reads_value=False,
+            snapshot=_identity,
+        ),
+        "sum": Aggregate(
+            lambda: 0,
+            lambda _, value, found: _sum(found, _number(value)),
+            lambda _, one, other: _sum(one, other),
+            is_neutral=True,
+            snapshot=_identity,
+        ),
+        "list": Aggregate(
+            list, _append, lambda _, one, other: one + other, is_neutral=True, snapshot=list
+        ),
+        "first": _comparing(lambda one, _: one),
+        "last": _comparing(lambda _, other: other),
+        "min": _comparing(min, _comparable),
+        "max": _comparing(max, _comparable),
+    }
+)
+"""The aggregates that need no code."""

@@ -1,0 +1,1 @@
+"""The deduplicating job: one policy per key and batch."""

@@ -1,0 +1,87 @@
+"""The deduplicating job: Kafka, one policy per key and batch, Kafka, each record once."""
+
+import threading
+from datetime import timedelta
+
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_jobs.operators.settings import milliseconds
+from spark_jobs.policy.evaluation import load
+from spark_jobs.policy.stage import StageConfig
+from spark_jobs.query import source
+from spark_jobs.query.pinned import pin
+from spark_jobs.query.query import Query, Show
+from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.query.source import writer
+from spark_jobs.query.topics import require_topics
+from spark_jobs.query.watching import watching
+from spark_jobs.rows.buckets import names
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.sink.sink import SinkConfig
+
+
+def run(
+    settings: DedupSettings,
+    spark: SparkSession,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool = False,
+) -> None:
+    """
+    Run the query until it ends or `stop` is set; the batch under way is always finished.
+
+    Raises:
+        BadSettings: the filter, the handler or a topic is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    load(settings.operator)  # fails here, not on an executor
+    require_topics(settings)
+    pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
+    markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
+    markers.ensure(settings.spark.shuffle_partitions)
+    rows = source.timed_rows(settings, spark)
+    if settings.operator.remember is None:
+        stage = stage_config(settings)
+    else:
+        rows, stage = _remembering(settings, settings.operator.remember, rows, spark)
+    with watching(settings) as watch:
+        query = Query(spark, settings.spark.query, stage, show=show, watch=watch, adopt=adopt)
+        query.run(writer(settings.spark, rows), stop)
+
+
+def _remembering(
+    settings: DedupSettings, within: timedelta, rows: DataFrame, spark: SparkSession
+) -> tuple[DataFrame, StageConfig]:
+    """Return what passes of `rows`, and the stage for it."""
+    # Here, for a job that remembers nothing needs nothing of what this imports.
+    from spark_jobs.policy.remembering import RememberConfig, passed
+    from spark_jobs.policy.remembering_stage import RememberingStage
+
+    for name, value in STATE_STORE.items():
+        spark.conf.set(name, value)
+    partitions, state = settings.spark.shuffle_partitions, settings.state
+    config = RememberConfig(
+        query=settings.spark.query,
+        within=milliseconds(within),
+        buckets=names(state.buckets, partitions),
+        max_bucket_bytes=state.max_bucket_bytes,
+    )
+    return passed(rows, config), stage_config(settings, RememberingStage)
+
+
+def stage_config(settings: DedupSettings, stage: type[StageConfig] = StageConfig) -> StageConfig:
+    """Return what the executors need to know."""
+    return stage(
+        operator=settings.operator,
+        topics=settings.topics(),
+        backoff=settings.backoff(),
+        sink=SinkConfig(
+            kafka=settings.kafka,
+            marker_topic=settings.marker_topic(),
+            transactional_id=settings.transactional_id(),
+            timeout=settings.transaction_timeout.total_seconds(),
+        ),
+        partitions=settings.spark.shuffle_partitions,
+    )

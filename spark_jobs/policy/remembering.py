@@ -1,0 +1,177 @@
+"""
+In front of a policy: copies of what was taken in earlier batches are taken out, and counted.
+
+Like the stateful operators it is hosted by groups that are buckets of keys. It needs no timer:
+nothing becomes due, and what is forgotten goes when the next records come.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql.streaming.stateful_processor import (
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+
+from dedup.rules.policies.memory import Memory, Seen
+from outbox import envelope
+from spark_jobs.errors import StateTooLarge
+from spark_jobs.query import source
+from spark_jobs.rows import columns, packets
+from spark_jobs.rows.columns import Rows
+from spark_jobs.rows.garbage import collect_rarely, spare
+from spark_jobs.rows.packets import Pack
+
+_SCHEMA = "bucket int, packet binary, taken long, copies long, newest long, known long, bytes long"
+# A worker keeps the memories that it used last, each with what Spark has of it.
+_KEPT = 64
+_Kept: TypeAlias = tuple[str, int, int]
+"""Query, how long is remembered, and bucket."""
+_memories: OrderedDict[_Kept, tuple[bytes, Memory]] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberConfig:
+    """How long is remembered, and where; goes to the executors."""
+
+    query: str
+    within: int
+    """In milliseconds."""
+    buckets: Sequence[int]
+    """The names of the buckets."""
+    max_bucket_bytes: int
+
+
+def passed(rows: DataFrame, config: RememberConfig) -> DataFrame:
+    """Return what passes of `rows`, one packet for each bucket; `rows` have Spark's clock."""
+    packed = rows.select(
+        *packets.COLUMNS,
+        bucket(config.buckets).cast("int").alias(packets.BUCKET),
+    ).mapInArrow(Pack(config.buckets, None), packets.SCHEMA)
+    clock = source.clock().alias(columns.NOW)
+    found = (
+        packed.select("*", clock)
+        .groupBy(packets.BUCKET)
+        .transformWithStateInPandas(
+            statefulProcessor=Remembering(config),
+            outputStructType=_SCHEMA,
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+    return found.select("*", clock)
+
+
+def bucket(buckets: Sequence[int]) -> Column:
+    """Return the bucket of a row: those of a key are in one, and copies without a key."""
+    ids = F.filter("headers", lambda each: each["key"] == envelope.ID)
+    place = F.concat_ws("/", "topic", "partition", "offset").cast("binary")
+    of = F.coalesce("key", F.get(ids, 0).getField("value"), place)
+    number = F.pmod(F.xxhash64(of), F.lit(len(buckets))).cast("int")
+    return F.element_at(F.array(*map(F.lit, buckets)), number + 1)
+
+
+class Remembering(StatefulProcessor):
+    """Lets of the records of one bucket after the other pass what is no copy."""
+
+    def __init__(self, config: RememberConfig) -> None:
+        self._config = config
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        collect_rarely()
+        self._state = handle.getValueState("memory", "memory binary")
+
+    def handleInputRows(  # noqa: N802  # Spark's name
+        self,
+        key: Any,  # noqa: ANN401  # a tuple of the grouping columns
+        rows: Iterator[Any],
+        timerValues: TimerValues,  # noqa: ARG002, N803  # Spark's name; there are none
+    ) -> Iterator[pd.DataFrame]:
+        frames = list(rows)
+        packed = [packet for frame in frames for packet in frame["packet"]]
+        now = int(frames[0][columns.NOW].iloc[0])
+        yield self._passed(key[0], _sorted(packed), now)
+
+    def close(self) -> None:
+        """Have the memories that this worker keeps left in peace."""
+        spare()
+
+    def _passed(self, bucket_: int, table: pa.Table, now: int) -> pd.DataFrame:
+        memory = self._restored(bucket_)
+        seen = columns.read(table.to_batches())
+        if seen is None:  # a packet has rows
+            return pd.DataFrame()
+        fresh = [not is_copy for is_copy in memory.copies(_seen(seen), now)]
+        data = memory.encode()
+        if len(data) > self._config.max_bucket_bytes:
+            raise StateTooLarge(self._too_large(bucket_, len(data)))
+        self._state.update((data,))
+        _keep((self._config.query, self._config.within, bucket_), data, memory)
+        rest = table.filter(pa.array(fresh))
+        return pd.DataFrame(
+            {
+                "bucket": [bucket_],
+                "packet": [_packet(rest)],
+                "taken": [rest.num_rows],
+                "copies": [len(fresh) - rest.num_rows],
+                "newest": [max(seen.timestamps)],
+                "known": [len(memory)],
+                "bytes": [len(data)],
+            }
+        )
+
+    def _restored(self, bucket_: int) -> Memory:
+        config = self._config
+        found = self._state.get()
+        if found is None:
+            return Memory(config.within)
+        data = bytes(found[0])
+        kept = _memories.pop((config.query, config.within, bucket_), None)
+        if kept is not None and kept[0] == data:
+            return kept[1]
+        return Memory.decode(config.within, data)
+
+    def _too_large(self, bucket_: int, size: int) -> str:
+        return (
+            f"the memory of bucket {bucket_} has {size} bytes, more than "
+            f"`state.max_bucket_bytes` ({self._config.max_bucket_bytes}): remember for a shorter "
+            "time, or raise the limit; more buckets need a new checkpoint"
+        )
+
+
+def _seen(rows: Rows) -> Iterator[Seen]:
+    places = zip(rows.topics, rows.partitions, rows.offsets, strict=True)
+    for identity, time, (topic, partition, offset) in zip(
+        rows.identities, rows.timestamps, places, strict=True
+    ):
+        # Its place is the identity of a record that has no other, and nobody else's.
+        own = identity[0] != f"{topic}/{partition}/{offset}"
+        yield Seen(identity if own else None, time, (topic, partition))
+
+
+def _sorted(packed: Sequence[bytes]) -> pa.Table:
+    """Return the rows in `packed` in the order of their offsets."""
+    tables = [pa.ipc.open_stream(packet).read_all() for packet in packed]
+    order = [(name, "ascending") for name in ("topic", "partition", "offset")]
+    return pa.concat_tables(tables).sort_by(order)
+
+
+def _packet(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    packet: bytes = sink.getvalue().to_pybytes()
+    return packet
+
+
+def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
+    _memories[bucket_] = data, memory
+    while len(_memories) > _KEPT:
+        _memories.popitem(last=False)

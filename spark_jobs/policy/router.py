@@ -1,0 +1,117 @@
+"""The records that a row's verdict sends out, and where to."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from dedup.retries import copies
+from dedup.retries.backoff import Backoff
+from dedup.retries.fate import DeadLetter, Later, decide
+from dedup.rules.policies.policies import Failed, Handled, Identity, R
+from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
+from outbox import envelope
+from outbox.envelope import Pair, Record
+from outbox.errors import InvalidEvent
+from outbox.event import Event
+from spark_jobs.sink.outgoing import Outgoing, Topics
+
+Encoded: TypeAlias = tuple[bytes | None, bytes | None, list[Pair]]
+"""Key, value and headers of an output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Router:
+    """Turns the verdict on a record into the records to write."""
+
+    topics: Topics
+    backoff: Backoff
+    now: int
+    """Wall clock of the batch, in milliseconds."""
+
+    def route(
+        self,
+        verdict: Handled[R] | Failed[R],
+        record: Record,
+        identity: Identity,
+        outputs: Sequence[Encoded],
+    ) -> list[Outgoing]:
+        """Return the records to write for `record`; `outputs` are those of its handler."""
+        match verdict:
+            case Handled(_, result):
+                return self._handled(result, record, identity, outputs)
+            case Failed(_, result):
+                return [self._aside(result, record, identity)]
+
+    def _handled(
+        self, result: Done | Again, record: Record, identity: Identity, outputs: Sequence[Encoded]
+    ) -> list[Outgoing]:
+        match result:
+            case Again():
+                return [self._aside(result, record, identity)]
+            case Done(None):
+                return [Outgoing(self.topics.of(record.headers), *_content(record), record)]
+            case Done():
+                time, topic = record.timestamp, self.topics.of
+                return [Outgoing(topic(each[2]), *each, time, record) for each in outputs]
+
+    def _aside(self, result: Again | Retry | Dead, record: Record, identity: Identity) -> Outgoing:
+        fate = decide(
+            result,
+            identity=identity,
+            delivery=copies.delivery(record),
+            now=self.now,
+            patience=self.backoff,
+        )
+        if isinstance(fate, Later):
+            try:
+                copy = copies.retried(
+                    record, identity, now=self.now, due=fate.due, error=fate.error
+                )
+            except InvalidEvent as unreadable:
+                fate = DeadLetter(str(unreadable))
+            else:
+                return Outgoing(self.topics.retry, *copy, 0, record)
+        copy = copies.dead(record, identity, now=self.now, error=fate.error)
+        return Outgoing(self.topics.dead_letter, *copy, 0, record)
+
+    def unwritable(self, outgoing: Outgoing, error: str) -> Outgoing:
+        """
+        Return the dead letter in the place of a record that its topic can never take.
+
+        Without the value and the headers that made it so; its origin says where they are.
+        """
+        origin = outgoing.origin
+        copy = copies.emptied(origin, now=self.now, error=error)
+        return Outgoing(self.topics.dead_letter, *copy, 0, origin)
+
+
+def encode_output(event: Event, number: int, output: Output) -> Encoded:
+    """
+    Return the record of a handler's `output`, the `number`th of its event.
+
+    It has the event's envelope, with an id of its own that a second evaluation finds again;
+    headers that the output names itself come in the place of those.
+
+    Raises:
+        InvalidEvent: the value cannot be written.
+    """
+    told = isinstance(output.value, bytes)  # what bytes hold, only the event's own type can say
+    key, value, headers = envelope.encode(
+        replace(
+            event,
+            id=f"{event.id}.{number}",
+            key=event.key if isinstance(output.key, Keep) else output.key,
+            value=output.value,
+            content_type=event.content_type if told else None,
+            headers=(),
+        )
+    )
+    own = [
+        (name, text.encode() if isinstance(text, str) else text) for name, text in output.headers
+    ]
+    names = {name for name, _ in own}
+    return key, value, [pair for pair in headers if pair[0] not in names] + own
+
+
+def _content(record: Record) -> tuple[bytes | None, bytes | None, list[Pair], int]:
+    return record.key, record.value, list(record.headers), record.timestamp

@@ -1,0 +1,1 @@
+"""Run a streaming query: its session, source, progress, health and metrics."""

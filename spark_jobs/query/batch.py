@@ -1,0 +1,84 @@
+"""A micro-batch, what its tasks report, and the stage that runs them."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Protocol, Self
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_jobs.errors import REPORTED, JobError, QueryFailed
+from spark_jobs.query.alarms import Alarms
+from spark_jobs.sink.markers import Counts
+from spark_jobs.sink.sink import SinkConfig
+
+# As an object: as text, Java would parse it for each batch.
+SCHEMA = StructType([StructField("report", StringType())])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One micro-batch."""
+
+    query: str
+    number: int
+    now: int
+    """Wall clock when it began, in milliseconds; where Spark's is among the rows, that counts."""
+    adopt: bool = False
+    writers: Mapping[int, str] = field(default_factory=dict)
+    """Names of those that wrote shuffle partitions last, as far as the driver was told."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a task tells the driver: what its turn came to, or why it could not be written."""
+
+    partition: int
+    counts: Counts = field(default_factory=Counts)
+    replayed: bool = False
+    newest: int = 0
+    """The newest timestamp among its rows, in milliseconds."""
+    buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of the states that were stepped, by bucket: keys, what is open, bytes."""
+    alarms: Alarms = field(default_factory=dict)
+    """When Spark will call the buckets that were stepped."""
+    writer: str = ""
+    """Name of the writer that settled it; empty: nothing was to be settled."""
+    error: str | None = None
+    """Name of the error, one of `REPORTED`."""
+    message: str = ""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        fields = json.loads(text)
+        return cls(counts=Counts(**fields.pop("counts")), **fields)
+
+    def exception(self) -> JobError | None:
+        """Return the error as it was raised in the task."""
+        return None if self.error is None else REPORTED.get(self.error, QueryFailed)(self.message)
+
+
+class Stage(Protocol):
+    """What becomes of the rows of a micro-batch."""
+
+    @property
+    def sink(self) -> SinkConfig: ...
+    @property
+    def partitions(self) -> int: ...
+
+    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+        """Handle and write one micro-batch; return a report of each partition."""
+
+
+def partition_id() -> int:
+    """Return the shuffle partition that this task works on."""
+    context = TaskContext.get()
+    if context is None:
+        msg = "a task runs on Spark's executors only"
+        raise QueryFailed(msg)
+    return context.partitionId()

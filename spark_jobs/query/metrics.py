@@ -1,0 +1,130 @@
+"""Name the numbers a Spark job exposes."""
+
+import time
+from collections.abc import Mapping
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+from spark_jobs.query.progress import BatchLine
+from spark_jobs.query.recent import Recent
+from spark_jobs.sink.markers import Counts
+
+_SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+
+
+class Metrics:
+    """A registry of its own, so that two jobs in one process keep apart."""
+
+    def __init__(self, query: str) -> None:
+        self.registry = CollectorRegistry()
+        self._query = query
+        self._recent = Recent()
+        self._rows = self._counter("rows_total", "Rows read in finished batches.")
+        self._records = self._counter(
+            "records_total",
+            "What became of rows: handled (of a stateful job: results), skipped, retry, "
+            "dead_letter.",
+            "result",
+        )
+        self._skipped = self._counter(
+            "records_skipped_total",
+            "Records skipped, by reason: filtered, duplicate, superseded, handler, late, ….",
+            "reason",
+        )
+        self._batches = self._counter("batches_total", "Batches finished and written down.")
+        self._replayed = self._counter(
+            "partitions_replayed_total",
+            "Shuffle partitions that an earlier run of their batch had written already.",
+        )
+        self._commits = self._counter(
+            "offset_commits_total",
+            "Commits of offsets to the consumer group, by outcome: ok, failed.",
+            "outcome",
+        )
+        self._seconds = Histogram(
+            "dovecote_spark_batch_seconds",
+            "From the trigger of a batch to its end, without what it only waited.",
+            ["query"],
+            buckets=_SECONDS,
+            registry=self.registry,
+        )
+        self._last_seconds = self._gauge(
+            "last_batch_seconds", "The same, of the newest batch alone."
+        )
+        self._rate = self._gauge(
+            "rows_per_second", "Rows read in the last minute, or since the start, per second."
+        )
+        self._rate.labels(query).set_function(lambda: self._recent.rate(time.monotonic()))
+        self._lag = self._gauge(
+            "lag_rows",
+            "Records that a partition held beyond the newest batch when that began.",
+            "topic",
+            "partition",
+        )
+        self._lag_seconds = self._gauge(
+            "lag_seconds", "Age of the newest record read; 0 where no more were waiting."
+        )
+        self._progress_time = self._gauge(
+            "last_progress_timestamp_seconds",
+            "When a batch was last finished, or there was nothing to do.",
+        )
+        self._keys = self._gauge(
+            "state_keys", "Keys in the buckets that were stepped since the start."
+        )
+        self._open = self._gauge(
+            "state_open", "Open sessions, unpaired events or waiting records in those buckets."
+        )
+        self._bytes = self._gauge("state_bytes", "Size of the states of those buckets.")
+        self._largest = self._gauge("largest_bucket_bytes", "Size of the largest of them.")
+        self._limit = self._gauge(
+            "bucket_limit_bytes", "`state.max_bucket_bytes`: a larger one stops the job."
+        )
+
+    def _counter(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"dovecote_spark_{name}", text, ["query", *labels], registry=self.registry)
+
+    def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
+        return Gauge(f"dovecote_spark_{name}", text, ["query", *labels], registry=self.registry)
+
+    def batch(self, line: BatchLine, counts: Counts) -> None:
+        """Count a batch that is finished."""
+        query = self._query
+        self._batches.labels(query).inc()
+        self._rows.labels(query).inc(line.rows)
+        self._recent.add(time.monotonic(), line.rows)
+        for result, records in (
+            ("handled", counts.handled),
+            ("skipped", sum(counts.skipped.values())),
+            ("retry", counts.retried),
+            ("dead_letter", counts.dead),
+        ):
+            self._records.labels(query, result).inc(records)
+        for reason, records in counts.skipped.items():
+            self._skipped.labels(query, reason).inc(records)
+        self._replayed.labels(query).inc(line.replayed)
+        self._seconds.labels(query).observe(line.seconds)
+        self._last_seconds.labels(query).set(line.seconds)
+        self._lag_seconds.labels(query).set(line.lag_seconds)
+
+    def lag(self, lags: Mapping[tuple[str, int], int]) -> None:
+        """Tell how many records wait in each partition."""
+        for (topic, partition), rows in lags.items():
+            self._lag.labels(self._query, topic, str(partition)).set(rows)
+
+    def progressed(self) -> None:
+        self._progress_time.labels(self._query).set_to_current_time()
+
+    def state(self, *, keys: int, opened: int, size: int, largest: int) -> None:
+        """Tell what is held in the buckets of a stateful job."""
+        self._keys.labels(self._query).set(keys)
+        self._open.labels(self._query).set(opened)
+        self._bytes.labels(self._query).set(size)
+        self._largest.labels(self._query).set(largest)
+
+    def limit(self, size: int) -> None:
+        """Tell how large a bucket may become."""
+        self._limit.labels(self._query).set(size)
+
+    def committed(self, outcome: Literal["ok", "failed"]) -> None:
+        self._commits.labels(self._query, outcome).inc()

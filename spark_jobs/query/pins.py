@@ -1,0 +1,70 @@
+"""What a checkpoint was made with, and why a job may not go on with it."""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+Pins: TypeAlias = Mapping[str, object]
+"""Settings by their names, as JSON holds them."""
+
+JOB, QUERY, TOPICS = "job", "spark.query", "source.topics"
+_ADOPTED = {QUERY, TOPICS}
+"""What may be changed, if whoever starts the job says so."""
+
+
+def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) -> str | None:
+    """Return why `checkpoint`, made with `found`, is not for a job with `wanted`; None: it is."""
+    for name, value in wanted.items():
+        # A version that did not know of it has not pinned it.
+        if name not in found or found[name] == value or (adopt and name in _ADOPTED):
+            continue
+        return _told(checkpoint, name, found[name], value)
+    return None
+
+
+def foreign(checkpoint: str) -> str:
+    """Return why a checkpoint that no job of ours has made is refused."""
+    return (
+        f"{checkpoint} holds the checkpoint of a query that is not Dovecote's, or a part of one: "
+        f"give this job a `spark.checkpoint` of its own, or {_ADOPT} to go on from what it says"
+    )
+
+
+_ADOPT = "run once with --adopt"
+
+
+def _told(checkpoint: str, name: str, was: object, now: object) -> str:
+    match name:
+        case "job":
+            return (
+                f"the checkpoint {checkpoint} is that of `dovecote spark {was}`, not of "
+                f"`dovecote spark {now}`: run that with it, or give this job a "
+                "`spark.checkpoint` of its own"
+            )
+        case "spark.query":
+            return (
+                f"the checkpoint {checkpoint} is that of the query {was}, not of {now}: set "
+                "`spark.query` back (markers and transactions carry it), give this job a "
+                f"`spark.checkpoint` of its own, or {_ADOPT} to have the checkpoint go on under "
+                "the new name"
+            )
+        case "source.topics":
+            return (
+                f"the checkpoint {checkpoint} is about the topics {_listed(was)}, not "
+                f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; a topic that is new is "
+                "then read from its first record, and what was not read of one that is gone "
+                "never will be"
+            )
+        case _:
+            return (
+                f"the checkpoint {checkpoint} was made with {name} = {_listed(was)}, not "
+                f"{_listed(now)}: set it back, or begin with a new checkpoint (and `--adopt`, "
+                "once)"
+            )
+
+
+def _listed(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+PINNED = "dovecote.json"
+"""What a job leaves in a new checkpoint before Spark does, with a `.crc` of it."""

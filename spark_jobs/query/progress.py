@@ -1,0 +1,136 @@
+"""One line per batch: what became of its rows, how fast, and how much is still to come."""
+
+import json
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import reduce
+from operator import add
+from typing import Any
+
+from spark_jobs.query.batch import Report
+from spark_jobs.sink.markers import Counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """What became of a batch."""
+
+    counts: Counts
+    replayed: int
+    """Shuffle partitions that an earlier run of the batch had written already."""
+    newest: int
+    """The newest timestamp among its rows, in milliseconds; 0: it has none."""
+    buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """Of a stateful job, by bucket that was stepped: keys, what is open, bytes."""
+    held: float = 0.0
+    """For how many seconds it was held, with nothing to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLine:
+    """A batch as it is shown."""
+
+    query: str
+    batch: int
+    rows: int
+    handled: int
+    skipped: Mapping[str, int]
+    retried: int
+    dead: int
+    replayed: int
+    seconds: float
+    rows_per_s: float
+    lag_rows: int
+    lag_seconds: float
+    keys: int = 0
+    """Of a stateful job: in the buckets that the batch touched."""
+    open: int = 0
+    """Open sessions, unpaired events, waiting records in them."""
+    state_bytes: int = 0
+    largest_bucket: int = 0
+
+    def __str__(self) -> str:
+        skipped = ", ".join(f"{kind} {count}" for kind, count in self.skipped.items()) or "none"
+        replayed = f" | {self.replayed} partitions were written before" if self.replayed else ""
+        state = (
+            f" | state {self.keys} keys, {self.open} open, {self.state_bytes} bytes, "
+            f"largest bucket {self.largest_bucket}"
+            if self.state_bytes
+            else ""
+        )
+        return (
+            f"batch {self.batch}: {self.rows} rows | handled {self.handled} | skipped: {skipped} "
+            f"| retried {self.retried} | dead {self.dead} | {self.seconds:.2f} s, "
+            f"{self.rows_per_s:.0f} rows/s | lag {self.lag_rows} rows, {self.lag_seconds:.1f} s"
+            f"{state}{replayed}"
+        )
+
+    def json(self) -> str:
+        fields = asdict(self)
+        if not self.state_bytes:
+            for name in ("keys", "open", "state_bytes", "largest_bucket"):
+                del fields[name]
+        return json.dumps(fields)
+
+
+def summary(reports: Sequence[Report], *, held: float = 0.0) -> Summary:
+    """Return what the reports of a batch's tasks add up to."""
+    return Summary(
+        counts=reduce(add, (report.counts for report in reports), Counts()),
+        replayed=sum(report.replayed for report in reports),
+        newest=max((report.newest for report in reports), default=0),
+        buckets=dict(ChainMap(*(dict(report.buckets) for report in reports))),
+        held=held,
+    )
+
+
+def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) -> BatchLine:
+    """Return the line of a batch, from Spark's `progress` (its JSON) and what became of it."""
+    seconds = max(0.0, progress["durationMs"].get("triggerExecution", 0) / 1000 - done.held)
+    behind = sum(lags(progress).values())
+    counts = done.counts
+    keys, opened, sizes = zip(*done.buckets.values(), strict=True) if done.buckets else ((),) * 3
+    return BatchLine(
+        query=query,
+        batch=progress["batchId"],
+        rows=counts.rows,
+        handled=counts.handled,
+        skipped=counts.skipped,
+        retried=counts.retried,
+        dead=counts.dead,
+        replayed=done.replayed,
+        seconds=seconds,
+        rows_per_s=round(counts.rows / seconds, 1) if seconds else 0.0,
+        lag_rows=behind,
+        lag_seconds=round(max(0, now - done.newest) / 1000, 3) if behind and done.newest else 0.0,
+        keys=sum(keys),
+        open=sum(opened),
+        state_bytes=sum(sizes),
+        largest_bucket=max(sizes, default=0),
+    )
+
+
+def lags(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
+    """Return how many offsets of each partition were still to be read behind the batch."""
+    found: dict[tuple[str, int], int] = {}
+    ended = ends(progress)
+    for topic, partition, latest in _offsets(progress, "latestOffset"):
+        end = ended.get(topic, {}).get(partition, 0)
+        found[topic, partition] = max(0, latest - end)
+    return found
+
+
+def ends(progress: Mapping[str, Any]) -> dict[str, dict[int, int]]:
+    """Return the offset that is to be read next behind the batch, by topic and partition."""
+    found: dict[str, dict[int, int]] = {}
+    for topic, partition, offset in _offsets(progress, "endOffset"):
+        found.setdefault(topic, {})[partition] = offset
+    return found
+
+
+def _offsets(progress: Mapping[str, Any], which: str) -> Iterator[tuple[str, int, int]]:
+    for source in progress["sources"]:
+        for topic, partitions in (source.get(which) or {}).items():
+            for partition, offset in partitions.items():
+                yield topic, int(partition), offset

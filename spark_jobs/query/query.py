@@ -1,0 +1,209 @@
+"""One streaming query, from its first batch to the end of the one that was under way."""
+
+import logging
+import threading
+import time
+from collections import ChainMap
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
+from pyspark.errors import PySparkException, PythonException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.query.batch import Batch, Report, Stage
+from spark_jobs.query.listening import listening
+from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
+from spark_jobs.query.resting import Rest
+from spark_jobs.query.watching import Watch
+from spark_jobs.sink.admission import admit
+from spark_jobs.sink.group import Ends
+from spark_jobs.sink.markers import Counts, Turn
+
+_log = logging.getLogger("dovecote.spark")
+
+_POLL_SECONDS = 0.2
+# Writing down that a batch is done takes Spark milliseconds.
+_COMMIT_SECONDS = 10.0
+_MESSAGE_CHARACTERS = 1_000
+_INTERRUPTED = (
+    "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
+    "java.lang.InterruptedException"
+)
+
+Show = Callable[[BatchLine], None]
+
+
+class Query:
+    """A streaming query whose batches run one stage."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        config: Stage,
+        *,
+        show: Show,
+        watch: Watch | None = None,
+        rest: Rest | None = None,
+        adopt: bool = False,
+    ) -> None:
+        self._spark, self._name, self._config = spark, name, config
+        self._show, self._watch, self._rest, self._adopt = show, watch, rest, adopt
+        self._run = ""
+        self._running = threading.Lock()
+        self._asked_to_stop = threading.Event()
+        self._admitted = False
+        self._failure: JobError | None = None
+        self._writers: dict[int, str] = {}
+        """Who wrote each shuffle partition last."""
+        self._done: dict[int, Summary] = {}
+        """Batches that are written, until Spark has written that down."""
+        self._ends: Ends = {}
+        """Up to where the newest batch has read of which Spark has told."""
+        self._heard = threading.Condition()
+
+    def run(self, writer: DataStreamWriter, stop: threading.Event) -> None:
+        """
+        Run the query of `writer` until it ends by itself or `stop` is set.
+
+        The batch under way is always finished.
+
+        Raises:
+            JobError: a batch could not be written, or Spark gave up.
+        """
+        self._asked_to_stop = stop
+        with listening(self._spark, self._finished, self._idle):
+            try:
+                query = writer.queryName(self._name).foreachBatch(self._batch).start()
+                self._run = str(query.runId)
+                while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
+                    if stop.is_set():
+                        self._stop(query)
+                        return
+                self._await_spark()
+            except StreamingQueryException as error:
+                raise (self._failure or QueryFailed(_reason(error))) from error
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """Stop between two batches."""
+        with self._running:
+            pass  # the batch under way is done
+        self._await_spark()
+        query.stop()
+        if self._failure is not None:
+            raise self._failure
+
+    def _await_spark(self) -> None:
+        """Wait until Spark has told that it wrote down all batches that are done."""
+        with self._heard:
+            self._heard.wait_for(lambda: not self._done, _COMMIT_SECONDS)
+
+    def _batch(self, rows: DataFrame, number: int) -> None:
+        with self._running:
+            if not self._asked_to_stop.is_set():
+                self._handle(rows, number)
+                return
+        self._wait_to_be_stopped()
+
+    def _wait_to_be_stopped(self) -> None:
+        """
+        Hold a batch that must neither begin nor look as if it was done.
+
+        Asleep in the JVM, Spark's own thread can be interrupted; stopping the query does that, and
+        Spark takes an exception that says so for no failure.
+        """
+        jvm = self._spark.sparkContext._jvm  # noqa: SLF001  # no public way to this thread
+        try:
+            jvm.java.lang.Thread.sleep(2**40)  # type: ignore[union-attr]  # it is there
+        except Py4JError:
+            # In few words: Spark looks for them with a regular expression that a long stack trace
+            # drives into a stack overflow.
+            raise RuntimeError(_INTERRUPTED) from None
+
+    def _handle(self, rows: DataFrame, number: int) -> None:
+        try:
+            reports = self._reports(rows, number)
+        except JobError as error:
+            self._failure = error
+            raise
+        except PySparkException as error:
+            self._failure = QueryFailed(_reason(error))
+            raise
+        held = self._hold(reports, number)
+        with self._heard:
+            self._done[number] = summary(reports, held=held)
+
+    def _hold(self, reports: list[Report], number: int) -> float:
+        """Let a batch that had nothing to do last for as long as there is nothing."""
+        if self._rest is None:
+            return 0.0
+        self._rest.stepped(number, dict(ChainMap(*(dict(each.alarms) for each in reports))))
+        return 0.0 if reports else self._rest.hold(self._ends, self._asked_to_stop, self._look)
+
+    def _look(self) -> None:
+        if self._watch is not None:
+            self._watch.idle()
+
+    def _reports(self, rows: DataFrame, number: int) -> list[Report]:
+        query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
+        adopt = self._adopt and not self._admitted
+        if not self._admitted:
+            self._admit(query, number)
+        now = time.time_ns() // 1_000_000
+        writers = dict(self._writers)
+        batch = Batch(query=query, number=number, now=now, adopt=adopt, writers=writers)
+        reports = self._config.run(rows, batch)
+        for report in reports:
+            if (error := report.exception()) is not None:
+                raise error
+            if report.writer:
+                self._writers[report.partition] = report.writer
+        self._admitted = True
+        return reports
+
+    def _admit(self, query: str, number: int) -> None:
+        turn = Turn(query=query, batch=number, partition=0, partitions=self._config.partitions)
+        for marker in admit(turn, self._config.sink, adopt=self._adopt):
+            _log.warning(
+                "took over marker partition %d: query %s was at batch %d",
+                marker.partition,
+                marker.query,
+                marker.batch,
+            )
+
+    def _finished(self, progress: Mapping[str, Any]) -> None:
+        """Show a batch that Spark has written down as done."""
+        if progress["name"] != self._name:
+            return  # another query of this Spark
+        done = self._done.get(progress["batchId"])
+        if done is None:
+            return
+        self._ends = ends(progress)
+        told = line(self._name, progress, done, now=time.time_ns() // 1_000_000)
+        if done.counts != Counts():  # a batch that only looked at the clock is nothing to tell
+            self._show(told)
+        if self._watch is not None:
+            self._watch.finished(progress, done, told)
+        with self._heard:
+            del self._done[progress["batchId"]]
+            self._heard.notify_all()
+
+    def _idle(self, run: str) -> None:
+        if run == self._run:
+            self._look()
+
+
+def _reason(error: PySparkException) -> str:
+    """Return what Spark says, without its stack traces; those go to the log."""
+    _log.error("Spark: %s", error)
+    text = str(error)
+    if isinstance(error, PythonException):
+        # The last line that is not indented is the exception; above it is how it came about.
+        told = [line for line in text.splitlines() if line and not line[0].isspace()]
+        raised = [line for line in told if not line.startswith(("Traceback", "SQLSTATE"))]
+        return f"a task failed: {raised[-1] if raised else text}"[:_MESSAGE_CHARACTERS]
+    return f"Spark ended the query: {text.splitlines()[0]}"[:_MESSAGE_CHARACTERS]

@@ -1,0 +1,14 @@
+"""What is known of where a job reads."""
+
+from typing import Protocol
+
+from spark_jobs.query.settings import SourceSettings
+
+
+class Reading(Protocol):
+    """The settings of a job, as far as they say what it reads."""
+
+    @property
+    def kafka(self) -> dict[str, str]: ...
+    @property
+    def source(self) -> SourceSettings: ...

@@ -1,0 +1,106 @@
+"""
+Let an idle query rest: an empty batch lasts until something can be due, or comes.
+
+Spark begins a batch at each trigger if an operator has timers, to look at the clock; to plan one
+costs it as much as to run it. A batch that has found nothing to do is held here instead. Nothing
+new is in it, so it does not matter when it is over, nor if it is run again.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import timedelta
+
+from outbox.errors import DovecoteError
+from spark_jobs.query.alarms import Alarms, KnownAlarms
+from spark_jobs.sink.group import Ends
+
+_log = logging.getLogger("dovecote.spark")
+
+# Spark lets workers go that had nothing to do for a minute, and finds new partitions of a topic
+# when a batch begins.
+_LONGEST_SECONDS = 10.0
+# A trigger of nothing, too, has beats: each asks Kafka.
+_SHORTEST_SECONDS = 0.01
+# To read all of the state costs more than a few empty batches.
+_QUIET_SECONDS = 30.0
+
+
+class Rest:
+    """Holds the empty batches of one query."""
+
+    def __init__(
+        self,
+        trigger: timedelta,
+        *,
+        has_come: Callable[[Ends], bool],
+        stored: Callable[[], Alarms],
+    ) -> None:
+        """
+        Hold nothing yet.
+
+        `has_come`: whether there is something behind offsets; `stored`: the alarms in the state
+        that the newest finished batch has left.
+        """
+        self._trigger = max(trigger.total_seconds(), _SHORTEST_SECONDS)
+        self._has_come, self._stored = has_come, stored
+        self._alarms = KnownAlarms()
+        self._busy = time.monotonic()
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="alarms")
+        self._reading: Future[Alarms | None] | None = None
+
+    def close(self) -> None:
+        self._reader.shutdown()
+
+    def stepped(self, batch: int, alarms: Alarms) -> None:
+        """Hear which alarms the buckets have that a batch has stepped."""
+        if batch == 0:
+            self._alarms.complete({})  # there is no state from before
+        if alarms:
+            self._alarms.tell(alarms)
+            self._busy = time.monotonic()
+
+    def hold(self, ends: Ends, stop: threading.Event, idle: Callable[[], None]) -> float:
+        """
+        Return at the first beat of the trigger at which a batch may have something to do.
+
+        `ends`: up to where the query has read; `idle` is called at each beat before. Returns how
+        many seconds that took.
+        """
+        began = time.monotonic()
+        last = began + _LONGEST_SECONDS - self._trigger
+        if began > last or not ends or not self._knows_all():
+            return 0.0
+        while not stop.wait(self._to_next_beat()):
+            if time.monotonic() > last or self._is_needed(ends):
+                break
+            idle()
+        return time.monotonic() - began
+
+    def _is_needed(self, ends: Ends) -> bool:
+        return self._alarms.is_due(time.time_ns() // 1_000_000) or self._has_come(ends)
+
+    def _to_next_beat(self) -> float:
+        """Return how long it is until Spark would begin a batch: at multiples of its trigger."""
+        return self._trigger - time.time() % self._trigger
+
+    def _knows_all(self) -> bool:
+        """Return whether the alarms of all buckets are known; if not, see to that."""
+        if self._alarms.is_complete:
+            return True
+        if self._reading is None:
+            if time.monotonic() - self._busy >= _QUIET_SECONDS:
+                self._reading = self._reader.submit(self._read)
+            return False
+        if self._reading.done() and (stored := self._reading.result()) is not None:
+            self._alarms.complete(stored)
+        return self._alarms.is_complete
+
+    def _read(self) -> Alarms | None:
+        try:
+            return self._stored()
+        except DovecoteError as error:
+            _log.warning("an idle query goes on with batches at each trigger: %s", error)
+            return None

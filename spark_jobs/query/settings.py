@@ -1,0 +1,273 @@
+"""Settings of `dovecote spark dedup`: one TOML file, one query."""
+
+import json
+from datetime import timedelta
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, TypeAdapter, field_validator, model_validator
+
+from dedup.retries.backoff import Backoff
+from dedup.settings.consumer import HttpSettings
+from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
+from dedup.settings.retries import RetrySettings, TopicName
+from dovecote.process.durations import duration
+from dovecote.process.settings import Duration, KafkaProperties, Settings
+from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
+from spark_jobs.sink.kafka_options import leave_guarantees_alone
+from spark_jobs.sink.outgoing import Topics
+
+PREFIX = "DOVECOTE_SPARK"
+
+_SOURCE_FIXED = {
+    "subscribe": "topics",
+    "startingoffsets": "starting_offsets",
+    "maxoffsetspertrigger": "max_offsets_per_trigger",
+}
+_SOURCE_KEPT = {"assign", "subscribepattern", "includeheaders", "kafka.isolation.level"}
+_CONF_FIXED = {
+    "spark.speculation": "a second copy of a task would handle its records twice",
+    "spark.sql.adaptive.enabled": "it changes shuffle partitions from batch to batch",
+    "spark.sql.streaming.checkpointLocation": "set `spark.checkpoint` instead",
+    "spark.master": "set `spark.master` in its own field",
+}
+
+
+class SourceSettings(Settings):
+    """What is read, by Spark's own Kafka source, always `read_committed`."""
+
+    topics: Annotated[tuple[TopicName, ...], Field(min_length=1)]
+    """Topics to read."""
+
+    starting_offsets: str = "earliest"
+    """Where a new checkpoint begins: `earliest`, `latest`, or Spark's JSON of offsets."""
+
+    max_offsets_per_trigger: int = Field(default=100_000, ge=1)
+    """Most rows in one micro-batch. A shuffle partition's share of it is held in memory."""
+
+    options: KafkaProperties = Field(
+        default_factory=dict, repr=False, json_schema_extra={"open": True}
+    )
+    """Further options of Spark's Kafka source; `kafka.…` goes to the Java client."""
+
+    @field_validator("starting_offsets")
+    @classmethod
+    def _known_offsets(cls, text: str) -> str:
+        if text not in {"earliest", "latest"}:
+            try:
+                json.loads(text)
+            except json.JSONDecodeError as error:
+                msg = f'must be "earliest", "latest" or JSON ({{"topic": {{"0": 42}}}}): {error}'
+                raise ValueError(msg) from None
+        return text
+
+    @field_validator("options")
+    @classmethod
+    def _leave_ours_alone(cls, options: dict[str, str]) -> dict[str, str]:
+        for name in options:
+            if name.lower() in _SOURCE_FIXED:
+                msg = f"{name}: set `source.{_SOURCE_FIXED[name.lower()]}` instead"
+                raise ValueError(msg)
+            if name.lower() in _SOURCE_KEPT:
+                msg = f"{name} cannot be set: exactly once rests on it"
+                raise ValueError(msg)
+        return options
+
+
+class OutputSettings(Settings):
+    """What is written. A record never says where it goes; only this table does."""
+
+    topic: TopicName
+    """What was handled."""
+
+    by_type: dict[str, TopicName] = Field(default_factory=dict)
+    """What was handled of events of these types (`ce_type`), in the place of `topic`."""
+
+    retry_topic: TopicName
+    """What failed and has attempts left, and what asked to come again."""
+
+    dead_letter_topic: TopicName
+    """What failed for good, or too often."""
+
+
+class SparkSettings(Settings):
+    """The streaming query, and the Spark it runs on."""
+
+    query: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")]
+    """Its name: part of the transactional ids and of the marker topic. One query, one name."""
+
+    checkpoint: str = Field(min_length=1)
+    """Where Spark keeps the query's progress: a folder, or a URL the cluster can write."""
+
+    shuffle_partitions: int = Field(default=4, ge=1, le=10_000)
+    """Tasks per batch that handle and write. Changing it later needs one run with --adopt."""
+
+    trigger: str = "1s"
+    """Pause between the starts of two batches, or `available_now`: end when all is read."""
+
+    master: str | None = None
+    """Where Spark runs (default `local[*]`); spark-submit decides for itself."""
+
+    conf: dict[str, str] = Field(default_factory=dict)
+    """Any other Spark configuration."""
+
+    @field_validator("trigger")
+    @classmethod
+    def _is_trigger(cls, text: str) -> str:
+        if text != "available_now":
+            duration(text)
+        return text
+
+    @field_validator("conf")
+    @classmethod
+    def _leave_guarantees_alone(cls, conf: dict[str, str]) -> dict[str, str]:
+        for name, reason in _CONF_FIXED.items():
+            if name in conf and conf[name].lower() != "false":
+                msg = f"{name} cannot be set: {reason}"
+                raise ValueError(msg)
+        return conf
+
+    def pause(self) -> timedelta:
+        """Return the time from the start of one batch to that of the next."""
+        if self.trigger == "available_now":
+            return timedelta(0)
+        return TypeAdapter(Duration).validate_python(self.trigger)
+
+
+class StateSettings(Settings):
+    """How state is kept."""
+
+    buckets: Annotated[int, Field(ge=1, le=4_096)] = 16
+    """Groups of keys whose state is kept as one; for good. `global` stream time has one."""
+
+    max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
+    """A bucket whose state is larger stops the job."""
+
+
+class RecirculationSettings(Settings):
+    """How records of the retry topic come back, when they are due."""
+
+    run: Literal["together", "separate"] = "separate"
+    """`together`: this job also holds them and puts them back on the topic they came from, in a
+    second query. `separate`: another process does, `dovecote spark delay`."""
+
+    checkpoint: str | None = None
+    """Where the second query's progress is; default: `spark.checkpoint` with `.delay` behind."""
+
+    trigger: Duration = timedelta(seconds=1)
+    """Pause between two looks at what is due."""
+
+
+class DedupSettings(Settings):
+    """One deduplicating query: from topics, by a policy, to topics."""
+
+    kafka: KafkaProperties
+    """Any librdkafka property; `bootstrap.servers` at least."""
+
+    source: SourceSettings
+
+    operator: Annotated[
+        FirstMatchSettings | ExactSettings | LatestSettings, Field(discriminator="type")
+    ]
+    """The policy, its filter and its handler; the same table that `dovecote replay` reads."""
+
+    output: OutputSettings
+
+    retry: RetrySettings = RetrySettings()
+
+    recirculation: RecirculationSettings = RecirculationSettings()
+
+    state: StateSettings = StateSettings()
+    """Of what is remembered, and of what waits to come back."""
+
+    spark: SparkSettings
+
+    transaction_timeout: Duration = timedelta(seconds=60)
+    """Longest the writing of one shuffle partition may take; handlers do not count."""
+
+    stall_after: Duration = timedelta(seconds=120)
+    """No batch finished for so long, beyond the trigger's pause: /readyz says no."""
+
+    http: HttpSettings = HttpSettings()
+
+    _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)
+
+    @field_validator("operator")
+    @classmethod
+    def _one_key(cls, operator: PolicySettings) -> PolicySettings:
+        if operator.key != "record":
+            msg = 'key must be "record" here: Spark groups by the record\'s own key'
+            raise ValueError(msg)
+        return operator
+
+    @model_validator(mode="after")
+    def _no_loop(self) -> Self:
+        read = set(self.source.topics)
+        output = self.output
+        for topic in (output.topic, *output.by_type.values(), output.dead_letter_topic):
+            if topic in read:
+                msg = f"topic {topic!r} is read and written: its records would never end"
+                raise ValueError(msg)
+        handled = {output.topic, *output.by_type.values()}
+        if len(handled | {output.retry_topic, output.dead_letter_topic}) != len(handled) + 2:
+            msg = "output, retry and dead letter topics must be three different ones"
+            raise ValueError(msg)
+        return self
+
+    @model_validator(mode="after")
+    def _comes_back(self) -> Self:
+        if self.recirculation.run == "separate":
+            return self
+        if self.output.retry_topic in self.source.topics:
+            msg = (
+                f"topic {self.output.retry_topic!r} is read at once and recirculated as well: its "
+                "records would be handled twice"
+            )
+            raise ValueError(msg)
+        if self.spark.trigger == "available_now":
+            msg = 'spark.trigger must be a duration with recirculation.run = "together"'
+            raise ValueError(msg)
+        return self
+
+    def topics_written(self) -> tuple[str, ...]:
+        output = self.output
+        return (
+            output.topic,
+            *output.by_type.values(),
+            output.retry_topic,
+            output.dead_letter_topic,
+        )
+
+    def topics(self) -> Topics:
+        """Return where records go."""
+        return Topics(
+            output=self.output.topic,
+            by_type=self.output.by_type,
+            retry=self.output.retry_topic,
+            dead_letter=self.output.dead_letter_topic,
+        )
+
+    def backoff(self) -> Backoff:
+        """Return how long failed records wait."""
+        return self.retry.backoff()
+
+    def pins(self) -> Pins:
+        """Return what a checkpoint of the job must go on with."""
+        remembers = True if self.operator.remember is not None else None
+        pins: dict[str, object] = {
+            JOB: "dedup",
+            QUERY: self.spark.query,
+            TOPICS: sorted(self.source.topics),
+            "operator.remember": remembers,
+        }
+        if remembers:
+            pins["state.buckets"] = self.state.buckets
+            pins["spark.shuffle_partitions"] = self.spark.shuffle_partitions
+        return pins
+
+    def marker_topic(self) -> str:
+        """Return the topic that the query's markers are in."""
+        return f"dovecote.markers.{self.spark.query}"
+
+    def transactional_id(self) -> str:
+        """Return what the transactional ids of the query's shuffle partitions begin with."""
+        return f"dovecote.{self.spark.query}"

@@ -1,0 +1,105 @@
+"""How a running job is doing, as its own numbers tell."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from http.client import HTTPException
+from urllib.error import HTTPError, URLError
+from urllib.request import urlopen
+
+from prometheus_client import Metric
+from prometheus_client.parser import text_string_to_metric_families
+
+from outbox.errors import BadSettings
+from spark_jobs.query.watching import Watched
+
+_SECONDS = 5.0
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: S104  # looked up, not bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """One look at a job; of one that does not run, only `query`, `ready` and `reason` count."""
+
+    query: str
+    ready: bool
+    reason: str
+    batches: int = 0
+    rows_per_s: float = 0.0
+    lag_rows: int = 0
+    lag_seconds: float = 0.0
+    batch_seconds: float = 0.0
+    keys: int = 0
+    open: int = 0
+    state_bytes: int = 0
+    largest_bucket: int = 0
+
+
+def address(settings: Watched) -> str:
+    """
+    Return where the job of `settings` serves its numbers.
+
+    Raises:
+        BadSettings: it does so nowhere, or at a port that only its log tells.
+    """
+    http = settings.http
+    if not http.port:
+        what = "has none" if http.port is None else "has any free one (0)"
+        msg = (
+            f"a job is looked at by way of its http.port, and {settings.spark.query!r} {what}: "
+            "set `http.port`, start the job again with it, and look then"
+        )
+        raise BadSettings(msg)
+    return f"http://{_EVERYWHERE.get(http.host, http.host)}:{http.port}"
+
+
+def look(query: str, url: str) -> Status:
+    """Return how the job `query`, which serves its numbers at `url`, is doing."""
+    try:
+        with urlopen(f"{url}/metrics", timeout=_SECONDS) as answer:  # noqa: S310  # our own address
+            found = text_string_to_metric_families(answer.read().decode())
+            numbers = _numbers(found, query)
+        health = _health(url)
+    except (OSError, HTTPException, ValueError) as error:
+        why = error.reason if isinstance(error, URLError) else error
+        reason = f"nothing answers at {url} ({why}): the job does not run, or elsewhere"
+        return Status(query=query, ready=False, reason=reason)
+    if "batches" not in numbers and "rows_per_second" not in numbers:
+        reason = f"what answers at {url} is not this job: correct `http.port` or end the other"
+        return Status(query=query, ready=False, reason=reason)
+    return Status(
+        query=query,
+        ready=bool(health["ok"]),
+        reason=str(health["reason"]),
+        batches=int(numbers.get("batches", 0)),
+        rows_per_s=round(numbers.get("rows_per_second", 0.0), 1),
+        lag_rows=int(numbers.get("lag_rows", 0)),
+        lag_seconds=numbers.get("lag_seconds", 0.0),
+        batch_seconds=numbers.get("last_batch_seconds", 0.0),
+        keys=int(numbers.get("state_keys", 0)),
+        open=int(numbers.get("state_open", 0)),
+        state_bytes=int(numbers.get("state_bytes", 0)),
+        largest_bucket=int(numbers.get("largest_bucket_bytes", 0)),
+    )
+
+
+def _numbers(families: Iterable[Metric], query: str) -> dict[str, float]:
+    """Return the numbers of a query by name, those of its partitions added up."""
+    found: dict[str, float] = {}
+    for family in families:
+        if not family.name.startswith("dovecote_spark_"):
+            continue
+        name = family.name.removeprefix("dovecote_spark_")
+        for sample in family.samples:
+            if sample.labels.get("query") == query and not sample.name.endswith("_created"):
+                found[name] = found.get(name, 0.0) + sample.value
+    return found
+
+
+def _health(url: str) -> dict[str, object]:
+    try:
+        with urlopen(f"{url}/readyz", timeout=_SECONDS) as answer:  # noqa: S310  # our own address
+            return dict(json.load(answer))
+    except HTTPError as error:
+        with error:  # 503: not ready, and why
+            return dict(json.load(error))

@@ -1,0 +1,79 @@
+"""The topics that a job reads and writes."""
+
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+from tenacity import Retrying, retry_if_result, stop_after_delay, wait_fixed
+
+from outbox.errors import BadSettings
+from spark_jobs.errors import KafkaUnavailable
+from spark_jobs.query.pins import Pins
+from spark_jobs.query.settings import SourceSettings, SparkSettings
+from spark_jobs.sink import kafka_options
+
+_SECONDS = 10.0
+# A broker may learn of a topic a moment after its creation was confirmed.
+_NEWLY_MADE_SECONDS = 3.0
+
+
+class Job(Protocol):
+    """The settings of any job, as far as they can be looked at without Spark."""
+
+    @property
+    def kafka(self) -> dict[str, str]: ...
+    @property
+    def source(self) -> SourceSettings: ...
+    @property
+    def spark(self) -> SparkSettings: ...
+
+    def topics_written(self) -> tuple[str, ...]: ...
+    def marker_topic(self) -> str: ...
+    def pins(self) -> Pins: ...
+
+
+def reading(settings: Job) -> dict[str, str]:
+    """Return the connection of the source, where it has one of its own."""
+    found: dict[str, str] = getattr(settings, "reading", settings.kafka)
+    return found
+
+
+def require_topics(settings: Job) -> None:
+    """
+    Raise if a topic is missing.
+
+    Raises:
+        BadSettings: it is.
+        KafkaUnavailable: the broker does not answer.
+    """
+    looking = Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_delay(_NEWLY_MADE_SECONDS),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )
+    missing = [
+        topic
+        for kafka, wanted in _wanted(settings)
+        for topic in looking(_missing_topics, kafka, wanted)
+    ]
+    if missing:
+        msg = f"no such topic: {', '.join(missing)}; create it, or correct its name"
+        raise BadSettings(msg)
+
+
+def _wanted(settings: Job) -> list[tuple[dict[str, str], tuple[str, ...]]]:
+    read, written = settings.source.topics, settings.topics_written()
+    if reading(settings) == settings.kafka:
+        return [(settings.kafka, (*read, *written))]
+    return [(reading(settings), read), (settings.kafka, written)]
+
+
+def _missing_topics(kafka: dict[str, str], wanted: tuple[str, ...]) -> list[str]:
+    admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
+    try:
+        there = admin.list_topics(timeout=_SECONDS).topics
+    except KafkaException as error:
+        msg = f"{kafka['bootstrap.servers']}: {error.args[0].str()}"
+        raise KafkaUnavailable(msg) from error
+    return [topic for topic in dict.fromkeys(wanted) if topic not in there]

@@ -1,0 +1,1 @@
+"""The shapes of rows between Python and the JVM."""

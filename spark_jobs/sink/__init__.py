@@ -1,0 +1,1 @@
+"""Write what a partition comes to, in one transaction with a marker."""

@@ -1,0 +1,60 @@
+"""Whether a query may go on from the markers it finds, and taking over if told to."""
+
+from dataclasses import replace
+
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused
+from spark_jobs.sink import markers
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.sink.markers import Marker, Turn
+from spark_jobs.sink.sink import SinkConfig
+from spark_jobs.sink.writer import NotCommitted, Writer
+
+
+def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> list[Marker]:
+    """
+    Let a query go on with `turn`, its first (the partition is of no matter).
+
+    Looks before it fences: a copy of a job that only shares the name must not stop the original.
+    With `adopt`, writes a marker of this query over each that would stop it; returns those.
+
+    Raises:
+        MarkerRefused: a marker stops it.
+        KafkaUnavailable: Kafka does not answer.
+    """
+    topic = MarkerTopic(config.marker_topic, config.kafka, timeout=config.timeout)
+    found = topic.read(range(topic.partitions()))
+    stopping = []
+    for partition, marker in sorted(found.items()):
+        here = replace(turn, partition=partition)
+        reason = markers.refusal(marker, here)
+        if reason is None:
+            continue
+        if not adopt:
+            raise MarkerRefused(reason)
+        if (reason := markers.half_done(marker, here)) is not None:
+            raise MarkerRefused(reason)
+        stopping.append(here)
+    return [taken for here in stopping if (taken := _take_over(here, config)) is not None]
+
+
+def _take_over(turn: Turn, config: SinkConfig) -> Marker | None:
+    """Write this query's marker over the one that stops it, behind the fence."""
+    writer = Writer(
+        config.kafka,
+        transactional_id=f"{config.transactional_id}.{turn.partition}",
+        partition=turn.partition,
+        topic=MarkerTopic(config.marker_topic, config.kafka, timeout=config.timeout),
+        timeout=config.timeout,
+    )
+    try:
+        writer.open()
+        found = writer.marker
+        if found is None or markers.refusal(found, turn) is None:
+            return None
+        writer.commit([], markers.adopt(found, turn))
+    except NotCommitted as error:
+        msg = f"cannot take over marker partition {turn.partition}: {error}; run it again"
+        raise KafkaUnavailable(msg) from error
+    finally:
+        writer.close()
+    return found

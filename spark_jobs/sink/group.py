@@ -1,0 +1,125 @@
+"""
+Tell ordinary Kafka tools how far a query is: its offsets, committed to a consumer group.
+
+Nobody reads them back: where a query goes on is said by its checkpoint and its markers alone. A
+commit that fails is told and tried again, and holds nothing up.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Literal, TypeAlias
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from outbox.kafka import kafka_logger
+from spark_jobs.sink import kafka_options
+
+Ends: TypeAlias = Mapping[str, Mapping[int, int]]
+"""The offset to be read next, by topic and partition."""
+
+_log = logging.getLogger("dovecote.spark")
+_client_log = kafka_logger("dovecote.spark.librdkafka.group")
+_RETRY_SECONDS = 5.0
+_REST_SECONDS = 1.0
+# The broker forgets a group that nothing was committed to for a week, by its defaults.
+_AGAIN_SECONDS = 3_600.0
+_END_SECONDS = 2.0
+
+
+def name(query: str) -> str:
+    """Return the consumer group of a query."""
+    return f"dovecote.{query}"
+
+
+class GroupOffsets:
+    """Commits the newest offsets it was told, from a thread of its own."""
+
+    def __init__(
+        self,
+        kafka: Mapping[str, str],
+        query: str,
+        committed: Callable[[Literal["ok", "failed"]], None],
+    ) -> None:
+        self._kafka, self._group, self._committed = kafka, name(query), committed
+        self._told = threading.Condition()
+        self._ends: Ends = {}
+        self._is_new = self._is_ending = False
+        self._reason = ""
+        self._consumer: Consumer | None = None
+        self._thread = threading.Thread(target=self._run, name="group offsets", daemon=True)
+        self._thread.start()
+
+    def tell(self, ends: Ends) -> None:
+        """Have `ends` committed soon; what was told before and is not committed yet is passed."""
+        with self._told:
+            if ends and ends != self._ends:
+                self._ends, self._is_new = ends, True
+                self._told.notify()
+
+    def close(self) -> None:
+        """Commit what was told last, if Kafka takes it now."""
+        with self._told:
+            self._is_ending = True
+            self._told.notify()
+        self._thread.join(_END_SECONDS)
+
+    def _run(self) -> None:
+        pause = _AGAIN_SECONDS
+        while True:
+            with self._told:
+                self._told.wait_for(lambda: self._is_new or self._is_ending, pause)
+                ends, is_ending = self._ends, self._is_ending
+                was_new, self._is_new = self._is_new, False
+            is_done = not ends or (is_ending and not was_new) or self._commit(ends)
+            if is_ending:
+                self._drop()
+                return
+            with self._told:  # many small batches are one commit
+                self._told.wait_for(lambda: self._is_ending, _REST_SECONDS)
+            pause = _AGAIN_SECONDS if is_done else _RETRY_SECONDS
+
+    def _commit(self, ends: Ends) -> bool:
+        offsets = [
+            TopicPartition(topic, partition, offset)
+            for topic, partitions in ends.items()
+            for partition, offset in partitions.items()
+        ]
+        try:
+            if self._consumer is None:
+                self._consumer = Consumer(self._configuration(), logger=_client_log)
+            self._consumer.poll(0)  # what it has to say goes to its log
+            told = self._consumer.commit(offsets=offsets, asynchronous=False)
+            reasons = [each.error.str() for each in told or () if each.error is not None]
+        except KafkaException as error:
+            reasons = [error.args[0].str()]
+        if reasons:
+            self._failed(reasons[0])
+            self._drop()
+            return False
+        self._reason = ""
+        self._committed("ok")
+        return True
+
+    def _configuration(self) -> dict[str, str | int | float | bool]:
+        return {
+            **kafka_options.client(self._kafka),
+            "group.id": self._group,
+            "enable.auto.commit": False,
+        }
+
+    def _drop(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+    def _failed(self, reason: str) -> None:
+        self._committed("failed")
+        if reason != self._reason:
+            _log.warning(
+                "offsets were not committed to the consumer group %s (%s): tools that look at "
+                "groups show an old lag; the job goes on as ever",
+                self._group,
+                reason,
+            )
+        self._reason = reason

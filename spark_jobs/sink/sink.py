@@ -1,0 +1,275 @@
+"""
+Write a turn exactly once: fence, look at the marker, evaluate, commit records and marker together.
+
+A turn is one shuffle partition of one micro-batch. Spark may run it twice, at once or years
+later: the marker decides which run writes.
+"""
+
+import logging
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_exponential,
+)
+
+from spark_jobs.errors import KafkaUnavailable, MarkerRefused, Unwritable
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.sink.markers import (
+    Committed,
+    Counts,
+    Decision,
+    Marker,
+    Ranges,
+    Refused,
+    Turn,
+    Write,
+    decide,
+)
+from spark_jobs.sink.outgoing import Evaluation, Outgoing
+from spark_jobs.sink.writer import Fenced, NotCommitted, Poisoned, Writer
+
+_log = logging.getLogger("dovecote.spark")
+
+_TRIES = 5
+# Records that no topic takes are replaced one transaction after the other; so many at most.
+_POISON_LIMIT = 100
+# A worker keeps the producers of the shuffle partitions it wrote last; more threads than cores
+# would serve nobody.
+_KEPT = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkConfig:
+    """Where markers and transactions of a query are."""
+
+    kafka: Mapping[str, str]
+    marker_topic: str
+    transactional_id: str
+    """Of the query: its shuffle partitions append their number."""
+    timeout: float
+    """Seconds that a step of a transaction may take."""
+
+    def __repr__(self) -> str:
+        return f"SinkConfig({self.transactional_id})"  # the properties may hold secrets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """The rows of a turn, as far as its marker knows them."""
+
+    digest: str
+    ranges: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What a turn came to, and whether an earlier run of it had written that already."""
+
+    counts: Counts
+    replayed: bool
+    writer: str = field(default="", compare=False)
+    """Name of the writer that is the newest of the partition now; empty: unknown."""
+
+
+Evaluate = Callable[[], Evaluation]
+Replace = Callable[[Outgoing, str], Outgoing]
+"""Returns the dead letter for a record that its topic cannot take."""
+
+_writers: OrderedDict[str, Writer] = OrderedDict()
+"""This worker's, by transactional id."""
+
+
+def settle(
+    turn: Turn,
+    rows: Input,
+    *,
+    config: SinkConfig,
+    evaluate: Evaluate,
+    replace_poison: Replace,
+    adopt: bool = False,
+    newest: str = "",
+) -> Settled:
+    """
+    Write what `evaluate` returns, unless a committed marker says that it is written.
+
+    `evaluate` is called at most once, and not at all where nothing is to be written. `newest`
+    names the writer that settled the partition's last turn, where that is known: of all others
+    one knows without trying that they are fenced.
+
+    Raises:
+        MarkerRefused: the marker found is not this turn's.
+        Unwritable: even the dead letter topic refuses a record.
+        KafkaUnavailable: Kafka did not take the turn in time; none of it is visible.
+    """
+    attempt = _Attempt(turn, rows, config, adopt=adopt, newest=newest)
+    retrying = Retrying(
+        retry=retry_if_exception_type(NotCommitted),
+        stop=stop_after_attempt(_TRIES),
+        wait=wait_exponential(multiplier=0.05, max=5),
+        before_sleep=partial(_warn, turn),
+        reraise=True,
+    )
+    try:
+        return retrying(attempt.run, evaluate, replace_poison)
+    except NotCommitted as error:
+        msg = (
+            f"batch {turn.batch}, shuffle partition {turn.partition}: Kafka did not take it in "
+            f"{_TRIES} tries ({error}). Nothing of it is visible; the job goes on from here when "
+            "it is started again"
+        )
+        raise KafkaUnavailable(msg) from error
+
+
+class _Attempt:
+    """The tries at one turn, which share its evaluation."""
+
+    def __init__(
+        self, turn: Turn, rows: Input, config: SinkConfig, *, adopt: bool, newest: str
+    ) -> None:
+        self._turn, self._rows, self._config, self._adopt = turn, rows, config, adopt
+        self._newest = newest
+        self._evaluation: Evaluation | None = None
+        self._one_by_one = False
+
+    def run(self, evaluate: Evaluate, replace_poison: Replace) -> Settled:
+        """Try once with each writer it takes to get rid of records that no topic takes."""
+        for _ in range(_POISON_LIMIT):
+            try:
+                return self._once(evaluate)
+            except Poisoned as error:
+                self._dispose_of(error, replace_poison)
+        msg = (
+            f"batch {self._turn.batch}, shuffle partition {self._turn.partition}: more than "
+            f"{_POISON_LIMIT} records are refused by their topics: raise max.message.bytes there, "
+            'or "message.max.bytes" in [kafka]'
+        )
+        raise Unwritable(msg)
+
+    def _once(self, evaluate: Evaluate) -> Settled:
+        key = f"{self._config.transactional_id}.{self._turn.partition}"
+        writer = self._kept(key) or self._opened(key)
+        try:
+            settled = self._with(writer, evaluate)
+        except BaseException:
+            writer.close()
+            raise
+        if self._one_by_one:
+            writer.close()
+        else:
+            _keep(key, writer)
+        return settled
+
+    def _kept(self, key: str) -> Writer | None:
+        """
+        Return this worker's writer, if by what it knows the turn is to be written.
+
+        Then the fence will tell if that is still so. That a turn is not to be written needs a
+        look at the marker itself: an operator may have had the query adopt it since.
+        """
+        writer = _writers.pop(key, None)
+        if writer is None:
+            return None
+        is_fenced = bool(self._newest) and writer.name != self._newest
+        if not is_fenced and isinstance(self._decision(writer), Write):
+            return writer
+        writer.close()
+        return None
+
+    def _decision(self, writer: Writer) -> Decision:
+        return decide(writer.marker, self._turn, digest=self._rows.digest, adopt=self._adopt)
+
+    def _with(self, writer: Writer, evaluate: Evaluate) -> Settled:
+        decision = self._decision(writer)
+        if isinstance(decision, Refused):
+            raise MarkerRefused(decision.reason)
+        if isinstance(decision, Committed):
+            return Settled(decision.marker.counts, replayed=True, writer=writer.name)
+        if self._evaluation is None:
+            self._evaluation = evaluate()
+        marker = Marker(
+            query=self._turn.query,
+            batch=self._turn.batch,
+            partition=self._turn.partition,
+            partitions=self._turn.partitions,
+            digest=self._rows.digest,
+            ranges=self._rows.ranges,
+            counts=self._evaluation.counts,
+        )
+        writer.commit(self._evaluation.outgoing, marker)
+        return Settled(self._evaluation.counts, replayed=False, writer=writer.name)
+
+    def _opened(self, key: str) -> Writer:
+        config = self._config
+        writer = Writer(
+            config.kafka,
+            transactional_id=key,
+            partition=self._turn.partition,
+            topic=MarkerTopic(config.marker_topic, config.kafka, timeout=config.timeout),
+            timeout=config.timeout,
+            one_by_one=self._one_by_one,
+        )
+        try:
+            writer.open()
+        except BaseException:
+            writer.close()
+            raise
+        return writer
+
+    def _dispose_of(self, error: Poisoned, replace_poison: Replace) -> None:
+        """Put dead letters in the place of rejected records; if none is known, find them."""
+        if self._evaluation is None:
+            raise error
+        if not error.rejected:
+            if self._one_by_one:
+                msg = f"the broker refuses a record and does not say which: {error}"
+                raise Unwritable(msg)
+            self._one_by_one = True
+            return
+        outgoing = list(self._evaluation.outgoing)
+        for position, reason in error.rejected.items():
+            record = outgoing[position]
+            dead = replace_poison(record, reason)
+            if record.topic == dead.topic and record.value is None:
+                raise Unwritable(_unwritable(record, reason))
+            outgoing[position] = dead
+        self._evaluation = self._evaluation._replace(outgoing=outgoing)
+
+
+def _keep(key: str, writer: Writer) -> None:
+    _writers[key] = writer
+    while len(_writers) > _KEPT:
+        _writers.popitem(last=False)[1].close()
+
+
+def forget() -> None:
+    """Let go of this process's writers."""
+    while _writers:
+        _writers.popitem()[1].close()
+
+
+def _unwritable(record: Outgoing, reason: str) -> str:
+    origin = record.origin
+    return (
+        f"the record at {origin.topic}/{origin.partition}/{origin.offset} cannot be written even "
+        f"as a dead letter without its value, to {record.topic}: {reason}. Nothing of its batch "
+        "is committed; raise max.message.bytes of that topic"
+    )
+
+
+def _warn(turn: Turn, state: RetryCallState) -> None:
+    error = state.outcome.exception() if state.outcome else None
+    _log.log(
+        # Being fenced is how one learns that another worker had the partition in between.
+        logging.DEBUG if isinstance(error, Fenced) else logging.WARNING,
+        "batch %d, shuffle partition %d: %s; trying again with a new producer",
+        turn.batch,
+        turn.partition,
+        error,
+    )

@@ -1,0 +1,243 @@
+"""One Kafka transaction per turn: its records and its marker, by a producer that is fenced."""
+
+import logging
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from dovecote.process.memory import keep_freed
+from outbox.reaching import reach
+from spark_jobs.errors import JobError, KafkaUnavailable
+from spark_jobs.sink import kafka_options
+from spark_jobs.sink.marker_topic import MarkerTopic, fence
+from spark_jobs.sink.markers import Marker
+from spark_jobs.sink.outgoing import Outgoing
+
+# librdkafka tells of every fencing and lost connection, all of which we get over or report.
+_silent = logging.getLogger("dovecote.spark.librdkafka")
+_silent.setLevel(logging.CRITICAL + 1)
+
+_POISON = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+    KafkaError.INVALID_RECORD,
+    KafkaError.INVALID_TIMESTAMP,
+    KafkaError.POLICY_VIOLATION,
+}
+"""What the broker can never take, for what the record itself is."""
+
+_FENCED = {
+    KafkaError._FENCED,  # noqa: SLF001  # librdkafka's name
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+}
+
+# A record that went down with its transaction; what was wrong was another thing.
+_PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001  # librdkafka's names
+
+_POLL_SECONDS = 0.1
+
+
+class NotCommitted(JobError):
+    """A transaction failed, or nobody knows what became of it: only the marker can tell."""
+
+
+class Fenced(NotCommitted):
+    """
+    Somebody else has opened a writer of this partition since.
+
+    Mostly another worker of the same job: Spark gives a partition to whom it likes, and each
+    worker keeps its writers.
+    """
+
+
+class Poisoned(JobError):
+    """
+    The broker does not take some records of a transaction, for what they are.
+
+    `rejected` has their positions and why; empty where a request of many was rejected as one.
+    """
+
+    def __init__(self, rejected: Mapping[int, str], reason: str) -> None:
+        super().__init__(reason)
+        self.rejected = dict(rejected)
+
+
+class Writer:
+    """
+    Writes one shuffle partition of one query, from its fence to its first failure.
+
+    After any failure it is of no more use: librdkafka cannot tell what became of a transaction,
+    and late produces of one that was aborted could join the next (KAFKA-17754).
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        transactional_id: str,
+        partition: int,
+        topic: MarkerTopic,
+        timeout: float,
+        one_by_one: bool = False,
+    ) -> None:
+        """`one_by_one`: one record a request, so that a rejected one rejects no others."""
+        config = kafka_options.producer(
+            properties, transactional_id=transactional_id, timeout=timeout
+        )
+        if one_by_one:
+            config["batch.num.messages"] = 1
+        self._partition, self._topic, self._timeout = partition, topic, timeout
+        self._one_by_one = one_by_one
+        self._rejected: dict[int, str] = {}
+        self._failure: KafkaError | None = None
+        # Writers are in Spark's worker processes, which do nothing else.
+        keep_freed()
+        self._producer = Producer({**config, "error_cb": self._ended}, logger=_silent)
+        self.marker: Marker | None = None
+        self.name = secrets.token_hex(8)
+        """Tells it from all other writers."""
+
+    def open(self) -> None:
+        """
+        Fence every older writer of this partition, then read its marker behind a nonce.
+
+        Until then nobody knows that the broker which is read is the one that leads; see
+        `MarkerTopic.read_behind`.
+
+        Raises:
+            NotCommitted: the broker does not answer in time.
+        """
+        self._call(partial(reach, self._producer, self._topic.name), "reach the brokers")
+        self._call(self._producer.init_transactions, "fence older writers")
+        self._transact([], *fence(self.name.encode()))
+        try:
+            self.marker = self._topic.read_behind(self._partition, self.name.encode())
+        except KafkaUnavailable as error:
+            raise NotCommitted(str(error)) from error
+
+    def commit(self, outgoing: Iterable[Outgoing], marker: Marker) -> None:
+        """
+        Write the records and the marker in one transaction.
+
+        Raises:
+            Poisoned: the broker does not take some of the records.
+            NotCommitted: the transaction failed, or what became of it is unknown.
+        """
+        self._transact(outgoing, marker.encode(), str(self._partition).encode())
+        self.marker = marker
+
+    def close(self) -> None:
+        """Drop what was not sent yet; the next writer's fence aborts what was."""
+        self._producer.purge()
+
+    def _transact(self, outgoing: Iterable[Outgoing], value: bytes, key: bytes) -> None:
+        """Commit the records, and one more to our partition of the marker topic."""
+        try:
+            self._producer.begin_transaction()
+            for position, record in enumerate(outgoing):
+                self._produce(position, record)
+            if self._rejected:
+                raise Poisoned(self._rejected, "too large for this client")
+            self._producer.produce(
+                self._topic.name,
+                value,
+                key,
+                partition=self._partition,
+                on_delivery=self._reported,
+            )
+            self._deliver()
+        except KafkaException as error:
+            raise self._explained(error.args[0], "write") from error
+        self._call(self._producer.commit_transaction, "commit")
+
+    def _produce(self, position: int, record: Outgoing) -> None:
+        topic, key, value, headers, timestamp, _ = record
+        report = self._reporter(position) if self._one_by_one else self._reported
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                self._producer.produce(
+                    topic,
+                    value,
+                    key,
+                    headers=headers,  # type: ignore[arg-type]  # invariant list, only read
+                    timestamp=max(0, timestamp),
+                    on_delivery=report,
+                )
+            except BufferError:
+                if time.monotonic() > deadline:
+                    msg = f"write: the broker took nothing for {self._timeout:g} s"
+                    raise NotCommitted(msg) from None
+                self._producer.poll(_POLL_SECONDS)
+            except KafkaException as error:
+                # The client looks at a record's size before it takes it.
+                if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
+                    raise
+                self._rejected[position] = error.args[0].str()
+                return
+            else:
+                return
+
+    def _deliver(self) -> None:
+        """
+        Wait until the broker has every record, or refuses one.
+
+        The commit would wait for all: behind a refused record the numbers of the next are wrong,
+        and librdkafka tries them until they time out.
+        """
+        deadline = time.monotonic() + self._timeout
+        while self._producer.flush(_POLL_SECONDS):
+            if self._failure is not None:
+                raise self._explained(self._failure, "write")
+            if time.monotonic() > deadline:
+                msg = f"write: the broker did not take all within {self._timeout:g} s"
+                raise NotCommitted(msg)
+
+    def _ended(self, error: KafkaError) -> None:
+        # What is not fatal, librdkafka gets over; what is, the next call only calls "fatal".
+        if error.fatal():
+            self._failure = error
+
+    def _reported(self, error: KafkaError | None, _: Message) -> None:
+        # The first that says why; the rest were dropped for its sake.
+        if error is not None and (self._failure is None or self._failure.code() in _PURGED):
+            self._failure = error
+
+    def _reporter(self, position: int) -> Callable[[KafkaError | None, Message], None]:
+        def reported(error: KafkaError | None, message: Message) -> None:
+            self._reported(error, message)
+            if error is not None and error.code() in _POISON:
+                self._rejected[position] = error.str()
+
+        return reported
+
+    def _call(self, step: Callable[[float], object], what: str) -> None:
+        """Call `step` until it is done: one that timed out goes on in the background."""
+        deadline = time.monotonic() + self._timeout
+        while True:
+            try:
+                step(max(_POLL_SECONDS, deadline - time.monotonic()))
+            except KafkaException as error:
+                if error.args[0].retriable() and time.monotonic() < deadline:
+                    continue
+                raise self._explained(error.args[0], what) from error
+            else:
+                return
+
+    def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:
+        with suppress(KafkaException):  # a fenced producer raises here again; `error` says so
+            self._producer.poll(0)  # serves what the broker said of single records
+        failed = self._failure
+        text = f"{what}: {error.name()}: {error.str()}"
+        if failed is not None and failed.code() not in _PURGED:
+            text = f"{text} ({failed.name()}: {failed.str()})"
+        code = (failed or error).code()
+        if self._rejected or code in _POISON:
+            return Poisoned(self._rejected, text)
+        return Fenced(text) if {code, error.code()} & _FENCED else NotCommitted(text)

@@ -1,0 +1,1 @@
+"""The job that keeps state for an operator."""

@@ -1,0 +1,245 @@
+"""
+The one adapter that hosts the stateful operators: buckets of keys in Spark's stateful operator.
+
+Spark's price is per group, so a group is a bucket of keys, not a key: its state is one value, and
+it has one timer. The clock is the batch's, which is the same when the batch is run again.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any, TypeAlias
+
+import pandas as pd
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql.streaming.stateful_processor import (
+    ExpiredTimerInfo,
+    StatefulProcessor,
+    StatefulProcessorHandle,
+    TimerValues,
+)
+from pyspark.sql.types import StringType, StructField, StructType
+
+from spark_jobs.errors import StateTooLarge
+from spark_jobs.operators import extent
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.encoding import decode, encode
+from spark_jobs.operators.reading import OperatorSettings, many_reader, max_lag
+from spark_jobs.operators.settings import PairingSettings, WindowedSettings
+from spark_jobs.operators.step import NEVER, Failed
+from spark_jobs.operators.table import operator
+from spark_jobs.query.alarms import NONE
+from spark_jobs.rows import packets
+from spark_jobs.rows.garbage import collect_rarely, spare
+from spark_jobs.rows.packets import Pack, Rows
+from spark_jobs.stateful.bucketing import bucketed, key
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
+
+SCHEMA = "outcome binary, alarm long"
+STATE_NAME = "bucket"
+"""What Spark's state reader finds it by."""
+_STATE = "state binary, alarm long"
+# Batches begin some milliseconds behind the beat of their trigger, each by others: to an operator
+# they are on the beat, or what waits for so many beats would miss every other one.
+_TICK_MS = 100
+# A worker keeps the states that it stepped last, each with what Spark has of it: if Spark still
+# has the same, the state need not be decoded.
+_KEPT = 64
+_Kept: TypeAlias = tuple[str, str, int]
+"""Query, settings of its operator (alarms depend on them) and bucket."""
+_states: OrderedDict[_Kept, tuple[bytes, Any]] = OrderedDict()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatefulConfig:
+    """What a stateful operator is to do; goes to the executors."""
+
+    operator: OperatorSettings
+    topics: OperatorTopics
+    query: str
+    buckets: Sequence[int]
+    """The names of the buckets."""
+    max_bucket_bytes: int
+
+
+def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
+    """
+    Return what the operator makes of `rows`: one row for each time that it steps a bucket.
+
+    Beside what that comes to is when Spark will call the bucket.
+    """
+    settings = config.operator
+    pack = Pack(config.buckets, max_lag(settings))
+    found = bucket(settings, config.buckets)
+    if isinstance(settings, AggregationSettings) and settings.key is not None:
+        rows, found = bucketed(rows, settings, config.buckets), F.col(packets.BUCKET)
+    packed = rows.select(
+        *packets.COLUMNS,
+        found.cast("int").alias(packets.BUCKET),
+    ).mapInArrow(pack, packets.SCHEMA)
+    return packed.groupBy(packets.BUCKET).transformWithStateInPandas(
+        statefulProcessor=Bucket(config),
+        outputStructType=SCHEMA,
+        outputMode="Append",
+        timeMode="ProcessingTime",
+    )
+
+
+def bucket(settings: OperatorSettings, buckets: Sequence[int]) -> Column:
+    """Return the bucket of a row: records that may meet are in the same."""
+    of = F.lit(0)
+    if not isinstance(settings, WindowedSettings) or settings.stream_time == "per_key":
+        of = F.xxhash64(_key(settings))
+    elif settings.stream_time == "per_partition":
+        of = F.col("partition")
+    number = F.pmod(of, F.lit(len(buckets))).cast("int")
+    return F.element_at(F.array(*map(F.lit, buckets)), number + 1)
+
+
+def _key(settings: OperatorSettings) -> Column:
+    if isinstance(settings, AggregationSettings):
+        return key(settings.step)
+    if not isinstance(settings, WindowedSettings) or settings.key == "record":
+        return F.col("key")
+    fields = StructType([StructField(name, StringType()) for name in settings.key])
+    # As a whole: for single fields of it, Spark parses the value once for each. The hash of a
+    # struct is that of its fields, one after the other.
+    return F.from_json(F.col("value").cast("string"), fields)
+
+
+class Bucket(StatefulProcessor):
+    """Steps the operator of one bucket after the other."""
+
+    def __init__(self, config: StatefulConfig) -> None:
+        self._config = config
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        # For good: this process does nothing else, and each return to the usual thresholds would
+        # have it look through all that the last bucket has made.
+        collect_rarely()
+        config = self._config
+        self._handle = handle
+        self._state = handle.getValueState(STATE_NAME, _STATE)
+        self._operator = operator(config.operator)
+        self._read = many_reader(config.operator)
+        lag = max_lag(config.operator)
+        self._max_lag = NEVER if lag is None else lag
+        self._settings = repr(config.operator)
+        self._teller = Teller(config.operator, config.topics, config.query)
+        windowed = isinstance(config.operator, WindowedSettings)
+        self._with_headers = not windowed
+        self._by_offset = (
+            isinstance(config.operator, WindowedSettings)
+            and config.operator.stream_time == "per_partition"
+            and not isinstance(config.operator, PairingSettings)
+        )
+
+    def handleInputRows(  # noqa: N802  # Spark's name
+        self,
+        key: Any,  # noqa: ANN401  # a tuple of the grouping columns
+        rows: Iterator[Any],
+        timerValues: TimerValues,  # noqa: N803  # Spark's name
+    ) -> Iterator[pd.DataFrame]:
+        now = timerValues.getCurrentProcessingTimeInMs()
+        found = packets.unpack(
+            (packet for frame in rows for packet in frame["packet"]),
+            recent=now - self._max_lag,
+            by_offset=self._by_offset,
+            with_headers=self._with_headers,
+        )
+        if found or found.is_behind:
+            yield from self._step(key[0], found, now)
+
+    def handleExpiredTimer(  # noqa: N802  # Spark's name
+        self,
+        key: Any,  # noqa: ANN401  # as above
+        timerValues: TimerValues,  # noqa: N803  # Spark calls it with these names
+        expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
+    ) -> Iterator[pd.DataFrame]:
+        now = timerValues.getCurrentProcessingTimeInMs()
+        yield from self._step(key[0], Rows(), now, fired=expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        """Have the states that this worker keeps left in peace."""
+        spare()
+
+    def _step(
+        self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None
+    ) -> Iterator[pd.DataFrame]:
+        outcome, alarm = self._outcome(bucket_, rows, now, fired)
+        yield pd.DataFrame({"outcome": [outcome.encode()], "alarm": [alarm]})
+
+    def _outcome(
+        self, bucket_: int, rows: Rows, now: int, fired: int | None
+    ) -> tuple[Outcome, int]:
+        state, alarm = self._restored(bucket_)
+        failed: list[Failed] = []
+        inputs = list(self._read(rows, count(), failed))
+        step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
+        data = encode(self._operator, step.state)
+        if len(data) > self._config.max_bucket_bytes:
+            raise StateTooLarge(self._too_large(bucket_, len(data)))
+        alarm = self._set_alarm(alarm, step.deadline, now, fired)
+        self._state.update((data, alarm))
+        _keep((self._config.query, self._settings, bucket_), data, step.state)
+        outcome = Outcome(
+            bucket=bucket_,
+            number=0 if fired is None else 1,
+            rows=len(rows),
+            newest=rows.newest,
+            keys=extent.keys(step.state),
+            open=extent.opened(step.state),
+            size=len(data),
+        )
+        self._teller.tell([*failed, *step.outputs], outcome, rows, now)
+        return outcome, alarm
+
+    def _restored(self, bucket_: int) -> tuple[Any, int]:
+        found = self._state.get()
+        if found is None:
+            return self._operator.start(), NONE
+        data, alarm = bytes(found[0]), found[1]
+        kept = _states.pop((self._config.query, self._settings, bucket_), None)
+        if kept is not None and kept[0] == data:
+            return kept[1], alarm
+        return decode(self._operator, data), alarm
+
+    def _set_alarm(self, alarm: int, deadline: int | None, now: int, fired: int | None) -> int:
+        """Have Spark call at `deadline`; return when it will, which may be earlier."""
+        if alarm == fired:
+            alarm = NONE  # Spark takes it away by itself
+        if alarm != NONE and alarm <= now:
+            self._handle.deleteTimer(alarm)  # what was due then has just been done
+            alarm = NONE
+        if deadline is None:
+            return alarm
+        # Spark also takes away one that is set for the same moment by its own handler.
+        # A record may say a time that is none to Spark.
+        wanted = min(NEVER, max(deadline, now + 1, 0 if fired is None else fired + 1))
+        if alarm != NONE and alarm <= wanted:
+            return alarm
+        if alarm != NONE:
+            self._handle.deleteTimer(alarm)
+        self._handle.registerTimer(wanted)
+        return wanted
+
+    def _too_large(self, bucket_: int, size: int) -> str:
+        return (
+            f"the state of bucket {bucket_} has {size} bytes, more than `state.max_bucket_bytes` "
+            f"({self._config.max_bucket_bytes}): too much is open at once. Close earlier "
+            "(`close_after`, `grace`, `forget_after`) or raise the limit; more buckets need a new "
+            "checkpoint"
+        )
+
+
+def ticked(now: int) -> int:
+    """Return the operators' clock at `now`; it ticks in tenths of a second."""
+    return now - now % _TICK_MS
+
+
+def _keep(bucket_: _Kept, data: bytes, state: Any) -> None:  # noqa: ANN401  # an operator's
+    _states[bucket_] = data, state
+    while len(_states) > _KEPT:
+        _states.popitem(last=False)

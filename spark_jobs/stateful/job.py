@@ -1,0 +1,94 @@
+"""A stateful job: Kafka, one operator, Kafka, each result once."""
+
+import threading
+from contextlib import closing
+from functools import partial
+
+from pyspark.sql import SparkSession
+
+from spark_jobs.operators.table import operator
+from spark_jobs.query import source
+from spark_jobs.query.arrivals import Arrivals
+from spark_jobs.query.pinned import pin
+from spark_jobs.query.query import Query, Show
+from spark_jobs.query.resting import Rest
+from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
+from spark_jobs.query.topics import require_topics
+from spark_jobs.query.watching import watching
+from spark_jobs.rows.buckets import names
+from spark_jobs.sink.marker_topic import MarkerTopic
+from spark_jobs.sink.sink import SinkConfig
+from spark_jobs.stateful import first_batch
+from spark_jobs.stateful.host import StatefulConfig, outcomes
+from spark_jobs.stateful.settings import StatefulSettings
+from spark_jobs.stateful.stage import WriteConfig
+from spark_jobs.stateful.state import alarms as stored_alarms
+
+
+def run(
+    settings: StatefulSettings,
+    spark: SparkSession,
+    *,
+    show: Show,
+    stop: threading.Event,
+    adopt: bool = False,
+) -> None:
+    """
+    Run the query until `stop` is set; the batch under way is always finished.
+
+    Raises:
+        BadSettings: the aggregate, a topic or the checkpoint is not as it must be.
+        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+    """
+    operator(settings.operator)  # fails here, not on an executor
+    require_topics(settings)
+    for name, value in STATE_STORE.items():
+        spark.conf.set(name, value)
+    pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
+    markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
+    markers.ensure(settings.spark.shuffle_partitions)
+    first_batch.begin(spark, settings.spark.checkpoint)
+    frame = outcomes(source.rows(settings.reads(), spark), stateful_config(settings))
+    reads = settings.reads().kafka
+    rest = Rest(
+        settings.spark.pause(),
+        has_come=Arrivals(reads).behind,
+        stored=partial(stored_alarms, spark, settings),
+    )
+    with watching(settings, reads=reads) as watch, closing(rest):
+        watch.metrics.limit(settings.state.max_bucket_bytes)
+        query = Query(
+            spark,
+            settings.spark.query,
+            write_config(settings),
+            show=show,
+            watch=watch,
+            rest=rest,
+            adopt=adopt,
+        )
+        query.run(source.writer(settings.spark, frame), stop)
+
+
+def stateful_config(settings: StatefulSettings) -> StatefulConfig:
+    """Return what the executors need to know to step the operator."""
+    return StatefulConfig(
+        operator=settings.operator,
+        topics=settings.topics(),
+        query=settings.spark.query,
+        buckets=names(settings.buckets(), settings.spark.shuffle_partitions),
+        max_bucket_bytes=settings.state.max_bucket_bytes,
+    )
+
+
+def write_config(settings: StatefulSettings) -> WriteConfig:
+    """Return what the executors need to know to write."""
+    return WriteConfig(
+        topics=settings.topics(),
+        sink=SinkConfig(
+            kafka=settings.kafka,
+            marker_topic=settings.marker_topic(),
+            transactional_id=settings.transactional_id(),
+            timeout=settings.transaction_timeout.total_seconds(),
+        ),
+        partitions=settings.spark.shuffle_partitions,
+    )

@@ -1,0 +1,286 @@
+"""What a step of an operator comes to, as one row on its way to the sink."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from hashlib import blake2b
+from itertools import repeat
+from typing import Any, Self, TypeAlias
+
+import msgpack
+from pydantic_core import to_json as fast_json
+
+from dedup.retries import copies
+from dedup.rules.policies import decode
+from outbox import envelope
+from outbox.envelope import Pair, Record
+from spark_jobs.operators.lines import named
+from spark_jobs.operators.reading import OperatorSettings, key_of
+from spark_jobs.operators.settings import WindowedSettings
+from spark_jobs.operators.step import (
+    Failed,
+    Input,
+    Late,
+    Made,
+    Output,
+    Paired,
+    Released,
+    Session,
+    Skipped,
+)
+from spark_jobs.rows.packets import Rows
+from spark_jobs.sink.markers import Counts, kind
+from spark_jobs.sink.outgoing import Outgoing
+
+_Place: TypeAlias = tuple[str, int, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorTopics:
+    """Where the records of an operator go. Never taken from a record."""
+
+    output: str
+    late: str | None
+    dead_letter: str
+    back_to: frozenset[str] = frozenset()
+    """Topics that a record which was delayed goes back to if it came from there."""
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What one bucket has to say after a step."""
+
+    bucket: int
+    number: int = 0
+    """Steps of one bucket in one batch have an order."""
+    rows: int = 0
+    handled: int = 0
+    dead: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    newest: int = 0
+    keys: int = 0
+    """Of its state."""
+    open: int = 0
+    """Likewise: what is still to come out."""
+    size: int = 0
+    """Of its state, in bytes."""
+    envelope: list[Pair] = field(default_factory=list)
+    """Headers that all results have."""
+    outgoing: list[Any] = field(default_factory=list)
+    """
+    Outgoing records, or what `decode` makes them of: a result has its id for its headers; a record
+    of a window, why it fired and its own.
+    """
+    told: bytes = b""
+    """After `decode`: all that is to be written, as it came."""
+
+    def encode(self) -> bytes:
+        *fields, outgoing, _ = [getattr(self, name) for name in self.__slots__]
+        told = msgpack.packb([self.envelope, _columns(outgoing)])
+        data: bytes = msgpack.packb([*fields, [], told])
+        return data
+
+    @classmethod
+    def decode(cls, data: bytes) -> Self:
+        found = cls(*msgpack.unpackb(data))
+        # Headers are to be tuples; to make them of lists takes longer than all the rest.
+        envelope, columns = msgpack.unpackb(found.told, use_list=False)
+        found.envelope = list(envelope)
+        if columns:
+            found.outgoing = _outgoing(found.envelope, *columns)
+        return found
+
+    def counts(self) -> Counts:
+        return Counts(rows=self.rows, handled=self.handled, skipped=self.skipped, dead=self.dead)
+
+
+# A copy takes half as long as a new one with its options.
+_EMPTY = blake2b(digest_size=12)
+_NOWHERE: _Place = ("", -1, -1)
+
+
+class Teller:
+    """Turns outputs into records to write."""
+
+    def __init__(self, settings: OperatorSettings, topics: OperatorTopics, source: str) -> None:
+        self._settings, self._topics = settings, topics
+        self._source = f"{source}/".encode()
+        self._headers: list[Pair] = [
+            (envelope.TYPE, f"dovecote.{settings.type}".encode()),
+            (envelope.SOURCE, source.encode()),
+            (envelope.SPECVERSION, b"1.0"),
+            (envelope.CONTENT_TYPE, b"application/json"),
+        ]
+        # Most keys have several results in a step.
+        self._head = cache(partial(_head, settings))
+        self._saying: Mapping[type, Callable[[Any], tuple[Any, ...]]] = {
+            Paired: self._paired,
+            Session: self._session,
+            Made: self._made,
+            Released: self._released,
+        }
+
+    def tell(self, outputs: Iterable[Output], outcome: Outcome, rows: Rows, now: int) -> None:
+        """Put what `outputs` say into `outcome`; `rows` has the records they are about."""
+        skipped: Counter[str] = Counter()
+        outcome.envelope = self._headers
+        outgoing, saying = outcome.outgoing, self._saying
+        for output in outputs:
+            say = saying.get(output.__class__)
+            if say is not None:
+                outgoing.append(say(output))
+                continue
+            match output:
+                case Skipped():
+                    skipped[kind(output.reason)] += 1
+                case Late(record, reason, _):
+                    skipped["late"] += 1
+                    if self._topics.late is not None:
+                        aside = self._aside(record, reason, rows, now)
+                        outgoing.append((self._topics.late, *aside))
+                case Failed(record, reason):
+                    outcome.dead += 1
+                    aside = self._aside(record, reason, rows, now)
+                    outgoing.append((self._topics.dead_letter, *aside))
+        outcome.handled = len(outgoing) - outcome.dead
+        if self._topics.late is not None:
+            outcome.handled -= skipped["late"]
+        outcome.skipped = dict(sorted(skipped.items()))
+
+    def _made(self, made: Made) -> tuple[Any, ...]:
+        """Return a record with why it is there; one that goes on as it is keeps what it says."""
+        topic, key, value, headers, time, *why, number, origin, window, _, is_passed = made
+        if headers:
+            headers = [pair for pair in headers if pair[0] not in envelope.WINDOW]
+        if not is_passed:
+            bounds = f"{made.reason}/{made.start}/{made.end}/{made.revision}/{number}"
+            identity = _digest(window, f"{bounds}/{origin}")
+            own = {name for name, _ in headers}
+            ours = ((envelope.ID, self._source + identity), *self._headers)
+            headers = [*(pair for pair in ours if pair[0] not in own), *headers]
+        return topic, key, value, (_why(*why), headers), max(time, 0), origin
+
+    def _released(self, output: Released) -> tuple[Any, ...]:
+        topic, partition, offset, _, key, value, headers = output.value
+        return self._back(output.value), key, value, headers, 0, (topic, partition, offset)
+
+    def _back(self, record: Record) -> str:
+        """Return the topic that a delayed record goes on to: its own, if settings name that."""
+        topics = self._topics
+        if not topics.back_to:
+            return topics.output
+        origin = (copies.delivery(record).origin or "").partition("/")[0]
+        return origin if origin in topics.back_to else topics.output
+
+    def _paired(self, output: Paired) -> tuple[Any, ...]:
+        key, time, fields, sides = output
+        value = b"%b%d,%b" % (self._head(key), time, fast_json(fields)[1:])
+        topic, offset = next(iter(sides.items()))
+        place = (topic, -1, offset if isinstance(offset, int) else offset[0])
+        headers = self._source + _digest(key, str(sides))  # the rest all results have
+        return self._topics.output, key, value, headers, max(time, 0), place
+
+    def _session(self, output: Session) -> tuple[Any, ...]:
+        what, key, start, end, aggregate, revision = output
+        settings = self._settings
+        shown = key_of(key, settings) if isinstance(settings, WindowedSettings) else ""
+        value = fast_json(
+            {
+                "kind": what,
+                "key": shown,
+                "start": start,
+                "end": end,
+                "value": aggregate,
+                "revision": revision,
+            }
+        )
+        headers = self._source + _digest(key, f"{what}/{start}/{end}/{revision}")
+        return self._topics.output, key, value, headers, max(end, 0), _NOWHERE
+
+    def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
+        """Return what follows the topic of a record that is set aside."""
+        whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
+        copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
+        return *copy, 0, (record.topic, record.partition, record.offset)
+
+
+def _head(settings: OperatorSettings, key: bytes) -> bytes:
+    """Return the beginning of a result of pairing, up to its time."""
+    return fast_json(named(key, settings))[:-1] + b',"ts":'
+
+
+def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Outgoing:
+    """Return the dead letter in the place of a record that its topic can never take."""
+    copy = copies.emptied(outgoing.origin, now=now, error=error)
+    return Outgoing(dead_letter, *copy, 0, outgoing.origin)
+
+
+def _columns(outgoing: list[Any]) -> list[Any]:
+    """Return what `Teller` tells, by columns; one value stands for a column of equal ones."""
+    if not outgoing:
+        return []
+    topics, keys, values, headers, timestamps, places = zip(*outgoing, strict=True)
+    sources, *numbers = zip(*places, strict=True)
+    return [_one(topics), keys, values, headers, timestamps, _one(sources), *numbers]
+
+
+def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
+    return texts[0] if len(set(texts)) == 1 else texts
+
+
+def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
+    """Return the records that have what `columns` say, in the order in which `Teller` tells it."""
+    topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
+    pairs = [
+        [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
+        for each in headers
+    ]
+    origins = map(
+        _record,
+        zip(
+            _all(sources), partitions, offsets, timestamps, keys, repeat(None), pairs, strict=False
+        ),
+    )
+    rows = zip(_all(topics), keys, values, pairs, timestamps, origins, strict=False)
+    return list(map(_row, rows))
+
+
+def _all(texts: str | Sequence[str]) -> Iterable[str]:
+    return repeat(texts) if isinstance(texts, str) else texts
+
+
+# The tuple's own way to make one; that of the named tuple takes three times as long.
+_record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
+_row: Callable[[Iterable[Any]], Outgoing] = partial(tuple.__new__, Outgoing)
+
+
+def _pairs(headers: tuple[Any, ...]) -> list[Pair]:
+    if headers and headers[0].__class__ is bytes:
+        why, own = headers
+        return [*own, *_told(why)]
+    return [*headers]
+
+
+@lru_cache(maxsize=16)
+def _why(reason: str, *numbers: int) -> bytes:
+    """Return the values of the headers that all records of a window have."""
+    return "/".join((reason, *map(str, numbers))).encode()
+
+
+@lru_cache(maxsize=16)
+def _told(why: bytes) -> tuple[Pair, ...]:
+    names = (
+        envelope.FIRED,
+        envelope.WINDOW_START,
+        envelope.WINDOW_END,
+        envelope.WINDOW_EVENTS,
+        envelope.REVISION,
+    )
+    return tuple(zip(names, why.split(b"/"), strict=True))
+
+
+def _digest(key: bytes, said: str) -> bytes:
+    digest = _EMPTY.copy()
+    digest.update(key + b"\0" + said.encode())
+    return digest.hexdigest().encode()

@@ -1,0 +1,241 @@
+"""Settings of the stateful jobs: `dovecote spark pairing`, `sessions` and `delay`."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Self
+
+from pydantic import field_validator, model_validator
+
+from dedup.settings.consumer import HttpSettings
+from dedup.settings.retries import TopicName
+from dovecote.process.settings import Duration, KafkaProperties, Settings
+from spark_jobs.operators.aggregation.config import Gapped
+from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.settings import (
+    DelaySettings,
+    PairingSettings,
+    SessionsSettings,
+    milliseconds,
+)
+from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
+from spark_jobs.query.reading import Reading
+from spark_jobs.query.settings import DedupSettings, SourceSettings, SparkSettings, StateSettings
+from spark_jobs.sink.kafka_options import leave_guarantees_alone
+from spark_jobs.stateful.outcome import OperatorTopics
+
+
+class LatestSource(SourceSettings):
+    """What is read; without a checkpoint, from now on."""
+
+    starting_offsets: str = "latest"
+    """Where a new checkpoint begins: `latest`, `earliest`, or Spark's JSON of offsets."""
+
+
+class StatefulOutput(Settings):
+    """What is written. A record never says where it goes; only this table does."""
+
+    topic: TopicName
+    """What the operator says."""
+
+    late_topic: TopicName | None = None
+    """Records that came too late; left out: they are only counted."""
+
+    dead_letter_topic: TopicName
+    """Records that the operator can make nothing of."""
+
+
+class DelayOutput(StatefulOutput):
+    """What is written, of records that were delayed."""
+
+    back_to: tuple[TopicName, ...] = ()
+    """Topics to which a record goes back that came from there; any other goes to `topic`."""
+
+
+class StatefulSettings(Settings):
+    """One query: from topics, by a stateful operator, to a topic."""
+
+    kafka: KafkaProperties
+    """Any librdkafka property; `bootstrap.servers` at least."""
+
+    source: SourceSettings
+
+    operator: DelaySettings | PairingSettings | SessionsSettings | AggregationSettings
+    """The operator; the same table that `dovecote replay` reads."""
+
+    output: StatefulOutput
+
+    state: StateSettings = StateSettings()
+
+    spark: SparkSettings
+
+    transaction_timeout: Duration = timedelta(seconds=60)
+    """Longest the writing of one shuffle partition may take."""
+
+    stall_after: Duration = timedelta(seconds=120)
+    """No batch finished for so long, beyond the trigger's pause: /readyz says no."""
+
+    http: HttpSettings = HttpSettings()
+
+    _leave_guarantees_alone = field_validator("kafka")(leave_guarantees_alone)
+
+    @field_validator("spark")
+    @classmethod
+    def _goes_on(cls, spark: SparkSettings) -> SparkSettings:
+        if spark.trigger == "available_now":
+            msg = "trigger must be a duration: what waits for the clock never has read all"
+            raise ValueError(msg)
+        return spark
+
+    @model_validator(mode="after")
+    def _no_loop(self) -> Self:
+        written = self.topics_written()
+        if loop := set(self.source.topics) & set(written):
+            msg = f"topics {', '.join(sorted(loop))} are read and written: that would never end"
+            raise ValueError(msg)
+        if len(set(written)) != len(written):
+            msg = "output, late and dead letter topics must be different ones"
+            raise ValueError(msg)
+        return self
+
+    def topics_written(self) -> tuple[str, ...]:
+        output = self.output
+        found = (output.topic, output.late_topic, output.dead_letter_topic)
+        return tuple(topic for topic in found if topic is not None)
+
+    def reads(self) -> Reading:
+        """Return where records come from."""
+        return self
+
+    def topics(self) -> OperatorTopics:
+        """Return where records go."""
+        output = self.output
+        return OperatorTopics(
+            output=output.topic, late=output.late_topic, dead_letter=output.dead_letter_topic
+        )
+
+    def buckets(self) -> int:
+        """Return how many buckets there are."""
+        is_global = getattr(self.operator, "stream_time", "") == "global"
+        return 1 if is_global else self.state.buckets
+
+    def pins(self) -> Pins:
+        """
+        Return what a checkpoint of the job must go on with.
+
+        Of the operator, what says under which key and in which bucket the state of a record is.
+        """
+        operator = self.operator.model_dump(mode="json", include={"key", "stream_time", "sides"})
+        sides = operator.pop("sides", None)
+        if sides is not None:
+            operator["sides"] = [side["topic"] for side in sides.values()]
+        return {
+            JOB: self.operator.type,
+            QUERY: self.spark.query,
+            TOPICS: sorted(self.source.topics),
+            "state.buckets": self.buckets(),
+            "spark.shuffle_partitions": self.spark.shuffle_partitions,
+            **{f"operator.{name}": value for name, value in operator.items()},
+        }
+
+    def marker_topic(self) -> str:
+        """Return the topic that the query's markers are in."""
+        return f"dovecote.markers.{self.spark.query}"
+
+    def transactional_id(self) -> str:
+        """Return what the transactional ids of the query's shuffle partitions begin with."""
+        return f"dovecote.{self.spark.query}"
+
+
+class PairingJob(StatefulSettings):
+    """`dovecote spark pairing`."""
+
+    source: LatestSource
+    operator: PairingSettings
+
+    @model_validator(mode="after")
+    def _reads_its_sides(self) -> Self:
+        sides = {side.topic for side in self.operator.sides.values()}
+        if sides != set(self.source.topics):
+            msg = f"source.topics must be those of the sides: {', '.join(sorted(sides))}"
+            raise ValueError(msg)
+        return self
+
+
+class SessionsJob(StatefulSettings):
+    """`dovecote spark sessions`."""
+
+    operator: SessionsSettings
+
+
+class DelayJob(StatefulSettings):
+    """`dovecote spark delay`."""
+
+    operator: DelaySettings
+    output: DelayOutput
+
+    def topics_written(self) -> tuple[str, ...]:
+        back = (topic for topic in self.output.back_to if topic != self.output.topic)
+        return (*super().topics_written(), *back)
+
+    def topics(self) -> OperatorTopics:
+        return replace(super().topics(), back_to=frozenset(self.output.back_to))
+
+
+class AggregationJob(StatefulSettings):
+    """A step of `dovecote spark aggregate`."""
+
+    operator: AggregationSettings
+
+    reading: KafkaProperties
+    """The connection of the source, which may be another cluster."""
+
+    def topics_written(self) -> tuple[str, ...]:
+        output = self.output
+        aside = (output.late_topic, output.dead_letter_topic)
+        return (*self.operator.step.topics(), *(topic for topic in aside if topic is not None))
+
+    def reads(self) -> Reading:
+        return self.model_copy(update={"kafka": self.reading})
+
+    def pins(self) -> Pins:
+        step = self.operator.step
+        # A window that ends by a gap has no time of day to wait for, and the other way round.
+        ends = "gap" if isinstance(step.trigger, Gapped) else step.trigger.type
+        key = step.key.model_dump(mode="json", exclude={"source", "path"})
+        return {**super().pins(), "step.key": key, "step.trigger": ends}
+
+
+JOBS: dict[str, type[StatefulSettings]] = {
+    "delay": DelayJob,
+    "pairing": PairingJob,
+    "sessions": SessionsJob,
+}
+"""The stateful jobs by their names."""
+
+
+def recirculation(settings: DedupSettings) -> DelayJob:
+    """Return the job that puts back what the job of `settings` has put on its retry topic."""
+    loop, spark, source = settings.recirculation, settings.spark, settings.source
+    return DelayJob(
+        kafka=settings.kafka,
+        source=SourceSettings(
+            topics=(settings.output.retry_topic,),
+            max_offsets_per_trigger=source.max_offsets_per_trigger,
+            options=source.options,
+        ),
+        operator=DelaySettings(),
+        output=DelayOutput(
+            topic=source.topics[0],
+            back_to=source.topics,
+            dead_letter_topic=settings.output.dead_letter_topic,
+        ),
+        state=settings.state,
+        spark=spark.model_copy(
+            update={
+                "query": f"{spark.query}.delay",
+                "checkpoint": loop.checkpoint or f"{spark.checkpoint.rstrip('/')}.delay",
+                "trigger": f"{milliseconds(loop.trigger)}ms",
+            }
+        ),
+        transaction_timeout=settings.transaction_timeout,
+    )

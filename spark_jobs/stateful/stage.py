@@ -1,0 +1,98 @@
+"""The last stage of a stateful job: what its buckets say is written, once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial, reduce
+from hashlib import blake2b
+from operator import add
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from spark_jobs.errors import JobError
+from spark_jobs.query.batch import SCHEMA, Batch, Report, partition_id
+from spark_jobs.rows.garbage import rarely_collecting
+from spark_jobs.sink import sink
+from spark_jobs.sink.markers import Counts, Turn
+from spark_jobs.sink.outgoing import Evaluation
+from spark_jobs.sink.sink import Input, Settled, SinkConfig
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, unwritable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteConfig:
+    """What all batches of a query have in common; goes to the executors."""
+
+    topics: OperatorTopics
+    sink: SinkConfig
+    partitions: int
+
+    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+        """Write what the buckets say; return a report of each partition that has something."""
+        tasks = rows.mapInArrow(Task(self, batch), SCHEMA)
+        return [Report.decode(row["report"]) for row in tasks.collect()]
+
+
+class Task:
+    """
+    Writes what the buckets of one shuffle partition say.
+
+    It runs in the task that has stepped them. If that ends before Spark has kept their states, the
+    batch is run again from the old ones, says the same, and finds its marker.
+    """
+
+    def __init__(self, config: WriteConfig, batch: Batch) -> None:
+        self._config, self._batch = config, batch
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with rarely_collecting():
+            found = [row for batch in batches for row in batch.to_pylist()]
+            if not found:
+                return
+            report = self._report(found, partition_id())
+        yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
+
+    def _report(self, found: list[dict[str, Any]], partition: int) -> Report:
+        stepped = [(Outcome.decode(row["outcome"]), row["alarm"]) for row in found]
+        stepped.sort(key=lambda each: (each[0].bucket, each[0].number))
+        outcomes = [outcome for outcome, _ in stepped]
+        counts = reduce(add, (each.counts() for each in outcomes), Counts())
+        try:
+            settled = self._settle(outcomes, counts, partition)
+        except JobError as error:
+            return Report(partition=partition, error=type(error).__name__, message=str(error))
+        last = {each.bucket: each for each in outcomes}.values()
+        return Report(
+            partition=partition,
+            counts=settled.counts,
+            replayed=settled.replayed,
+            newest=max(each.newest for each in outcomes),
+            buckets={str(each.bucket): [each.keys, each.open, each.size] for each in last},
+            alarms={str(outcome.bucket): alarm for outcome, alarm in stepped},
+            writer=settled.writer,
+        )
+
+    def _settle(self, outcomes: list[Outcome], counts: Counts, partition: int) -> Settled:
+        config, batch = self._config, self._batch
+        outgoing = [record for each in outcomes for record in each.outgoing]
+        if not outgoing:
+            return Settled(counts, replayed=False)
+        digest = blake2b(digest_size=16)
+        for each in outcomes:
+            if each.rows or each.outgoing:
+                digest.update(each.told)
+        return sink.settle(
+            Turn(
+                query=batch.query,
+                batch=batch.number,
+                partition=partition,
+                partitions=config.partitions,
+            ),
+            Input(digest=digest.hexdigest(), ranges={}),
+            config=config.sink,
+            evaluate=lambda: Evaluation(outgoing, counts),
+            replace_poison=partial(unwritable, config.topics.dead_letter, batch.now),
+            adopt=batch.adopt,
+            newest=batch.writers.get(partition, ""),
+        )
