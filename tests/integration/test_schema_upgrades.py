@@ -183,7 +183,7 @@ def test_every_version_of_the_outbox_comes_to_the_catalogue_of_a_new_one(
     _, writer, relay, _ = roles
     with psycopg.connect(owned) as conn:
         conn.execute(old_schemas.script(version).encode())
-        # What roles had at the time.
+        # The rights that roles had at the time.
         granted = [f"USAGE ON SCHEMA outbox TO {writer}", f"USAGE ON SCHEMA outbox TO {relay}"]
         if version > 1:
             granted += [
