@@ -51,7 +51,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Migrations:
-    """The steps in the folder `sql` of a package."""
+    """The steps and functions in the folder `sql` of a package."""
 
     package: str
     thing: str
@@ -85,7 +85,8 @@ class Migrations:
         """Return the text of each function by its name; a function follows those that it calls."""
         texts = self._texts("functions")
         calls = {
-            name: texts.keys() & set(re.findall(r"\{schema\}\.(\w+)\(", text)) - {name}
+            # Sorted, so that the order is the same in every process.
+            name: sorted(texts.keys() & set(re.findall(r"\{schema\}\.(\w+)\(", text)) - {name})
             for name, text in sorted(texts.items())
         }
         return {name: texts[name] for name in TopologicalSorter(calls).static_order()}
