@@ -19,8 +19,8 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
     An upgrade brings it to the newest version. The operation keeps what `dovecote init` did.
 
     The schema is `settings.OUTBOX_SCHEMA`, or `outbox`; `settings.OUTBOX_ROLES` are granted what
-    they need after an upgrade, and whenever `version` is the newest. Taking it away again is refused while events are in it, or
-    may be in the write-ahead log.
+    they need after an upgrade, and whenever `version` is the newest. Taking it away again is
+    refused while events are in it, or may be in the write-ahead log.
     """
 
     reduces_to_sql = True
