@@ -14,11 +14,11 @@ IncludeName: TypeAlias = Callable[[str | None, str, Mapping[str, str | None]], b
 
 def install(version: int, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY) -> None:
     """
-    Bring the outbox to `version`, in `upgrade()`: nothing is done where it is there already.
+    Install the outbox in `upgrade()`, or upgrade it if it is older than `version`.
 
-    `roles` are granted what they need, with the newest version. A revision names its version, so
-    that it stays what it was when Dovecote is upgraded. Works online with any driver, and with
-    `--sql`.
+    An upgrade brings it to the newest version that this Dovecote knows, because the functions of
+    the database are of that one. `roles` are granted what they need after an upgrade, and whenever
+    `version` is the newest. Works online with any driver, and with `--sql`.
 
     Raises:
         BadSettings: this Dovecote knows no such version.

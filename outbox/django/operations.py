@@ -13,11 +13,13 @@ from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles, steps
 
 class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
     """
-    Bring the outbox to `version`: what is missing is applied, what `dovecote init` did is kept.
+    Install the outbox, or upgrade it if it is older than `version`.
+
+    An upgrade brings it to the newest version. The operation keeps what `dovecote init` did.
 
     The schema is `settings.OUTBOX_SCHEMA`, or `outbox`; `settings.OUTBOX_ROLES` are granted what
-    they need, with the newest version. Taking it away again is refused while events are in it, or
-    may be in the write-ahead log.
+    they need after an upgrade, and whenever `version` is the newest. Taking it away again is
+    refused while events are in it, or may be in the write-ahead log.
     """
 
     reduces_to_sql = True
@@ -59,7 +61,7 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
         schema_editor.execute(steps.uninstall(_schema()), params=None)
 
     def describe(self) -> str:
-        return f"Bring the outbox's schema to version {self.version}"
+        return f"Bring the outbox's schema to version {self.version} or newer"
 
     @property
     def migration_name_fragment(self) -> str:

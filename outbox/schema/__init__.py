@@ -1,4 +1,4 @@
-"""Install and upgrade the outbox's tables and functions: numbered migrations, applied once."""
+"""Install and upgrade the outbox: numbered migrations, applied once, and its functions."""
 
 import re
 import shlex
@@ -81,11 +81,15 @@ def script(
     schema: str = DEFAULT_SCHEMA,
     *,
     since: int = 0,
-    until: int | None = None,
     roles: Roles = NOBODY,
 ) -> str:
-    """Return the SQL from version `since` to `until`, or to the newest, for `roles` too."""
-    return _OUTBOX.script(schema, since=since, until=until, grants=roles.grants(schema))
+    """Return the SQL from version `since` to the newest, for `roles` too."""
+    return _OUTBOX.script(schema, since=since, grants=roles.grants(schema))
+
+
+def pieces(schema: str = DEFAULT_SCHEMA) -> list[tuple[int | None, str]]:
+    """Return the SQL of an installation, each piece with the version that has it."""
+    return _OUTBOX.pieces(schema)
 
 
 def install(

@@ -1,10 +1,16 @@
-"""Numbered SQL steps of one package, applied to a schema of Postgres once each."""
+"""
+The SQL of one package: numbered steps, and functions.
+
+A step is applied to a schema of Postgres once. Each function is in a file of its own, as it is
+today; every installation and every upgrade applies all of them.
+"""
 
 import re
 import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 from importlib.resources import files
 
 from psycopg import Connection, errors, sql
@@ -25,6 +31,8 @@ class Migration:
     version: int
     name: str
     script: str
+    after: str = ""
+    """SQL that runs once, too, but needs the functions: triggers, and rights to functions."""
 
     def render(self, schema: str) -> str:
         """Return the SQL of this step, and of the row that remembers it, for `schema`."""
@@ -43,7 +51,7 @@ class Migration:
 
 @dataclass(frozen=True, slots=True)
 class Migrations:
-    """The steps in the folder `sql` of a package."""
+    """The steps and functions in the folder `sql` of a package."""
 
     package: str
     thing: str
@@ -66,18 +74,66 @@ class Migrations:
 
     def steps(self) -> list[Migration]:
         """Return every step this version of Dovecote knows, in order."""
+        after = self._texts("after")
         steps = []
-        for file in files(self.package).joinpath("sql").iterdir():
-            if found := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):
-                script = file.read_text(encoding="utf-8")
-                steps.append(Migration(int(found[1]), found[2], script))
+        for name, text in self._texts().items():
+            number, _, said = name.partition("_")
+            steps.append(Migration(int(number), said, text, after.get(name, "")))
         return sorted(steps, key=lambda step: step.version)
 
-    def script(
-        self, schema: str, *, since: int = 0, until: int | None = None, grants: str = ""
-    ) -> str:
+    def functions(self) -> dict[str, str]:
+        """Return the text of each function by its name; a function follows those that it calls."""
+        texts = self._texts("functions")
+        calls = {
+            # Sorted, so that the order is the same in every process.
+            name: sorted(texts.keys() & set(re.findall(r"\{schema\}\.(\w+)\(", text)) - {name})
+            for name, text in sorted(texts.items())
+        }
+        return {name: texts[name] for name in TopologicalSorter(calls).static_order()}
+
+    def _texts(self, folder: str = "") -> dict[str, str]:
+        """Return the scripts in a folder of `sql`, or in `sql` itself, by their names."""
+        place = files(self.package) / "sql"
+        if folder:
+            place /= folder
+        if not place.is_dir():
+            return {}
+        return {
+            file.name.removesuffix(".sql"): file.read_text(encoding="utf-8")
+            for file in place.iterdir()
+            if file.name.endswith(".sql")
+        }
+
+    def pieces(self, schema: str) -> list[tuple[int | None, str]]:
         """
-        Return the SQL from version `since` to `until`, or to the newest, and `grants`.
+        Return the SQL of an installation in its order, each piece with the version it belongs to.
+
+        A database of that version or a newer one does without the piece. A piece without a
+        version is part of every installation and every upgrade.
+        """
+        name = sql.Literal(schema).as_string()
+        before, after = self._others(schema)
+        ledger = fill(
+            LEDGER,
+            schema,
+            found=FOUND.strip().replace("{name}", name),
+            before=before,
+            after=after,
+            empty=self._without_data(schema),
+        )
+        functions = "\n".join(fill(text, schema) for text in self.functions().values())
+        steps = self.steps()
+        return [
+            (1, ledger.strip() + "\n"),
+            *((step.version, step.render(schema)) for step in steps),
+            (None, functions),
+            *((step.version, fill(step.after, schema)) for step in steps if step.after),
+            (None, fill(NOTHING_FOR_PUBLIC, schema, name=name, ours=self._ours())),
+        ]
+
+    def script(self, schema: str, *, since: int = 0, grants: str = "") -> str:
+        """
+        Return the SQL from version `since` to the newest, and `grants`.
 
         Raises:
             BadSettings: this version of Dovecote knows none so new as `since`.
@@ -85,35 +141,23 @@ class Migrations:
         if since > (newest := self.steps()[-1].version):
             msg = f"there is no version {since}: the newest that this Dovecote knows is {newest}"
             raise BadSettings(msg)
-        steps = [
-            step.render(schema)
-            for step in self.steps()
-            if since < step.version and (until is None or step.version <= until)
+        pieces = [
+            text for version, text in self.pieces(schema) if version is None or version > since
         ]
-        name = sql.Literal(schema).as_string()
-        ledger = (
-            fill(BEHIND, schema, since=str(since))
-            if since
-            else fill(
-                LEDGER,
-                schema,
-                found=FOUND.strip().replace("{name}", name),
-                before=self._others(schema)[0],
-                after=self._others(schema)[1],
-                empty=self._without_data(schema),
-            )
-        )
-        nobody = fill(NOTHING_FOR_PUBLIC, schema, name=name, ours=self._ours())
-        return "\n".join([ledger.strip() + "\n", *steps, nobody, grants])
+        check = [fill(BEHIND, schema, since=str(since)).strip() + "\n"] if since else []
+        return "\n".join([*check, *pieces, grants])
 
     def _ours(self) -> str:
-        """Return the names of all that the steps speak of in the schema, as an array of SQL."""
-        names = set(re.findall(r"\{schema\}\.(\w+)", "".join(s.script for s in self.steps())))
+        """Return the names of all that is made in the schema, as an array of SQL."""
+        texts = [*(step.script for step in self.steps()), *self.functions().values()]
+        names = set(re.findall(r"\{schema\}\.(\w+)", "".join(texts)))
         return f"ARRAY[{', '.join(map(repr, sorted(names | {'migrations'})))}]"
 
     def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:
         """
         Apply the steps that are missing, all or none, and return them; then run `grants`.
+
+        With any step, every function is replaced by the text of its file.
 
         Runs in a transaction of its own, or as part of the caller's open one. Two at once take
         turns.

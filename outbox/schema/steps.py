@@ -19,14 +19,12 @@ BEGIN
     IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
         EXECUTE $ask$SELECT coalesce(max(version), 0) FROM {schema}.migrations$ask$ INTO installed;
     END IF;
+    IF installed < {version} THEN
 {steps}
+    END IF;
 {grants}
 END
 """
-
-_STEP = """    IF installed < {version} THEN
-        EXECUTE {script};
-    END IF;"""
 
 _UNINSTALL = """
 DECLARE
@@ -81,9 +79,11 @@ def install(
     roles: outbox_schema.Roles = outbox_schema.NOBODY,
 ) -> str:
     """
-    Return the SQL statement that brings `schema` to `version`; nothing if it is there already.
+    Return the SQL statement that installs the outbox in `schema`, or upgrades it.
 
-    `roles` are granted what they need with the newest version, for which that is known.
+    A schema that is at `version` already, or at a newer one, stays as it is. Otherwise the
+    statement brings it to the newest version that this Dovecote knows: the functions are of that.
+    `roles` are granted what they need after an upgrade, and whenever `version` is the newest.
 
     Raises:
         BadSettings: this Dovecote knows no such version.
@@ -92,22 +92,24 @@ def install(
     if version not in known:
         msg = f"there is no version {version} of the outbox's schema; there are {known}"
         raise BadSettings(msg)
-    steps = [_step(step, schema) for step in known if step <= version]
-    grants = roles.grants(schema) if version == known[-1] else ""
+    steps = [_step(*piece) for piece in outbox_schema.pieces(schema)]
+    grants = roles.grants(schema)
+    granting = [f"EXECUTE {quoted(grants, 'dovecote_roles')};"] if grants else []
+    newest = version == known[-1]
     filled = outbox_schema.fill(
         _INSTALL,
         schema,
         lock=str(outbox_schema.LOCK),
-        steps="\n".join(steps),
-        grants=f"    EXECUTE {quoted(grants, 'dovecote_roles')};" if grants else "",
+        version=str(version),
+        steps="\n".join(steps if newest else [*steps, *granting]),
+        grants="\n".join(granting if newest else []),
     )
     return f"DO {quoted(filled, 'dovecote')}"
 
 
-def _step(version: int, schema: str) -> str:
-    script = outbox_schema.script(schema, since=version - 1, until=version)
-    tagged = quoted(f"\n{script}\n", f"dovecote_{version}")
-    return _STEP.replace("{script}", tagged).replace("{version}", str(version), 1)
+def _step(version: int | None, script: str) -> str:
+    execute = f"EXECUTE {quoted(script, 'dovecote_piece')};"
+    return execute if version is None else f"IF installed < {version} THEN\n{execute}\nEND IF;"
 
 
 def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:

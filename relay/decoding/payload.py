@@ -1,4 +1,4 @@
-"""Read events from what writers put into the write-ahead log (formats 1 and 2, outbox/sql)."""
+"""Read events from what writers put into the write-ahead log (formats 1 and 2)."""
 
 import struct
 from collections.abc import Callable

@@ -22,6 +22,7 @@ from outbox.schema import Roles, steps
 from outbox.schema.capture import use_table, use_wal
 from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
+from tests import old_schemas
 from tests.relaying import COMMAND
 
 NEWEST = schema.migrations()[-1].version
@@ -219,7 +220,7 @@ def test_nobody_else_loses_a_right(database: str, place: str) -> None:
 def test_what_others_put_into_it_later_keeps_its_rights_in_an_upgrade(database: str) -> None:
     role = f"other_{uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(schema.script(until=NEWEST - 1).encode())
+        conn.execute(old_schemas.script(old_schemas.OUTBOX).encode())
         conn.execute(
             "GRANT USAGE ON SCHEMA outbox TO PUBLIC; CREATE TABLE outbox.orders (id int);"
             " GRANT SELECT ON outbox.orders TO PUBLIC; GRANT SELECT ON outbox.events_1 TO PUBLIC;"

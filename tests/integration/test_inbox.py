@@ -25,7 +25,7 @@ from dedup.rules.record import Record
 from outbox import NotAllowed, NoTransaction, SchemaMissing, UnsupportedConnection
 from outbox.envelope import ID, ROUND
 from outbox.event import Event
-from outbox.schema.migrations import Migrations
+from tests import old_schemas
 from tests.waiting import until
 
 INBOX = Inbox("billing")
@@ -490,12 +490,10 @@ def test_an_upgrade_lets_those_go_on_who_consumed_before(
             "EXECUTE ON FUNCTION inbox.take, inbox.take_many, inbox.again, inbox.rotate",
         )
     )
-    first = Migrations("dedup.inbox", "inbox", "--inbox", "inbox").script(
-        "inbox", until=1, grants=granted
-    )
     with psycopg.connect(database) as owner:
         owner.execute("DROP SCHEMA inbox CASCADE")
-        owner.execute(first.encode())
+        owner.execute(old_schemas.script(1, "inbox", part="inbox").encode())
+        owner.execute(granted.encode())
         inbox_schema.install(owner)
 
     with psycopg.connect(as_consumer(database, consumer_role)) as tx:

@@ -32,6 +32,7 @@ from outbox.errors import BadSettings
 from outbox.schema import Roles
 from outbox.schema.capture import use_wal
 from outbox.schema.steps import install
+from tests import old_schemas
 from tests.fix_django import django_database
 from tests.waiting import until
 from tests.writers import url
@@ -95,6 +96,30 @@ def test_one_statement_installs_what_init_installs(database: str) -> None:
     assert shape(database, "by_step") == shape(database, "by_init")
     assert migrations(database, "by_step") == migrations(database, "by_init")
     put(database, "by_step")
+
+
+def test_a_statement_for_an_older_version_brings_a_schema_to_the_newest_if_it_is_older(
+    database: str, stack: Stack
+) -> None:
+    role = f"shop_{uuid4().hex[:12]}"
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
+        admin.execute(f"CREATE ROLE {role}".encode())
+        with psycopg.connect(database) as conn:
+            for name in ("shop", "other"):
+                conn.execute(old_schemas.script(9, name).encode())
+            for version in (9, 12):
+                conn.execute(install(version, "shop", roles=Roles(writers=[role])).encode())
+                assert schema.version(conn, "shop") == (9 if version == 9 else NEWEST)
+            assert schema.version(conn, "other") == 9
+            schema.install(conn, "by_init")
+            # The roles are granted what they need where the statement has upgraded.
+            conn.execute(f"SET LOCAL ROLE {role}".encode())
+            write(conn, EVENT, schema="shop")
+            conn.execute("RESET ROLE; DROP SCHEMA other CASCADE")
+            conn.commit()
+            assert shape(database, "shop") == shape(database, "by_init")
+            conn.execute("DROP SCHEMA shop, by_init CASCADE")
+        admin.execute(f"DROP ROLE {role}".encode())
 
 
 def test_two_installations_at_once_take_turns(database: str) -> None:
@@ -190,7 +215,7 @@ def test_django_takes_no_outbox_away_that_has_events(django: str) -> None:
     put(django)
     with pytest.raises(Exception, match="may not be published yet"):
         migrate("outbox", "zero")
-    assert installed(django) == 1
+    assert installed(django) == NEWEST
 
 
 def test_no_outbox_is_taken_away_whose_events_may_be_in_the_log(
@@ -225,7 +250,7 @@ def test_django_prints_the_sql_that_it_would_run(django: str) -> None:
     assert installed(django) == 0
     with psycopg.connect(django, autocommit=True) as conn:
         conn.execute(printed.getvalue().encode())
-    assert installed(django) == 1
+    assert installed(django) == NEWEST
     put(django)
 
 

@@ -24,6 +24,7 @@ from relay.postgres.lease import try_acquire
 from relay.postgres.retention import Retention
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.server.leaves import Leaf
+from tests import old_schemas
 from tests.fix_stack import new_database
 from tests.relaying import event, installed
 from tests.waiting import until
@@ -548,7 +549,7 @@ LEAVES = next(step.version for step in schema.migrations() if step.name == "leav
 def before_leaves(dsn: str) -> None:
     """Install the outbox as it was before there were leaves."""
     with psycopg.connect(dsn) as conn:
-        conn.execute(schema.script(until=LEAVES - 1).encode())
+        conn.execute(old_schemas.script(LEAVES - 1).encode())
 
 
 def test_rows_from_before_the_upgrade_stay_until_they_are_published_and_keep_their_order(

@@ -23,6 +23,7 @@ from relay.metrics import Metrics
 from relay.operating.status import status
 from relay.settings import RelaySettings
 from relay.standby import Standby
+from tests import old_schemas
 from tests.fix_stack import MakeTopic, new_database
 from tests.integration.test_schema import init
 from tests.relaying import event, published, relays
@@ -204,7 +205,7 @@ def test_each_role_has_the_rights_of_its_duty_and_no_other(crew: Crew) -> None:
 def test_an_upgrade_lets_writers_ask_what_is_published_and_relays_say_so(bare: Crew) -> None:
     writer, relay = bare.role("writer"), bare.role("relay")
     with psycopg.connect(bare.owner) as conn:
-        conn.execute(schema.script(until=6).encode())
+        conn.execute(old_schemas.script(6).encode())
         conn.execute(f"GRANT EXECUTE ON FUNCTION outbox.append TO {writer}".encode())
         conn.execute(f"GRANT EXECUTE ON FUNCTION outbox.confirm TO {relay}".encode())
         assert schema.install(conn)[0].version == 7
@@ -404,17 +405,9 @@ def access(dsn: str) -> list[Any]:
 
 @pytest.mark.parametrize("name", ["outbox", 'o\'x "quoted"'])
 def test_an_upgrade_lets_those_write_on_who_could_and_nobody_else(bare: Crew, name: str) -> None:
-    first = schema.migrations()[0]
-    ledger = schema.script(name).split("CREATE TABLE")[0]
-    assert ledger.startswith("CREATE SCHEMA")
     named = sql.Identifier(name).as_string()
     with psycopg.connect(bare.owner, autocommit=True) as owner:
-        owner.execute(ledger.encode())
-        owner.execute(
-            f"CREATE TABLE {named}.migrations (version int PRIMARY KEY, name text NOT NULL,"
-            " applied_at timestamptz NOT NULL DEFAULT now())".encode()
-        )
-        owner.execute(first.render(name).encode())
+        owner.execute(old_schemas.script(1, name).encode())
         owner.execute(f"GRANT USAGE ON SCHEMA {named} TO {bare.role('writer')}".encode())
         assert schema.version(owner, name) == 1
         schema.install(owner, name)

@@ -15,6 +15,7 @@ from dedup.inbox import schema as inbox_schema
 from dovecote.push.store import schema as push_schema
 from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, write
 from outbox.schema.migrations import Migrations
+from tests import old_schemas
 from tests.fix_stack import new_database
 from tests.relaying import COMMAND
 
@@ -135,7 +136,7 @@ def test_the_printed_sql_since_a_version_is_what_came_after(database: str) -> No
 @pytest.mark.parametrize("since", [11, 13])
 def test_the_printed_sql_since_a_version_is_refused_by_another(database: str, since: int) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(schema.script(until=12).encode())
+        conn.execute(old_schemas.script(12).encode())
         says = rf"after version {since}, and the schema is at version 12.*--since 12"
         with pytest.raises(psycopg.errors.ObjectNotInPrerequisiteState, match=says):
             conn.execute(schema.script(since=since).encode())
@@ -152,13 +153,13 @@ def test_what_is_parked_keeps_its_order_and_its_commands_when_they_get_tickets(
         " FROM unnest(ARRAY[7, 9, (1::bigint << 40) + 2]) AS n"
     )
     with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(schema.script(until=9).encode())
+        conn.execute(old_schemas.script(9).encode())
         conn.execute(parked.encode())
         conn.execute(
             "INSERT INTO outbox.parked_commands (name, action, parked, up_to)"
             " VALUES ('a', 'drop', 9, 9)"
         )
-        conn.execute(schema.script(since=9, until=10).encode())
+        conn.execute(schema.script(since=9).encode())
         conn.execute(parked.replace("7, 9, (1::bigint << 40) + 2", "8").encode())
         found = conn.execute("SELECT number, ticket FROM outbox.parked ORDER BY ticket").fetchall()
         assert found == [(7, 7), (9, 9), ((1 << 40) + 2, 10), (8, 11)]

@@ -28,6 +28,7 @@ from relay.postgres.capture.wal import Timing
 from relay.rules.batch import Batch, Capture
 from relay.rules.places.progress import Cursor, LogPosition, Place, Progress, at
 from relay.rules.server.leaves import TABLES
+from tests import old_schemas
 from tests.fix_stack import new_database
 from tests.relaying import event, installed
 from tests.waiting import until
@@ -476,7 +477,7 @@ def test_a_relay_of_the_table_that_had_gone_on_doubles_nothing(database: str) ->
 
 def test_a_publication_from_before_there_were_leaves_gets_them(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(schema.script(until=3).encode())
+        conn.execute(old_schemas.script(3).encode())
         use_wal(database, "outbox")
         schema.install(conn)
         published = conn.execute("SELECT tablename FROM pg_publication_tables").fetchall()

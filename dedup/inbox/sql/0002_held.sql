@@ -1,4 +1,4 @@
--- What held records went through: it outlives the consumer that holds them. The records themselves
+-- The history of held records, which outlives the consumer that holds them. The records themselves
 -- stay in Kafka, where their offsets are not committed.
 
 CREATE TABLE {schema}.held (
@@ -10,7 +10,7 @@ CREATE TABLE {schema}.held (
     id          text NOT NULL,
     attempt     int NOT NULL,
     round       int NOT NULL,
-    -- In milliseconds since 1970, as Kafka has it.
+    -- In milliseconds since 1970, as Kafka counts.
     first_seen  bigint NOT NULL,
     due         bigint NOT NULL,
     error       text,
@@ -21,22 +21,3 @@ CREATE TABLE {schema}.held (
 
 COMMENT ON TABLE {schema}.held IS
     'Records that hold their keys until they are tried again: why, since when, and until when.';
-
--- Who consumes so far may go on with all of it.
-DO $keep_roles$
-DECLARE
-    here  oid := (SELECT relnamespace FROM pg_class
-                   WHERE oid = (SELECT tableoid FROM {schema}.migrations LIMIT 1));
-    given record;
-BEGIN
-    FOR given IN
-        SELECT DISTINCT acl.grantee::regrole AS role
-          FROM pg_proc p, aclexplode(p.proacl) AS acl
-         WHERE p.pronamespace = here AND p.proname = 'take'
-           AND acl.privilege_type = 'EXECUTE' AND acl.grantee NOT IN (0, p.proowner)
-    LOOP
-        EXECUTE format(
-            $grant$GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.held TO %s$grant$, given.role);
-    END LOOP;
-END
-$keep_roles$;

@@ -1,10 +1,11 @@
--- Subscriptions of `dovecote push`, what was tried last for each, and what its processes say.
+-- The subscriptions of `dovecote push`, the last attempts of each, and the reports of its processes.
 
 CREATE TABLE {schema}.subscriptions (
     id         text PRIMARY KEY,
-    -- Rises when what it says changes.
+    -- Rises when the specification changes.
     version    bigint NOT NULL DEFAULT 1,
-    -- As the API takes it; secrets are sealed with a key that is not in the database.
+    -- The specification, as the API takes it. Secrets are sealed with a key that is not in the
+    -- database.
     spec       jsonb NOT NULL,
     state      text NOT NULL DEFAULT 'active' CHECK (state IN ('active', 'paused', 'disabled')),
     reason     text NOT NULL DEFAULT '',
@@ -15,27 +16,12 @@ CREATE TABLE {schema}.subscriptions (
 COMMENT ON TABLE {schema}.subscriptions IS
     'Which records of Kafka are pushed to which HTTP endpoint.';
 
--- Rises with every change, so that processes ask for all of them only then.
+-- Rises with every change. Processes read all subscriptions only then.
 CREATE TABLE {schema}.revision (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),
     number bigint NOT NULL
 );
 INSERT INTO {schema}.revision (number) VALUES (0);
-
-CREATE FUNCTION {schema}.changed() RETURNS trigger
-LANGUAGE plpgsql
-SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $changed$
-BEGIN
-    UPDATE {schema}.revision SET number = number + 1;
-    PERFORM pg_notify('dovecote.push', '');
-    RETURN NULL;
-END
-$changed$;
-
-CREATE TRIGGER changed AFTER INSERT OR UPDATE OR DELETE ON {schema}.subscriptions
-    FOR EACH STATEMENT EXECUTE FUNCTION {schema}.changed();
 
 CREATE TABLE {schema}.counts (
     subscription text PRIMARY KEY REFERENCES {schema}.subscriptions ON DELETE CASCADE,
@@ -45,7 +31,7 @@ CREATE TABLE {schema}.counts (
     dead         bigint NOT NULL DEFAULT 0
 );
 
--- The last ones of each subscription; whoever writes some takes away those that are too many.
+-- The last attempts of each subscription. A process that writes some deletes those beyond the limit.
 CREATE TABLE {schema}.attempts (
     id           bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     subscription text NOT NULL REFERENCES {schema}.subscriptions ON DELETE CASCADE,
@@ -53,7 +39,7 @@ CREATE TABLE {schema}.attempts (
 );
 CREATE INDEX ON {schema}.attempts (subscription, id);
 
--- What each process said last. After a crash of the server they just say it again.
+-- The last report of each process. After a crash of the server the processes report again.
 CREATE UNLOGGED TABLE {schema}.reports (
     process      uuid NOT NULL,
     subscription text NOT NULL,
@@ -62,7 +48,7 @@ CREATE UNLOGGED TABLE {schema}.reports (
     PRIMARY KEY (process, subscription)
 );
 
--- As the inbox has it: records that hold their keys until they are tried again, why, and until when.
+-- Records that hold their keys until they are tried again, as in the inbox: why, and until when.
 CREATE TABLE {schema}.held (
     -- The consumer group.
     consumer    text NOT NULL,
@@ -73,7 +59,7 @@ CREATE TABLE {schema}.held (
     id          text NOT NULL,
     attempt     int NOT NULL,
     round       int NOT NULL,
-    -- In milliseconds since 1970, as Kafka has it.
+    -- In milliseconds since 1970, as Kafka counts.
     first_seen  bigint NOT NULL,
     due         bigint NOT NULL,
     error       text,

@@ -1,13 +1,13 @@
--- Events that the broker can never take, until an operator has decided what becomes of them.
+-- Events that the broker can never take. They wait here until an operator decides what to do.
 
 CREATE TABLE {schema}.parked (
-    -- The outbox as Kafka knows it: two relays may publish one table under two names.
+    -- The outbox name. Two relays may publish one table under two names.
     name          text NOT NULL,
-    -- Counts parked events in the order of the stream. Those beyond what progress says were parked
-    -- with a batch that came to nothing: they are read again, and parked anew. Until then they are
-    -- set aside under numbers from 2^40 on.
+    -- Counts parked events in the order of the stream. Higher numbers than progress says belong to
+    -- a batch that failed: the relay reads those events again, and parks them anew. Until then they
+    -- are set aside under numbers from 2^40 on.
     number        bigint NOT NULL,
-    -- With the id, what the event is known by when it is read again.
+    -- With the id, this identifies the event when the relay reads it again.
     position      bigint NOT NULL,
     id            uuid NOT NULL,
     "time"        timestamptz NOT NULL,
@@ -22,23 +22,23 @@ CREATE TABLE {schema}.parked (
     header_values bytea[],
     code          text NOT NULL,
     reason        text NOT NULL,
-    -- Later events of this key of this topic are parked behind it.
+    -- Later events of this key of this topic are parked after it.
     holds         boolean NOT NULL,
     attempt       int NOT NULL DEFAULT 1,
-    -- The command that came to nothing for it.
+    -- The command that failed for this event.
     refused_by    bigint,
     parked_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (name, number)
 );
 
 CREATE INDEX parked_id ON {schema}.parked (id);
--- Of any length, which no B-tree takes.
+-- Keys have any length, and no B-tree takes long ones.
 CREATE INDEX parked_key ON {schema}.parked USING hash (key);
 
 COMMENT ON TABLE {schema}.parked IS
     'Events that cannot be published, and those that wait behind them. See `dovecote parked`.';
 
--- What operators ask for; the active relay carries it out between two batches.
+-- Commands of operators. The active relay carries them out between two batches.
 CREATE TABLE {schema}.parked_commands (
     number       bigint GENERATED ALWAYS AS IDENTITY (CACHE 1) PRIMARY KEY,
     name         text NOT NULL,
@@ -48,7 +48,7 @@ CREATE TABLE {schema}.parked_commands (
     key          bytea,
     -- ... or the one of this number.
     parked       bigint,
-    -- Nothing that was parked later is dropped: nobody has seen it.
+    -- No event that was parked later is dropped, because nobody has seen it.
     up_to        bigint NOT NULL,
     requested_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     requested_by text NOT NULL DEFAULT session_user,

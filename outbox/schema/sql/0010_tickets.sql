@@ -1,11 +1,11 @@
--- What an operator asks for is about the events that he saw, whatever their numbers are by then;
--- and no setting of a writer's session shows it, or changes, what the functions do for it.
+-- A command of an operator is about the events that he saw, even if their numbers have changed. No
+-- setting of a writer's session shows or changes how the functions work.
 
--- An event that is parked anew, for its batch came to nothing, gets another number, and its old
--- one goes to another event: a command that named it by that dropped the other one.
+-- An event is parked anew after its batch failed. It gets another number, and another event gets its
+-- old one. A command that used the number dropped that other event.
 ALTER TABLE {schema}.parked ADD COLUMN ticket bigint;
 UPDATE {schema}.parked SET ticket = number WHERE number < 1::bigint << 40;
--- Of those that were set aside no command knows, in the order of the stream.
+-- No command knows the events that were set aside. They follow in the order of the stream.
 UPDATE {schema}.parked AS p SET ticket = before.ticket + aside.nr
   FROM (SELECT coalesce(max(ticket), 0) AS ticket FROM {schema}.parked) AS before,
        (SELECT name, number, row_number() OVER (ORDER BY name, number) AS nr
@@ -20,17 +20,8 @@ SELECT setval(pg_get_serial_sequence($parked${schema}.parked$parked$, 'ticket'),
 COMMENT ON COLUMN {schema}.parked.ticket IS
     'Counts events as they are parked for the first time, and stays theirs.';
 
--- Another name: a relay of the version before would read it as a number.
+-- The column gets another name, because a relay of the version before would read it as a number.
 ALTER TABLE {schema}.parked_commands RENAME COLUMN parked TO ticket;
 
 COMMENT ON COLUMN {schema}.parked_commands.up_to IS
     'The last ticket when it was asked: nothing later is dropped, for nobody has seen it.';
-
--- Postgres shows a session its plans (debug_print_plan), and one that is made for the values at
--- hand has the prefix in it. The secret stays a parameter of those that are made for any.
-ALTER FUNCTION {schema}.append SET plan_cache_mode = force_generic_plan;
-
--- Their literals have backslashes, which another setting would read otherwise.
-ALTER FUNCTION {schema}.emit_many SET standard_conforming_strings = on;
-ALTER FUNCTION {schema}.drained SET standard_conforming_strings = on;
-ALTER FUNCTION {schema}.parked_lanes SET standard_conforming_strings = on;

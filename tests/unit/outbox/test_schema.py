@@ -1,7 +1,11 @@
 """What is said of an outbox that is missing, or of rights in it, can be pasted as it is."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+import outbox
 from dedup.inbox import schema as inbox_schema
 from outbox import schema
 from outbox.event import Limits
@@ -35,3 +39,30 @@ def test_who_may_not_consume_is_told_a_command_that_a_shell_takes() -> None:
     said = str(inbox_schema.not_allowed("two words", "my box"))
     assert "`dovecote init --inbox --schema 'my box' --consumer-role 'two words'`" in said
     assert "--schema" not in str(inbox_schema.not_allowed("billing", "inbox"))
+
+
+def test_no_sql_is_made_from_what_the_server_says_of_a_function() -> None:
+    root = Path(outbox.__file__).parents[1]
+    scripts = [
+        path for part in ("outbox", "dedup", "push") for path in root.glob(f"{part}/sql/**/*.sql")
+    ]
+    lines = [line.strip() for path in scripts for line in path.read_text().splitlines()]
+    assert not [
+        line for line in lines if "pg_get_functiondef" in line or "EXECUTE replace" in line
+    ]
+    # The one that is left makes the secret of the log.
+    assert [line for line in lines if "replace(" in line] == [
+        "prefix text NOT NULL DEFAULT 'dovecote/' || replace(gen_random_uuid()::text, '-', '')"
+    ]
+
+
+def test_a_function_is_made_in_a_file_of_its_name_and_nowhere_else() -> None:
+    root = Path(outbox.__file__).parents[1]
+    settings = {"writes_to_wal", "max_event_bytes", "claims_setting"}
+    for path in (
+        path for part in ("outbox", "dedup", "push") for path in root.glob(f"{part}/sql/**/*.sql")
+    ):
+        made = set(
+            re.findall(r"CREATE (?:OR REPLACE )?FUNCTION \{schema\}\.(\w+)", path.read_text())
+        )
+        assert made == {path.stem} if path.parent.name == "functions" else made <= settings, path

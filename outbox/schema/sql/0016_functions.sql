@@ -1,0 +1,1 @@
+-- Every function has a file of its own in `functions`, and each upgrade applies all of them.

@@ -1,0 +1,41 @@
+"""
+Schemas as earlier versions installed them.
+
+The folders hold the numbered scripts of the outbox up to version 15 and of the inbox up to
+version 3, as they were. Version N is what the first N of them make.
+"""
+
+import re
+from pathlib import Path
+
+from outbox.schema.belongings import NOTHING_FOR_PUBLIC
+from outbox.schema.templates import fill
+
+OUTBOX, INBOX = 15, 3
+"""The last versions that are kept here."""
+
+_LEDGER = """
+CREATE SCHEMA {schema};
+REVOKE ALL ON SCHEMA {schema} FROM PUBLIC;
+CREATE TABLE {schema}.migrations (
+    version    int PRIMARY KEY,
+    name       text NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+);
+"""
+_STEP = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, '{name}');"
+
+
+def script(version: int, schema: str = "outbox", *, part: str = "outbox") -> str:
+    """Return the SQL that installs `part`, the outbox or the inbox, at an earlier version."""
+    pieces = [fill(_LEDGER, schema)]
+    names = {"migrations"}
+    for path in sorted((Path(__file__).parent / part).glob("*.sql"))[:version]:
+        number, _, name = path.stem.partition("_")
+        text = path.read_text()
+        names |= set(re.findall(r"\{schema\}\.(\w+)", text))
+        pieces += [fill(text, schema), fill(_STEP, schema, version=str(int(number)), name=name)]
+    quoted = "'" + schema.replace("'", "''") + "'"
+    ours = f"ARRAY[{', '.join(map(repr, sorted(names)))}]"
+    pieces.append(fill(NOTHING_FOR_PUBLIC, schema, name=quoted, ours=ours))
+    return "\n".join(pieces)
