@@ -35,10 +35,10 @@ __all__ = [
     "write_async",
 ]
 
-if not TYPE_CHECKING:  # a checker would then find anything here; it knows outbox.producer
+if not TYPE_CHECKING:  # a checker would then find any name here; it knows outbox.producer
 
     def __getattr__(name: str) -> object:
-        """Give `Producer`, which loads a Kafka client, to whoever asks for it."""
+        """Return `Producer` on first use, because it loads a Kafka client."""
         if name == "Producer":
             return import_module("outbox.producer").Producer
         msg = f"module {__name__!r} has no attribute {name!r}"

@@ -14,11 +14,11 @@ from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles
 
 class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
     """
-    Bring the outbox to `version`: what is missing is applied, what `dovecote init` did is kept.
+    Bring the outbox to `version`: apply what is missing, keep what `dovecote init` applied.
 
-    The schema is `settings.OUTBOX_SCHEMA`, or `outbox`; `settings.OUTBOX_ROLES` are granted what
-    they need, with the newest version. Taking it away again is refused while events are in it, or
-    may be in the write-ahead log.
+    The schema is `settings.OUTBOX_SCHEMA`, or `outbox`. The newest version grants
+    `settings.OUTBOX_ROLES` what they need. Postgres refuses to remove the outbox while events are
+    in it, or may be in the write-ahead log.
     """
 
     reduces_to_sql = True
