@@ -1,7 +1,8 @@
 """
-Decide, per key, which records are handled and why the others are not; and consume topics so.
+Consume topics, and decide per key which records are handled, with a reason for each other one.
 
-`Consumer` and its settings are loaded when they are asked for: who only decides needs no Kafka.
+`Consumer` and its settings are loaded on first use: code that only uses the policies does not need
+Kafka.
 """
 
 from typing import TYPE_CHECKING, Any

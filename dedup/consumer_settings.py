@@ -15,10 +15,10 @@ PREFIX = "DOVECOTE_CONSUME"
 
 
 class HttpSettings(Settings):
-    """Where /metrics, /healthz and /readyz are served."""
+    """Where to serve /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; a container wants 0.0.0.0."""
+    """Address to listen on; a container needs 0.0.0.0."""
 
     port: int | None = Field(default=None, ge=0, le=65535)
     """Port; 0: any free one (it is logged); absent: not served."""
@@ -28,65 +28,72 @@ class ConsumerSettings(Settings):
     """One consumer: from topics of one Kafka cluster to one handler."""
 
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
-    """What is read; a name that begins with `^` is a regular expression."""
+    """Topics to read; a name that begins with `^` is a regular expression."""
 
     partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
-    """Of each topic, the numbers of the partitions to read; of one that is not here, all. They are
-    shared with no other member. Absent: the group shares the partitions."""
+    """
+    Numbers of the partitions to read, by topic; a topic that is not listed is read whole. No other
+    member shares them. Absent: the group's members share the partitions.
+    """
 
     group: str
-    """Consumer group: its members share the partitions, and it is what offsets are kept for."""
+    """Consumer group: its members share the partitions, and offsets are kept for it."""
 
     kafka: KafkaProperties
     """Any librdkafka property; `bootstrap.servers` at least."""
 
     policy: Literal["exact", "latest", "first_match", "every"] = "exact"
-    """Which records of a key are handled, of those polled together: each event once, the newest,
-    the first that passes and succeeds, or every one."""
+    """
+    Which records of a key are handled, of those polled together: each event once, the newest, the
+    first that passes and succeeds, or every one.
+    """
 
     filter: str | None = None
     """A Starlark expression over value, key, headers, or `module:function`; none: all pass."""
 
     value: Literal["json", "raw", "avro", "protobuf", "json_schema"] = "json"
-    """How record values are written; the last three need `registry`, and Protobuf `message`."""
+    """Format of the record values; the last three need `registry`, and Protobuf `message`."""
 
     message: str | None = None
-    """`module:Class` that Protobuf made, for `value = "protobuf"`."""
+    """Generated Protobuf class, as `module:Class`, for `value = "protobuf"`."""
 
     registry: KafkaProperties = Field(default_factory=dict)
     """Settings of confluent-kafka's schema registry client; `url` at least."""
 
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
-    """Records that are handled at a time, each of another key; threads, unless the handler is
-    async."""
+    """
+    Records handled at the same time, each of another key; threads, unless the handler is async.
+    """
 
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 500
-    """Records that are polled at a time, and that a policy decides on."""
+    """Records that are polled at a time, and that a policy decides on together."""
 
     handler_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Above 1 the handler takes a list of so many events at most, and answers for each."""
+    """Above 1, the handler takes a list of at most so many events, and answers for each."""
 
     order: Literal["key", "partition", "none"] = "key"
-    """What is handled one after the other: records of a `key`, of a `partition`, or nothing."""
+    """Scope in which records are handled in sequence: a `key`, a `partition`, or none."""
 
     null_key: NullKey = "apart"
     """Records without a key: `apart`, in no order, or `partition`, one after the other."""
 
     max_records: Annotated[int, Field(ge=1)] = 5_000
-    """Records in memory; polling goes on without taking more."""
+    """Most records in memory; polling goes on without taking more."""
 
     max_bytes: Annotated[int, Field(ge=1)] = 64_000_000
-    """Bytes of their keys and values."""
+    """Most bytes of their keys and values."""
 
     max_skew: Annotated[int, Field(ge=1)] = 20_000
-    """Records of a partition from the first that is not concluded to the newest: the most that a
-    crash may repeat."""
+    """
+    Most records of a partition from the first one that is not concluded to the newest; a crash may
+    repeat so many.
+    """
 
     commit_every: Duration = timedelta(seconds=1)
     """How often offsets are committed."""
 
     drain: Duration = timedelta(seconds=10)
-    """How long handlers at work may go on when a partition is given up or the process ends."""
+    """How long running handlers may go on when a partition is given up or the process ends."""
 
     protocol: Literal["classic", "consumer"] = "classic"
     """Group protocol; `consumer` is KIP-848, and needs Kafka 4.0."""
@@ -101,13 +108,13 @@ class ConsumerSettings(Settings):
     """Where a group begins that has committed nothing."""
 
     stall_after: Duration = timedelta(seconds=60)
-    """Records in memory and none concluded for so long: /readyz says no."""
+    """/readyz fails if records are in memory and none was concluded for this long."""
 
     retries: RetriesSettings = RetriesSettings()
-    """What becomes of records that are not handled to their end."""
+    """Treatment of records that are not handled to their end."""
 
     inbox: InboxSettings | None = None
-    """Where it is remembered what was handled; the handler then takes a transaction, too."""
+    """Where handled events are remembered; the handler then takes a transaction as well."""
 
     @field_validator("kafka")
     @classmethod
@@ -169,7 +176,7 @@ class ConsumerSettings(Settings):
         return self
 
     def lane_of_no_key(self) -> NullKey:
-        """Return where records go that are in line without a key."""
+        """Return the lane for records that have no key."""
         return {"key": self.null_key, "partition": "partition", "none": "apart"}[self.order]
 
     def topics_read(self) -> list[str]:
@@ -192,6 +199,6 @@ class ConsumeSettings(ConsumerSettings):
     """A consumer that is a process of its own: `dovecote consume`."""
 
     handler: str | None = None
-    """`module:function`, unless the command line says it."""
+    """`module:function`, unless the command line names it."""
 
     http: HttpSettings = HttpSettings()

@@ -1,4 +1,4 @@
-"""The `[retries]` table of a consumer, and how often and how long anything waits."""
+"""The `[retries]` table of a consumer, and the limits on attempts and waits."""
 
 from datetime import timedelta
 from functools import reduce
@@ -45,18 +45,25 @@ class TierSettings(Settings):
     """Its name. The consumer reads it, too."""
 
     wait: Duration = timedelta(0)
-    """What waits so long, or longer, waits here: up to the next tier's."""
+    """
+    Shortest wait of the records here; the next tier takes those that wait at least as long as its
+    own.
+    """
 
 
 class RetriesSettings(RetrySettings):
-    """What a consumer does with records that are not handled to their end."""
+    """How a consumer treats records that are not handled to their end."""
 
     dead_letter_topic: TopicName | None = None
-    """Where records go that are given up. Absent: none is, each holds its key."""
+    """
+    Topic for dead letters. Unset: no record is ever given up; a failing record blocks its key.
+    """
 
     tiers: tuple[TierSettings, ...] = ()
-    """Retry topics, the shortest wait first. None: the key of a record that failed is held, and
-    its order kept."""
+    """
+    Retry topics, the shortest wait first. None: the key of a failed record is held, and its order
+    kept.
+    """
 
     dead_on: tuple[str, ...] = ()
     """Exceptions, `module:Class`, for which there is no other attempt."""
@@ -94,7 +101,7 @@ class RetriesSettings(RetrySettings):
 
     def plan(self) -> Plan:
         """
-        Return what these settings say to do.
+        Return the plan that these settings describe.
 
         Raises:
             BadSettings: there is no such exception.
