@@ -1,5 +1,5 @@
 """
-The demo's Spark jobs beside a service and a relay that others run, and a look at what they made.
+Run the demo's Spark jobs with a service and a relay that run elsewhere, and check the results.
 
 `python -m demo.jobs run FOLDER` keeps files and checkpoints in FOLDER; `python -m demo.jobs check`
 compares all topics with the service's tables, and exits with 1 while anything is missing.
@@ -18,7 +18,7 @@ from demo.comparing import look
 
 
 def main() -> None:
-    """Run the jobs, or check what they made."""
+    """Run the jobs, or check their results."""
     parser = argparse.ArgumentParser(prog="python -m demo.jobs", description=main.__doc__)
     dsn = os.environ.get("DOVECOTE_DSN")
     parser.add_argument("--dsn", required=dsn is None, default=dsn)
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _run(folder: Path, dsn: str, bootstrap: str) -> None:
-    """Become the jobs."""
+    """Replace this process by the jobs."""
     topics.make(bootstrap)
     folder.mkdir(parents=True, exist_ok=True)
     files = configs.write(folder, dsn=dsn, bootstrap=bootstrap)

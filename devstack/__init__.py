@@ -9,7 +9,7 @@ __all__ = ["Stack"]
 
 
 def __getattr__(name: str) -> object:
-    """Import `Stack` when it is asked for, so that `python -m devstack.jars` runs without it."""
+    """Import `Stack` on first use, so that `python -m devstack.jars` runs without it."""
     if name == "Stack":
         from devstack.stack import Stack
 
