@@ -18,7 +18,7 @@ class HttpSettings(Settings):
     """Where to serve /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
-    """Address to listen on; a container needs 0.0.0.0."""
+    """Address to listen on; a container wants 0.0.0.0."""
 
     port: int | None = Field(default=None, ge=0, le=65535)
     """Port; 0: any free one (it is logged); absent: not served."""
@@ -31,48 +31,45 @@ class ConsumerSettings(Settings):
     """Topics to read; a name that begins with `^` is a regular expression."""
 
     partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
-    """
-    Numbers of the partitions to read, by topic; a topic that is not listed is read whole. No other
-    member shares them. Absent: the group's members share the partitions.
-    """
+    """For each topic, the numbers of the partitions to read; a topic that is not listed is read
+    whole. No other member shares them. Absent: the group shares the partitions."""
 
     group: str
-    """Consumer group: its members share the partitions, and offsets are kept for it."""
+    """Consumer group: its members share the partitions, and it is what offsets are kept for."""
 
     kafka: KafkaProperties
     """Any librdkafka property; `bootstrap.servers` at least."""
 
     policy: Literal["exact", "latest", "first_match", "every"] = "exact"
-    """
-    Which records of a key are handled, of those polled together: each event once, the newest, the
-    first that passes and succeeds, or every one.
-    """
+    """Which records of a key are handled, of those polled together: each event once, the newest,
+    the first that passes and succeeds, or every one."""
 
     filter: str | None = None
     """A Starlark expression over value, key, headers, or `module:function`; none: all pass."""
 
     value: Literal["json", "raw", "avro", "protobuf", "json_schema"] = "json"
-    """Format of the record values; the last three need `registry`, and Protobuf `message`."""
+    """How record values are written; the last three need `registry`, and Protobuf `message`."""
 
     message: str | None = None
-    """Generated Protobuf class, as `module:Class`, for `value = "protobuf"`."""
+    """`module:Class` that Protobuf made, for `value = "protobuf"`."""
 
     registry: KafkaProperties = Field(default_factory=dict)
     """Settings of confluent-kafka's schema registry client; `url` at least."""
 
     concurrency: Annotated[int, Field(ge=1, le=100_000)] = 32
-    """
-    Records handled at the same time, each of another key; threads, unless the handler is async.
-    """
+    """Records that are handled at a time, each of another key; threads, unless the handler is
+    async."""
 
     batch_size: Annotated[int, Field(ge=1, le=10_000)] = 500
-    """Records that are polled at a time, and that a policy decides on together."""
+    """Records that are polled at a time, and that a policy decides on."""
 
     handler_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Above 1, the handler takes a list of at most so many events, and answers for each."""
+    """Above 1, the handler takes a list of at most this many events, and answers for each."""
 
     order: Literal["key", "partition", "none"] = "key"
-    """Scope in which records are handled in sequence: a `key`, a `partition`, or none."""
+    """
+    Records that are handled one after the other: those of a `key`, of a `partition`, or none.
+    """
 
     null_key: NullKey = "apart"
     """Records without a key: `apart`, in no order, or `partition`, one after the other."""
@@ -85,8 +82,8 @@ class ConsumerSettings(Settings):
 
     max_skew: Annotated[int, Field(ge=1)] = 20_000
     """
-    Most records of a partition from the first one that is not concluded to the newest; a crash may
-    repeat so many.
+    Most records of a partition from the first that is not concluded to the newest: a crash repeats
+    no more.
     """
 
     commit_every: Duration = timedelta(seconds=1)
@@ -108,10 +105,10 @@ class ConsumerSettings(Settings):
     """Where a group begins that has committed nothing."""
 
     stall_after: Duration = timedelta(seconds=60)
-    """/readyz fails if records are in memory and none was concluded for this long."""
+    """/readyz fails when records are in memory and none was concluded for this long."""
 
     retries: RetriesSettings = RetriesSettings()
-    """Treatment of records that are not handled to their end."""
+    """How to treat records that are not handled to their end."""
 
     inbox: InboxSettings | None = None
     """Where handled events are remembered; the handler then takes a transaction as well."""
@@ -199,6 +196,6 @@ class ConsumeSettings(ConsumerSettings):
     """A consumer that is a process of its own: `dovecote consume`."""
 
     handler: str | None = None
-    """`module:function`, unless the command line names it."""
+    """`module:function`, unless the command line says it."""
 
     http: HttpSettings = HttpSettings()

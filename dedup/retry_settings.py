@@ -45,25 +45,18 @@ class TierSettings(Settings):
     """Its name. The consumer reads it, too."""
 
     wait: Duration = timedelta(0)
-    """
-    Shortest wait of the records here; the next tier takes those that wait at least as long as its
-    own.
-    """
+    """Records that wait at least this long wait here, up to the next tier's `wait`."""
 
 
 class RetriesSettings(RetrySettings):
     """How a consumer treats records that are not handled to their end."""
 
     dead_letter_topic: TopicName | None = None
-    """
-    Topic for dead letters. Unset: no record is ever given up; a failing record blocks its key.
-    """
+    """Topic for dead letters. Absent: no record is given up; a failing record holds its key."""
 
     tiers: tuple[TierSettings, ...] = ()
-    """
-    Retry topics, the shortest wait first. None: the key of a failed record is held, and its order
-    kept.
-    """
+    """Retry topics, the shortest wait first. None: a record that failed holds its key, so
+    that the order is kept."""
 
     dead_on: tuple[str, ...] = ()
     """Exceptions, `module:Class`, for which there is no other attempt."""

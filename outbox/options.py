@@ -24,13 +24,13 @@ class Options:
     """An event is given up if the outbox has not taken it either, this long after it was sent."""
 
     max_events: int = 10_000
-    """Most events that may wait to be accepted; beyond that, `send` waits."""
+    """At most this many events wait to be accepted; then `send` waits."""
 
     max_bytes: int = 32 * 1024 * 1024
-    """Most bytes of the events that wait."""
+    """At most this many bytes of events wait; then `send` waits."""
 
     limits: Limits = field(default_factory=Limits)
-    """Size limits of one event, as for `outbox.write`."""
+    """The most bytes of one event, as for `outbox.write`."""
 
     fresh: bool = False
     """The outbox holds nothing that was sent before: do not wait until it has drained."""
