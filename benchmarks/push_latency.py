@@ -2,9 +2,9 @@
 The latency that `push` adds to a record: `make bench-push_latency`.
 
 Records are produced at a steady pace (an open loop), and each knows when it should have been
-produced. `added` is from then until its first request is at the target: producing, the broker, and
-`push`. `visible` is from when the broker had it, to the millisecond below. `floor` is the same for
-a bare loop of Kafka's client in place of `push`.
+produced. The figure `added` runs from then until its first request is at the target: producing,
+the broker, and `push`. The figure `visible` runs from when the broker had it, to the millisecond
+below. The figure `floor` is the same for a bare loop of Kafka's client in place of `push`.
 
 There may also be other endpoints with their own records, at a tenth of the pace each. Compared
 loads are measured in turn, several times, each time with their own processes and topics.

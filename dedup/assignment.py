@@ -114,7 +114,7 @@ class Assignment:
         if not self._handover.drain(stretches, self._drain):
             late = sum(stretch.at_work for stretch in stretches)
             _log.warning(
-                "%d handlers did not return within %.0f s; their records come again",
+                "%d handlers did not return within %.0f s; their records will be handled again",
                 late,
                 self._drain,
             )
@@ -131,7 +131,7 @@ class Assignment:
         """Restart a partition whose log is not the same as before."""
         stretch = old.stretch
         _log.warning(
-            "%s/%d goes on at an offset before those it had: its log was reset",
+            "%s/%d continues at an earlier offset than before: its log was reset",
             stretch.topic,
             stretch.partition,
         )
@@ -210,7 +210,7 @@ class Assignment:
             try:
                 self._aside.assigned(names)
             except Exception as error:  # noqa: BLE001  # it is said, and tried again
-                _log.warning("%s cannot be begun yet: %s", _names(names), error)
+                _log.warning("%s cannot be started yet: %s", _names(names), error)
                 self._closed.wait(wait)
                 wait = min(2 * wait, _LONGEST_OUTAGE_SECONDS)
             else:

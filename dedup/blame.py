@@ -69,5 +69,5 @@ class Tracebacks:
                 self._told.clear()
             self._told.add(failure)
         self._log.warning(
-            "the handler raised; of failures like it this is told once", exc_info=error
+            "the handler raised; failures like this one are logged only once", exc_info=error
         )

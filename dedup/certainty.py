@@ -33,7 +33,7 @@ class Certainty:
     def doubt(self) -> Early:
         """Count a record that is not begun; return the result that stands for it."""
         _rarely.warning(
-            "nothing was heard of the group for long: records wait until it says that their "
+            "no word from the group for long: records wait until it confirms that their "
             "partitions are still this member's"
         )
         if self.doubted is not None:

@@ -142,8 +142,8 @@ class Commits:
         except TimeoutError:
             self._counted("failed")
             _log.warning(
-                "Kafka did not answer a last commit within %.0f s: what was concluded since the "
-                "one before is handled again by who has the partitions next",
+                "Kafka did not answer a last commit within %.0f s: records concluded since the "
+                "one before are handled again by the next owner of the partitions",
                 _ANSWER_SECONDS,
             )
             return
@@ -164,22 +164,22 @@ class Commits:
         self._asked = {}
         if error.code() in _OVERTAKEN:
             self._counted("overtaken")
-            _log.info("a rebalance has overtaken a commit, which is sent again: %s", error.str())
+            _log.info("a rebalance has overtaken a commit; it is sent again: %s", error.str())
             return
         self._counted("failed")
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._do_without_metadata()
             return
-        _log.warning("offsets could not be committed, which is tried again: %s", error.str())
+        _log.warning("offsets could not be committed; the commit is tried again: %s", error.str())
 
     def _do_without_metadata(self) -> None:
         self._next = 0.0
         if self._limit:
             self._limit = 0
             _log.warning(
-                "the broker does not take %d bytes of metadata with an offset: from now on none "
-                "is committed, and a restart repeats what was concluded beyond the offset; set "
-                "offset.metadata.max.bytes = %d at the brokers",
+                "the broker does not take %d bytes of metadata with an offset: offsets are now "
+                "committed without it, and a restart repeats records concluded beyond the "
+                "offset; set offset.metadata.max.bytes = %d at the brokers",
                 LIMIT,
                 LIMIT,
             )

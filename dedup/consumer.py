@@ -220,8 +220,8 @@ class Consumer:
             within(_LEAVE_SECONDS, client.close)
         except TimeoutError:
             _client_log.warning(
-                "Kafka does not answer: group %s is left without a word, and notices when the "
-                "session is over",
+                "Kafka does not answer: leaving group %s without notice; the group notices at "
+                "the end of the session",
                 self._settings.group,
             )
         else:

@@ -78,7 +78,7 @@ class Membership:
         if confirmed is False:
             self._not_before = time.monotonic() + _PAUSE_SECONDS
         elif confirmed:
-            _log.info("the group has this member still, of which it had not heard for long")
+            _log.info("the group still has this member, after a long silence")
         return confirmed is not False
 
 

@@ -35,7 +35,7 @@ class Exceptions:
         told = failure(error)
         if isinstance(error, TakenOver):
             # Even if `dead` lists it: the record is another member's, and did not fail.
-            _rarely.warning("records wait until it is clear whose they are: %s", told.error)
+            _rarely.warning("records wait until it is clear which member has them: %s", told.error)
             return Early(told.error, self.pause)
         if isinstance(error, self.dead):
             return Dead(told.error)

@@ -116,5 +116,5 @@ def shut(
         msg = f"the gates at {door} do not answer ({error})"
         raise StackError(msg) from error
     if answer != b"done\n":
-        msg = f"the gates at {door} did not do what they were told"
+        msg = f"the gates at {door} did not obey"
         raise StackError(msg)

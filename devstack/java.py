@@ -100,7 +100,7 @@ def _ask(executable: Path) -> _Found | str:
     version = _VERSION.search(told.stdout)
     home = _HOME.search(told.stdout)
     if told.returncode != 0 or version is None or home is None:
-        return f"{executable} does not tell its version (exit status {told.returncode})"
+        return f"{executable} does not report its version (exit status {told.returncode})"
     if int(version[1]) < MINIMUM:
         return f"{executable} is Java {version[1]}"
     return _Found(Path(home[1]))

@@ -42,7 +42,8 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
     """
     if wrong := (FIXED.keys() | _OTHER_NAMES) & given.keys():
         msg = (
-            f"kafka: {', '.join(sorted(wrong))}: what a producer guarantees rests on it; leave out"
+            f"kafka: {', '.join(sorted(wrong))}: the producer's guarantees depend on it; leave it "
+            "out"
         )
         raise BadSettings(msg)
     if not given.get("bootstrap.servers") and not given.get("metadata.broker.list"):
@@ -50,7 +51,7 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
         raise BadSettings(msg)
     defaults = {
         "client.id": "dovecote-producer",
-        # Errors only: its warnings tell for each new producer that a property is said to be new.
+        # Errors only: otherwise it warns, for each new producer, that a property is experimental.
         "log_level": "3",
         "compression.type": "lz4",
         # One request at a time collects whatever is sent in the meantime.

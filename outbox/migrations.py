@@ -65,7 +65,7 @@ class Migrations:
         return "" if schema == self.default else f" --schema {shlex.quote(schema)}"
 
     def steps(self) -> list[Migration]:
-        """Return every step that this version of Dovecote knows, in order."""
+        """Return every step this version of Dovecote knows, in order."""
         steps = []
         for file in files(self.package).joinpath("sql").iterdir():
             if found := re.fullmatch(r"(\d{4})_(\w+)\.sql", file.name):

@@ -73,7 +73,7 @@ NOBODY = Roles()
 
 
 def migrations() -> list[Migration]:
-    """Return every step that this version of Dovecote knows, in order."""
+    """Return every step this version of Dovecote knows, in order."""
     return _OUTBOX.steps()
 
 

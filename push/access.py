@@ -63,7 +63,7 @@ class Access:
         known = [hmac.compare_digest(given, each.encode()) for each in self._tokens.values()]
         if scheme.lower() == "bearer" and any(known):
             return None
-        return 401, "no token that we know: send Authorization: Bearer …", _CHALLENGE
+        return 401, "missing or unknown token: send Authorization: Bearer …", _CHALLENGE
 
     def _too_large(self, headers: Headers) -> Answer | None:
         length = headers.get("content-length", "0")

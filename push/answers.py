@@ -129,12 +129,12 @@ def errors(*statuses: int) -> Responses:
     """Return the descriptions of failures: those of every operation, and `statuses`."""
     why = {
         400: "The body is not JSON.",
-        401: "There is no token, or none that is known.",
-        403: "There are no tokens, and the request does not come from this machine.",
+        401: "The token is missing or unknown.",
+        403: "The settings have no tokens, and the request does not come from this machine.",
         404: "There is no such subscription.",
-        409: "It does not go with what is there.",
+        409: "It conflicts with the present state.",
         413: "The body is too long.",
-        422: "Something is wrong with it; `problems` says where.",
+        422: "It is not valid; `problems` says where.",
         503: "The database or the broker does not answer.",
     }
     always = {400, 401, 403, 413, 422, 503}

@@ -104,7 +104,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self._answer is not None:
-                self._fail(f"what came is not HTTP/1.1: {error}")
+                self._fail(f"the answer is not HTTP/1.1: {error}")
             self.close()
         else:
             self._bound()
@@ -137,7 +137,7 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status == _SWITCHING:
-            self._fail("it answered 101, and nobody asked for another protocol")
+            self._fail("it answered 101, without a request to switch protocols")
             self.close()
         elif status >= _EARLY:
             self._headed, self._size = True, 0

@@ -146,7 +146,7 @@ class Control:
         meanwhile.
         """
         broker, group = subscription.broker, subscription.group_id
-        otherwise = f"group {group!r} is just being {_REPLAY}: ask again"
+        otherwise = f"group {group!r} is being {_REPLAY} already: try again"
         with self._store.alone_with(f"{broker}/{group}", otherwise):
             same = [
                 each

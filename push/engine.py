@@ -216,4 +216,4 @@ class _Worker:
         with self._lock:
             self._trouble = str(error) or type(error).__name__
         told = error if isinstance(error, DovecoteError | ValueError) else None
-        _log.error("%s begins anew: %s", work.subscription.id, error, exc_info=told is None)
+        _log.error("%s starts again: %s", work.subscription.id, error, exc_info=told is None)

@@ -42,5 +42,5 @@ def agreement(status: int, headers: Mapping[str, str], origin: str) -> Agreed | 
     if rate == "*":
         return Agreed(None)
     if not _NUMBER.fullmatch(rate):
-        return NotAgreed(f"WebHook-Allowed-Rate {rate!r} is no number of requests a minute")
+        return NotAgreed(f"WebHook-Allowed-Rate {rate!r} is not a number of requests a minute")
     return Agreed(int(rate) / 60)

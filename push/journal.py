@@ -75,7 +75,7 @@ class Journal:
         try:
             write()
         except DovecoteError as error:
-            _log.warning("attempts are not written down for now: %s", error)
+            _log.warning("attempts are not recorded for now: %s", error)
 
     def _disable(self) -> None:
         with self._lock:

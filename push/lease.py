@@ -35,7 +35,7 @@ def alone(dsn: str, schema: str, subscription: str, *, seconds: float) -> Iterat
     finally:
         timer.cancel()
     if not is_ours:
-        msg = f"{subscription!r} is still being read after {seconds:.0f} s: ask again"
+        msg = f"{subscription!r} is still being read after {seconds:.0f} s: try again"
         raise Conflict(msg)
     with closing(lease):
         yield
@@ -105,7 +105,7 @@ class Lease:
                     self._watching.start()
                     return True
             except psycopg.OperationalError as error:
-                _log.warning("%s cannot be begun yet: %s", self._name, str(error).strip())
+                _log.warning("%s cannot be started yet: %s", self._name, str(error).strip())
                 self._close()
             self._ends.wait(_LOOK_SECONDS)
         self._close()
@@ -132,7 +132,9 @@ class Lease:
                 if self._conn is not None:
                     self._conn.execute("SELECT 1")
         except psycopg.Error as error:
-            _log.warning("%s may be another's by now: %s", self._name, str(error).strip())
+            _log.warning(
+                "%s may belong to another process by now: %s", self._name, str(error).strip()
+            )
             lost()
         finally:
             self._close()

@@ -83,10 +83,10 @@ class OriginalSubscription(Model):
     @model_validator(mode="after")
     def _pattern_is_alone(self) -> Self:
         if any(each.pattern for each in self.topics) and len(self.topics) > 1:
-            msg = "a pattern cannot stand beside other topics"
+            msg = "a pattern cannot be combined with other topics"
             raise ValueError(msg)
         if len({each.partitions is None for each in self.topics}) > 1:
-            msg = "either all topics say their partitions, or none does"
+            msg = "either all topics name their partitions, or none does"
             raise ValueError(msg)
         return self
 

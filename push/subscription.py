@@ -106,7 +106,7 @@ class Subscription(Model):
             raise ValueError(msg) from None
         for own in (self.dead_letters, self.requeued):
             if is_read(own):
-                msg = f"pattern also stands for {own}, where what it gave up goes: narrow it"
+                msg = f"pattern also matches {own}, which holds its own dead letters: narrow it"
                 raise ValueError(msg)
         return self
 
@@ -114,7 +114,7 @@ class Subscription(Model):
     def _does_not_read_its_own(self) -> Self:
         own = {self.dead_letters, self.requeued}
         if found := own & set(self.topic_names()):
-            msg = f"{found.pop()} is where what it gave up goes: it cannot read that"
+            msg = f"{found.pop()} holds its own dead letters: it cannot read that"
             raise ValueError(msg)
         return self
 
