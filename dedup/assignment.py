@@ -209,7 +209,7 @@ class Assignment:
         while not self._closed.is_set() and any(stretch.live for stretch in stretches):
             try:
                 self._aside.assigned(names)
-            except Exception as error:  # noqa: BLE001  # it is said, and tried again
+            except Exception as error:  # noqa: BLE001  # it is logged, and tried again
                 _log.warning("%s cannot be started yet: %s", _names(names), error)
                 self._closed.wait(wait)
                 wait = min(2 * wait, _LONGEST_OUTAGE_SECONDS)

@@ -187,7 +187,7 @@ class AwaitedServing:
                 progress.released(desk.report)
                 return None
             answer = await elsewhere(self.threads, aside.place, record, result, progress.attempt())
-        except Exception as error:  # noqa: BLE001  # it is said, and the record stays where it is
+        except Exception as error:  # noqa: BLE001  # it is logged, and the record stays where it is
             return progress.outage(error)
         return progress.answered(answer, desk.report)
 

@@ -180,7 +180,7 @@ class Consumer:
             incremental=settings.partitions is None
             and (settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"),
             claiming=claiming,
-            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which comes below
+            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which is defined below
             reclaim=lambda: workers.reclaim(everything=True),
         )
         polling = Polling(

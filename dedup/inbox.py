@@ -208,7 +208,7 @@ class Inbox:
         )
 
 
-def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, where nothing else is said
+def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, unless stated otherwise
     """Return the id and round of an event that was decoded from a record."""
     # `delivery` reads only headers, and an event keeps those of its record.
     return event.id, envelope.delivery(event).round

@@ -182,7 +182,7 @@ class Serving:
                 progress.released(report)
                 return None
             answer = self.aside.place(record, progress.unplaced, progress.attempt())
-        except Exception as error:  # noqa: BLE001  # it is said, and the record stays where it is
+        except Exception as error:  # noqa: BLE001  # it is logged, and the record stays where it is
             return progress.outage(error)
         return progress.answered(answer, report)
 

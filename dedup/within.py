@@ -20,7 +20,7 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     def run() -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for it
             answer.set_exception(error)
 
     threading.Thread(target=run, name="dovecote, within", daemon=True).start()

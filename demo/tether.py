@@ -19,7 +19,7 @@ def main() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before we asked
         sys.exit(1)
-    os.execv(command[0], command)  # noqa: S606  # no shell is what we want
+    os.execv(command[0], command)  # noqa: S606  # no shell is intended
 
 
 if __name__ == "__main__":

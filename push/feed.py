@@ -96,7 +96,7 @@ class Feed:
                 self.health.say(f"Postgres: {error}")
                 _log.warning("subscriptions are not followed for now: %s", error)
                 self._stop.wait(self._every)
-            except Exception as error:  # noqa: BLE001  # without this thread nothing is followed
+            except Exception as error:  # noqa: BLE001  # without this thread no change is followed
                 self.health.say(f"subscriptions are not followed: {type(error).__name__}: {error}")
                 _log.exception("subscriptions are not followed for now")
                 self._stop.wait(self._every)

@@ -83,7 +83,7 @@ def _charset(value: str) -> str:
     try:
         "".encode(value)  # refuses a codec that does not encode text to bytes, too
     except (LookupError, UnicodeError):
-        msg = "is not a known charset"
+        msg = "is no charset that is known here"
         raise ValueError(msg) from None
     return value
 

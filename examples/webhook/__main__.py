@@ -56,7 +56,7 @@ def main() -> None:
 
     def handle(id_: str, flight: dict[str, Any]) -> None:
         arrived[id_] = flight
-        print(f"{id_}  {flight['flight']:8} {flight['from']} to {flight['to']}")  # noqa: T201  # it shows
+        print(f"{id_}  {flight['flight']:8} {flight['from']} to {flight['to']}")  # noqa: T201  # the output of the example
         if len(arrived) == FLIGHTS:
             complete.set()
 
@@ -87,7 +87,7 @@ def main() -> None:
         subscribe(f"http://127.0.0.1:{port}", endpoint, folder)
         if not complete.wait(_SECONDS):
             sys.exit(f"only {len(arrived)} of {FLIGHTS} flights arrived")
-    print(f"{FLIGHTS} flights arrived, each with a signature that is right")  # noqa: T201  # it shows
+    print(f"{FLIGHTS} flights arrived, each with a signature that is right")  # noqa: T201  # the output of the example
 
 
 def event(flight: Flight) -> Event:

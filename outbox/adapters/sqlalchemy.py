@@ -62,7 +62,7 @@ def _in_block(driver: object) -> bool:
     """Return whether the caller has run BEGIN on a connection that commits each statement."""
     if isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
         return driver.info.transaction_status is not TransactionStatus.IDLE
-    return bool(driver.is_in_transaction())  # type: ignore[attr-defined]  # asyncpg, which need not be there
+    return bool(driver.is_in_transaction())  # type: ignore[attr-defined]  # asyncpg, which may be absent
 
 
 def _execute(conn: Connection, append: Append, statement: Statement) -> None:
