@@ -42,7 +42,9 @@ class Held:
     after: timedelta
 
     attempt: int = field(default=0, compare=False)
-    """The number of the attempt, if more is known than the record's headers say; 0: it is not."""
+    """
+    Number of the attempt, if it is known better than from the record's headers; 0: it is not.
+    """
 
     given_up: bool = field(default=False, compare=False)
     """The record should go to a dead-letter topic, and is held because there is none."""

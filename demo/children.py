@@ -41,8 +41,8 @@ class Child:
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
                 # Ctrl-C is for this process, which then ends its children in order. They share its
-                # session: Linux divides the processor between sessions first, so four writers
-                # would have four shares against the Spark job's one.
+                # session, because Linux divides the processor between sessions first: with their
+                # own sessions, four writers would have four shares against the Spark job's one.
                 process_group=0,
             )
 

@@ -29,7 +29,7 @@ CLIENTS = "clients"
 """The gate through which clients reach the primary."""
 
 SETTINGS: Mapping[str, str] = {
-    # Keeps rows that a later standby still needs; slots do that only for the present one.
+    # A standby that is made later needs these; only the present standby has a slot.
     "hot_standby_feedback": "on",
     "sync_replication_slots": "on",
     "max_prepared_transactions": "20",

@@ -34,7 +34,8 @@ _RELIED_ON = (
     " WHERE current_setting('synchronous_commit') = 'off'"
 )
 
-# The functions in which Postgres raises it, for rows it would hide and for rows it refuses.
+# The functions of Postgres that raise the error, for rows that would be hidden and for rows that
+# may not be written.
 _HIDING = frozenset({"check_enable_rls", "ExecWithCheckOptions"})
 
 SESSION = "SELECT pg_catalog.pg_backend_pid()"
