@@ -1,1 +1,1 @@
-"""One command each: real servers, one JSON line a measurement."""
+"""Benchmarks, one command each: real servers, one JSON line per measurement."""

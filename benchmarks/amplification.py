@@ -1,9 +1,9 @@
 """
-What becomes of a loop main → handler → main when a fifth of its sends end in doubt.
+A loop main → handler → main in which a fifth of the sends end in doubt.
 
-Each record that is handled is sent round again. With ids, copies of an event are told from it and
-handled once; without, the way it is done where an event is sent anew under whatever is in doubt,
-each copy is an event of its own, and the loop multiplies them.
+Each handled record is sent round again. With ids, copies of an event are recognised and handled
+once. Without ids, a send in doubt is repeated as a new event, as is often done: each copy is an
+event of its own, and the loop multiplies them.
 """
 
 import random
@@ -30,7 +30,7 @@ EVENTS, ROUNDS, AMBIGUOUS = 40, 10, 0.2
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round of the loop came to."""
+    """The counts of one round of the loop."""
 
     number: int
     sent: int
@@ -40,7 +40,7 @@ class Round:
 
 
 class _Doubt(Direct):
-    """A producer of which the broker takes every record, and sometimes does not say so."""
+    """A producer whose broker takes every record, and sometimes fails to confirm it."""
 
     def __init__(
         self, configuration: Mapping[str, str | bool], is_in_doubt: Callable[[], bool]
@@ -56,10 +56,10 @@ class _Doubt(Direct):
 
 
 class DoubtfulProducer(Producer):
-    """A producer with such a broker; only the events sent one by one are in doubt one by one."""
+    """A producer with such a broker; events are in doubt one by one only if sent one by one."""
 
     def __init__(self, dsn: str, bootstrap: str, seed: int) -> None:
-        """Doubt as often as asked for, and each time the same for one `seed`."""
+        """Choose the doubtful sends at the requested rate, always the same ones for one `seed`."""
         self._chance = random.Random(seed)  # noqa: S311  # a network, not a secret
         self.in_doubt = 0
         super().__init__(dsn, {"bootstrap.servers": bootstrap}, options=Options(fresh=True))
@@ -76,7 +76,7 @@ class DoubtfulProducer(Producer):
 def loop(
     bootstrap: str, dsn: str, name: str, *, ids: bool, events: int, rounds: int, seed: int = 1
 ) -> Iterator[Round]:
-    """Send `events` round and round, and yield what each round came to."""
+    """Send `events` round and round, and yield the counts of each round."""
     ends: dict[int, int] = {}
     with DoubtfulProducer(dsn, bootstrap, seed) as producer, _reader(bootstrap) as reader:
         going = [Event(topic=name, type="Going", key=f"k{n}", value=n) for n in range(events)]
@@ -88,18 +88,20 @@ def loop(
 
 
 def _send(producer: DoubtfulProducer, events: Sequence[Event]) -> int:
-    """Send one after the other; return how many were in doubt."""
+    """Send events one after the other; return how many were in doubt."""
     before = producer.in_doubt
     for event in events:
         until(lambda: producer.state.broker == "up", within=30, what="a producer", every=0.001)
         producer.send(event)
-    # All that went through the outbox has arrived then, too.
+    # Everything that went through the outbox has arrived then, too.
     until(lambda: not producer.state.lanes, within=60, what="an empty outbox")
     return producer.in_doubt - before
 
 
 def _handled(records: Sequence[Record], *, ids: bool) -> list[Record]:
-    """Return the records that a handler gets: of equal ids in a round one, or else all."""
+    """
+    Return the records that a handler gets: with ids, one of each id in a round; otherwise all.
+    """
     if not ids:
         return list(records)
     verdicts = (
@@ -116,7 +118,7 @@ def _handled(records: Sequence[Record], *, ids: bool) -> list[Record]:
 
 
 def _again(record: Record, *, ids: bool) -> Event:
-    """Return the event that goes round once more, as a retry is made or as if it were new."""
+    """Return the event for another round, either as a retry or as a new event."""
     event, now = decode(record), int(time.time() * 1000)
     if not ids:
         return Event(topic=event.topic, type=event.type, key=event.key, value=event.value)
@@ -138,7 +140,8 @@ def _reader(bootstrap: str) -> Iterator[Consumer]:
             "bootstrap.servers": bootstrap,
             "group.id": f"bench-{uuid4().hex[:12]}",
             "enable.auto.commit": False,
-            # No transaction is aborted here; that one is committed shows a moment after it is.
+            # No transaction is aborted here, and a `read_committed` reader would see each a moment
+            # later.
             "isolation.level": "read_uncommitted",
             "enable.partition.eof": True,
         }
@@ -150,7 +153,7 @@ def _reader(bootstrap: str) -> Iterator[Consumer]:
 
 
 def _arrived(consumer: Consumer, name: str, ends: dict[int, int]) -> list[Record]:
-    """Return what came into the topic since the last time; `ends` remembers where that was."""
+    """Return the topic's new records since the last call; `ends` remembers the position."""
     partitions = consumer.list_topics(name, timeout=10).topics[name].partitions
     consumer.assign([TopicPartition(name, number, ends.get(number, 0)) for number in partitions])
     open_, found = set(partitions), []
@@ -178,7 +181,7 @@ def _arrived(consumer: Consumer, name: str, ends: dict[int, int]) -> list[Record
 
 
 def report(rounds: Iterator[Round], way: str, events: int, say: Callable[..., None]) -> None:
-    """Say what each round came to, per event that there was in the beginning."""
+    """Report the counts of each round, per event that there was in the beginning."""
     for each in rounds:
         say(
             "amplification",

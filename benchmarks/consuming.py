@@ -1,4 +1,6 @@
-"""A consumer as a process of its own, which checks the order of what it handles, and counts."""
+"""
+A consumer in its own process, which checks the order of the records that it handles, and counts.
+"""
 
 import asyncio
 import json
@@ -18,7 +20,7 @@ from outbox.event import Event
 
 
 class Handler:
-    """Works for so long, and sees whether each key's records come in order, each once."""
+    """Works for a given time, and checks that each key's records come in order, each once."""
 
     def __init__(self, total: int, work_seconds: float) -> None:
         self.work_seconds, self._total = work_seconds, total

@@ -1,8 +1,8 @@
 """
 The peer: Debezium's Postgres connector with its outbox router, in a Kafka Connect worker.
 
-Tuned as its documentation and our own trials suggest: large batches and queues, a short poll, lz4.
-One worker for each mode, since exactly once is a property of the worker.
+It is tuned as its documentation and our own trials suggest: large batches and queues, a short
+poll, lz4. There is one worker for each mode, because exactly-once is a property of the worker.
 """
 
 import json
@@ -81,7 +81,7 @@ _UP_SECONDS = 90.0
 
 
 class Worker:
-    """A Kafka Connect worker with one connector, on a database of its own."""
+    """A Kafka Connect worker with one connector, on its own database."""
 
     def __init__(self, stack: Stack, mode: Mode, directory: Path) -> None:
         self.mode = mode
@@ -109,7 +109,7 @@ class Worker:
         self._until_streaming()
 
     def stop(self) -> None:
-        """Stop the connector; the worker stays, and stays warm."""
+        """Stop the connector; the worker keeps running, and stays warm."""
         self._ask("PUT", f"/connectors/{self._name}/stop")
         harness.until(
             lambda: not self._is_streaming(), within=_UP_SECONDS, what="a stop", every=0.1
@@ -119,7 +119,7 @@ class Worker:
         self._ask("PUT", f"/connectors/{self._name}/resume")
 
     def run(self) -> None:
-        """Resume, and wait until it reads."""
+        """Resume, and wait until the connector reads."""
         self.resume()
         self._until_streaming()
 

@@ -1,10 +1,10 @@
 """
 A storm of copies and slow handlers: `make bench-dedup_burst`.
 
-The load under which batches of 500 records of a key, 250 ms each, kept a consumer from polling
-until its group threw it out: 32 partitions, 500,000 events an hour of skewed keys, each in as many
-copies as the rounds it was doubled in, and now and then 500 of one. What is to be seen: no
-rebalance, no failed commit, and a lag that stays where it is.
+Under this load, batches of 500 records of a key, 250 ms each, once kept a consumer from polling
+until its group expelled it. There are 32 partitions, and 500,000 events an hour of skewed keys.
+Each event has as many copies as the rounds it was doubled in, and now and then one has 500. The
+expected outcome is no rebalance, no failed commit, and a steady lag.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def measure(bootstrap: str, seconds: int) -> None:
 
 
 def number(consumer: Consumer, name: str, *, most: bool = False, **labels: str) -> float:
-    """Return the sum, or the greatest, of a metric's samples."""
+    """Return the sum, or the maximum, of a metric's samples."""
     samples = [
         sample.value
         for metric in consumer.metrics.registry.collect()
@@ -113,7 +113,7 @@ def number(consumer: Consumer, name: str, *, most: bool = False, **labels: str) 
 
 
 def send(bootstrap: str, topic: str, seconds: int, sent: list[int]) -> None:
-    """Send events at their rate, in copies; leave how many records and events there were."""
+    """Send events at their rate, in copies; store the numbers of records and events in `sent`."""
     producer = Producer({"bootstrap.servers": bootstrap, "partitioner": "murmur2_random"})
     chance = random.Random(1)  # noqa: S311  # a load, not a secret
     weights = list(accumulate(rank**-0.5 for rank in range(1, KEYS + 1)))

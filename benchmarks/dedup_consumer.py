@@ -1,10 +1,10 @@
 """
-How fast the consumer is: `make bench-dedup_consumer`.
+Throughput of the consumer: `make bench-dedup_consumer`.
 
-Topics are filled before the consumer starts, as a process of its own; the clock runs from the
-first record that is handled to the last, so start-up is left out. The handler does nothing but
-look whether each key's records come in order and each once, and sleep. The ceiling is what so
-many lanes could do if nothing else took time: lanes / work, or as much as the busiest key allows.
+Topics are filled before the consumer starts, in its own process. The clock runs from the first
+handled record to the last, so start-up is left out. The handler only checks that each key's
+records come in order and each once, and sleeps. The ceiling is the rate of the lanes if nothing
+else took time: lanes / work, or as much as the busiest key allows.
 """
 
 import argparse
@@ -102,7 +102,7 @@ def measure(bootstrap: str, topic: str, load: Load) -> None:
 
 
 def fill(bootstrap: str, topic: str, load: Load) -> Counter[int]:
-    """Fill the topic with numbered records of each key; return how many each has."""
+    """Fill the topic with numbered records of each key; return the number for each key."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap,

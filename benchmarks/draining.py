@@ -17,21 +17,21 @@ _NOT_YET = {
 
 
 class Drained(NamedTuple):
-    """How it went, between the first commit seen at the broker and the last."""
+    """Results between the first commit seen at the broker and the last."""
 
     events_per_s: int
     events_per_cpu_second: int
     first_event_s: float
-    """From the start, of the process or of its work, to the first event."""
+    """From the start of the process, or of its work, to the first event."""
     peak_mb: int
 
     def fields(self) -> dict[str, float]:
-        """Return it as one flat mapping."""
+        """Return the results as one flat mapping."""
         return self._asdict()
 
 
 def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> Drained:
-    """Wait until process `pid` has made `total` events visible; they must be so many exactly."""
+    """Wait until process `pid` has made exactly `total` events visible."""
     consumer = _consumer(stack)
     seen = [(started, 0.0, 0)]
 
@@ -57,7 +57,7 @@ def watch(stack: Stack, topic: str, pid: int, *, total: int, started: float) -> 
 
 
 def until_published(stack: Stack, topic: str, count: int) -> None:
-    """Wait until so many events are visible."""
+    """Wait until `count` events are visible."""
     consumer = _consumer(stack)
     harness.until(lambda: _visible(consumer, topic) >= count, within=30, what=f"{count} events")
     consumer.close()

@@ -1,4 +1,4 @@
-"""What benchmarks share: servers, the relay as a process, one JSON line a measurement."""
+"""Shared by benchmarks: servers, the relay as a process, one JSON line per measurement."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ from outbox.schema.capture import use_wal
 PARTITIONS = 4
 
 _TICK = os.sysconf("SC_CLK_TCK")
-# librdkafka tells standard error that the coordinator is not there yet.
+# librdkafka would report on standard error that the coordinator is not there yet.
 _silent = logging.getLogger("benchmarks.kafka")
 _silent.addHandler(logging.NullHandler())
 _silent.propagate = False
@@ -42,7 +42,8 @@ def servers(kafka_java: Sequence[str] = JAVA_OPTIONS) -> Iterator[Stack]:
     """
     Run Postgres (fsync and synchronous_commit on) and Kafka for one benchmark.
 
-    Kafka has had a transaction: before its first, it makes a topic for them, which takes a second.
+    Kafka has run a transaction already: before the first, it makes a topic for transactions, which
+    takes a second.
     """
     postgres = {"shared_buffers": "512MB", "min_wal_size": "1GB", "max_wal_size": "4GB"}
     with Stack(fsync=True, postgres=postgres, kafka_java=kafka_java) as stack:
@@ -52,7 +53,7 @@ def servers(kafka_java: Sequence[str] = JAVA_OPTIONS) -> Iterator[Stack]:
 
 
 def database(stack: Stack, capture: str = "table") -> str:
-    """Make a database of the benchmark's own, with the outbox installed; return its dsn."""
+    """Make a separate database for the benchmark, with the outbox installed; return its dsn."""
     name = f"bench_{uuid4().hex[:12]}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
         conn.execute(f'CREATE DATABASE "{name}"'.encode())
@@ -65,7 +66,7 @@ def database(stack: Stack, capture: str = "table") -> str:
 
 
 def settle(dsn: str, tables: str) -> None:
-    """Do what autovacuum and the checkpointer would do during the measurement before it."""
+    """Do now what autovacuum and the checkpointer would otherwise do during the measurement."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(f"VACUUM (ANALYZE) {tables}".encode())
         conn.execute("CHECKPOINT")
@@ -81,7 +82,7 @@ def drop_slots(dsn: str) -> None:
 
 
 def topic(stack: Stack, name: str | None = None) -> str:
-    """Make a topic of the benchmark's own."""
+    """Make a separate topic for the benchmark."""
     return topic_at(stack.kafka.bootstrap, name)
 
 
@@ -91,7 +92,7 @@ def topic_at(
     partitions: int = PARTITIONS,
     config: Mapping[str, str] | None = None,
 ) -> str:
-    """As `topic`, in the Kafka that is at `bootstrap`."""
+    """As `topic`, in the Kafka at `bootstrap`."""
     name = name or f"bench-{uuid4().hex[:12]}"
     admin = AdminClient({"bootstrap.servers": bootstrap})
     new = NewTopic(name, partitions, config=dict(config or {}))
@@ -101,7 +102,7 @@ def topic_at(
 
 @contextmanager
 def relay(stack: Stack, dsn: str, **settings: str) -> Iterator[int]:
-    """Run `dovecote relay` as a process of its own and yield its pid."""
+    """Run `dovecote relay` in its own process and yield its pid."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "relay.toml"
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
@@ -131,13 +132,13 @@ def cpu_seconds(pid: int) -> float:
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most memory that a running process has had at a time."""
+    """Return the peak memory of a running process."""
     status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
     return int(status.split("VmHWM:")[1].split()[0]) * 1024
 
 
 def until(done: Callable[[], bool], *, within: float, what: str, every: float = 0.01) -> None:
-    """Ask `done` every few milliseconds; give up with a clear message."""
+    """Call `done` every few milliseconds until it returns true; give up with a clear message."""
     deadline = time.monotonic() + within
     while not done():
         if time.monotonic() > deadline:

@@ -1,8 +1,8 @@
 """
-What an event adds to a business transaction: `make bench-outbox_write`.
+The cost of an event in a business transaction: `make bench-outbox_write`.
 
-The same transaction (one row updated, one row inserted, COMMIT with fsync) with `outbox.write`
-and with a plain INSERT of the same columns, in turn, on one connection.
+It times the same transaction (one row updated, one row inserted, COMMIT with fsync) with
+`outbox.write` and with a plain INSERT of the same columns, in turn, on one connection.
 """
 
 import argparse

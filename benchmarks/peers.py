@@ -1,9 +1,9 @@
 """
-The relay beside Debezium, on the same events and servers, in one run: `make bench-peers`.
+The relay compared with Debezium, on the same events and servers: `make bench-peers`.
 
-Drain: a backlog is committed while nobody reads, then each drains it; Debezium's workers are warm
-(their JVM has drained a backlog before), the relay is started anew each time. Latency: an open
-loop of commits. The contenders take turns, so that a noisy machine is noisy for all. The last
+Drain: a backlog is committed while nobody reads, then each contender drains it. Debezium's workers
+are warm (their JVM has drained a backlog before); the relay is started anew each time. Latency: an
+open loop of commits. The contenders take turns, so that a noisy machine is noisy for all. The last
 lines have the ratios of the medians: above 1 the relay is better.
 """
 
@@ -28,7 +28,7 @@ _WARM_UP = 100_000
 
 
 class Contender(Protocol):
-    """Whoever brings committed events to Kafka."""
+    """A program that brings committed events to Kafka."""
 
     @property
     def name(self) -> str:
@@ -39,7 +39,7 @@ class Contender(Protocol):
         """Its delivery guarantee."""
 
     def drain(self, stack: Stack, backlog: Backlog) -> Drained:
-        """Drain a backlog that is committed before."""
+        """Drain a backlog that was committed before."""
 
     def latency(self, stack: Stack, run: Run) -> Mapping[str, float]:
         """Return the percentiles from commit to consumer."""
@@ -67,7 +67,7 @@ class Relay:
 
 
 class Debezium:
-    """Debezium in a worker that runs all the time; its connector only when it is its turn."""
+    """Debezium in a worker that runs all the time; its connector runs only during its turn."""
 
     name = "debezium"
 
@@ -152,7 +152,7 @@ def _latencies(stack: Stack, contenders: Sequence[Contender], run: Run, repeats:
 
 
 def _ratios(bench: str, results: Results, *, more: Sequence[str], less: Sequence[str]) -> None:
-    """Print by how much each capture is better than each mode of Debezium, medians compared."""
+    """Print how much better each capture is than each mode of Debezium, as ratios of medians."""
     for (name, mode), ours in results.items():
         for (peer, peer_mode), theirs in results.items():
             if name == "debezium" or peer != "debezium":

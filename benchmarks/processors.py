@@ -9,7 +9,7 @@ from pyspark import SparkContext
 
 
 def used() -> Mapping[str, float]:
-    """Return the processor seconds so far of each kind of process of this one's Spark."""
+    """Return the processor seconds so far of each kind of process of this process's Spark."""
     gateway: Any = SparkContext._gateway  # noqa: SLF001  # PySpark has no other way to its JVM
     jvm = psutil.Process(gateway.proc.pid)
     return {
@@ -20,12 +20,12 @@ def used() -> Mapping[str, float]:
 
 
 def between(before: Mapping[str, float], after: Mapping[str, float]) -> Mapping[str, float]:
-    """Return what was used between two looks."""
+    """Return the difference between two results of `used`."""
     return {kind: max(0.0, seconds - before.get(kind, 0.0)) for kind, seconds in after.items()}
 
 
 def since(before: Mapping[str, float]) -> Mapping[str, float]:
-    """Return what has been used since `before`."""
+    """Return the processor seconds since `before`."""
     return between(before, used())
 
 

@@ -1,9 +1,10 @@
 """
-How many requests a second one `push` process makes: `make bench-push_delivery`.
+Requests a second of one `push` process: `make bench-push_delivery`.
 
 Topics are filled before it starts; broker, target and `push` share the machine. The clock runs at
 the target from the first request to the last. Each request is a signed CloudEvent with 110 bytes
-of body, and each key's are in order. `beside` has a slow, a failing and a silent endpoint besides.
+of body, and requests of one key are in order. `beside` adds a slow, a failing and a silent
+endpoint.
 """
 
 import argparse
@@ -73,7 +74,7 @@ def fill(bootstrap: str, topic: str, records: int) -> None:
 
 
 def others(bootstrap: str, target: pushed.Target) -> list[dict[str, Any]]:
-    """Return subscriptions of endpoints in trouble, each with a full topic of its own."""
+    """Return subscriptions of failing endpoints, each with a full topic of its own."""
     found = []
     for kind in ("failing", "black-hole"):
         topic = harness.topic_at(bootstrap)

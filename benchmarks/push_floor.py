@@ -1,4 +1,4 @@
-"""A bare loop of Kafka's client that reads numbered records, as a process of its own."""
+"""A bare loop of Kafka's client that reads numbered records, in its own process."""
 
 import json
 import sys
@@ -14,7 +14,7 @@ _SILENT_SECONDS = 30.0
 
 def main() -> None:
     wanted: dict[str, Any] = json.loads(sys.argv[1])
-    # What `push` asks the client for, where it makes a difference to when records come.
+    # The properties of `push` that affect when records come.
     consumer = Consumer(
         {
             "bootstrap.servers": wanted["bootstrap"],
@@ -26,7 +26,7 @@ def main() -> None:
     )
     topic = wanted["topic"]
     consumer.assign([TopicPartition(topic, each, 0) for each in range(harness.PARTITIONS)])
-    _number(consumer)  # of the record of the beginning
+    _number(consumer)  # of the very first record
     print("ready", flush=True)
     times = [0.0] * wanted["records"]
     for _ in times:

@@ -1,15 +1,16 @@
 """
-What `push` adds to a record's way: `make bench-push_latency`.
+The latency that `push` adds to a record: `make bench-push_latency`.
 
-Records are produced at a steady pace, whatever becomes of them (an open loop), and each knows when
-it should have been produced. `added` is from then until its first request is at the target:
-producing, the broker, and `push`. `visible` is from when the broker had it, to the millisecond
-below. `floor` is the same for a bare loop of Kafka's client in the place of `push`.
+Records are produced at a steady pace (an open loop), and each knows when it should have been
+produced. The figure `added` runs from then until its first request is at the target: producing,
+the broker, and `push`. The figure `visible` runs from when the broker had it, to the millisecond
+below. The figure `floor` is the same for a bare loop of Kafka's client in place of `push`.
 
-Besides there may be endpoints with records of their own, at a tenth of the pace each. What is to
-be compared is measured in turn, several times, each time with processes and topics of its own;
-percentiles are the medians of these, and ratios those of the ratios within a round. The broker is
-warm: what is measured is not its compiler, which takes a core for about a minute.
+There may also be other endpoints with their own records, at a tenth of the pace each. Compared
+loads are measured in turn, several times, each time with their own processes and topics.
+Percentiles are medians of these measurements, and ratios are medians of the ratios within a round.
+The broker is warm: its compiler, which takes a core for about a minute, is not part of the
+measurement.
 """
 
 import argparse
@@ -27,7 +28,7 @@ from benchmarks.warming import KAFKA_JAVA, warm
 KEYS = 5_000
 SECONDS = 7
 WARM_SECONDS = 2.5
-"""What is not counted: the broker's coordinator takes a core for 50 to 60 ms, once in a group."""
+"""The uncounted start: the broker's coordinator takes a core for 50 to 60 ms, once in a group."""
 WARMING_PER_S = 5_000
 WARMING_SECONDS = 8
 ROUNDS = 5
@@ -35,8 +36,9 @@ TICK_SECONDS = 0.00101
 """
 Records are produced a tick at a time, as a busy service does: none before its own time.
 
-A hundredth beside a millisecond, for the broker's time is in whole ones: what a round has of one
-would else be the same for all its records, and another in the next round.
+A tick is a hundredth longer than a millisecond, because the broker's time is in whole
+milliseconds. Otherwise all records of a round would have the same fraction of one, and the next
+round another.
 """
 
 BESIDE = {
@@ -63,16 +65,16 @@ COMPARED: Sequence[Sequence[Load]] = [
     [Load(100, 1_000), Load(100, 1_000, "healthy"), Load(100, 1_000, "black-hole")],
     [Load(100, 1_000, "well"), Load(100, 1_000, "trouble")],
 ]
-"""Each is compared with the first beside it."""
+"""Each is compared with the first in its row."""
 
 
 class Measured(NamedTuple):
-    """What one load came to in one round, on the machine's monotonic clock."""
+    """The measurement of one load in one round, on the machine's monotonic clock."""
 
     intended: Sequence[float]
     visible: Sequence[float]
     arrived: Sequence[float]
-    """0: it did not."""
+    """0: it did not arrive."""
 
     told: dict[str, Any]
     cpu: float
@@ -91,7 +93,7 @@ def main() -> None:
     args = parser.parse_args()
     with harness.servers(KAFKA_JAVA) as stack, pushed.target("first") as target:
         warm(stack.kafka, lambda: floor(stack.kafka.bootstrap, WARMING_PER_S, WARMING_SECONDS))
-        # What `push` alone asks the broker for is to be compiled as well.
+        # The broker also has to compile the code that only `push` calls.
         measure(stack.kafka.bootstrap, target, Load(100, 2_500), WARMING_SECONDS)
         for number, loads in enumerate(COMPARED):
             if not args.only or number in args.only:
@@ -141,12 +143,12 @@ def floor(bootstrap: str, per_s: int, seconds: int) -> Measured:
 
 
 def timed_topic(bootstrap: str) -> str:
-    """Make a topic whose records have the time at which the broker had them."""
+    """Make a topic whose records have the time at which the broker got them."""
     return harness.topic_at(bootstrap, config={"message.timestamp.type": "LogAppendTime"})
 
 
 def begin(bootstrap: str, topic: str) -> None:
-    """Produce the record before the others: whoever has it is there."""
+    """Produce the record before the others: a reader that has it is ready."""
     records = pushed.Records(bootstrap, linger=0)
     records.produce(topic, 0, KEYS)
     records.flush()
@@ -168,7 +170,7 @@ def medians(several: Sequence[Percentiles]) -> Percentiles:
 
 
 def ratio(found: Sequence[Percentiles], first: Sequence[Percentiles], name: str) -> float:
-    """Return the median over rounds: in one of them the machine is much the same for both."""
+    """Return the median over rounds: within a round, the machine is much the same for both."""
     of_rounds = zip(found, first, strict=True)
     return round(median(each[name] / other[name] for each, other in of_rounds), 2)
 
@@ -197,20 +199,20 @@ def produce(
     bootstrap: str, topic: str, others: Sequence[str], per_s: int, seconds: int
 ) -> list[float]:
     """Produce at a pace; return when each record should have been produced."""
-    with pushed.first():  # and the producer's threads, which are started here
+    with pushed.first():  # including the producer's threads, which are started here
         return paced(pushed.Records(bootstrap, linger=0), topic, others, per_s, seconds)
 
 
 def paced(
     records: pushed.Records, topic: str, others: Sequence[str], per_s: int, seconds: int
 ) -> list[float]:
-    """As `produce`, with a producer that is there."""
+    """As `produce`, with an existing producer."""
     began = time.monotonic() + 1.0
     intended = [began + number / per_s for number in range(seconds * per_s)]
     tick = began
     for number, due in enumerate(intended):
         if due > tick:
-            # Never ahead of a record's own time, and not later for having been late before.
+            # Never ahead of a record's own time, and no later because an earlier tick was late.
             tick = max(tick + TICK_SECONDS, due)
             if (early := tick - time.monotonic()) > 0:
                 time.sleep(early)
@@ -229,7 +231,7 @@ def appended(bootstrap: str, topic: str, records: int) -> list[float]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "none"})
     try:
         consumer.assign([TopicPartition(topic, each, 0) for each in range(harness.PARTITIONS)])
-        left = records + 1  # the one of the beginning, which has the number of the first
+        left = records + 1  # the record before the others, which has the first one's number
         while left:
             messages = consumer.consume(min(left, 1_000), 10)
             if not messages:

@@ -1,4 +1,4 @@
-"""A cheap HTTP endpoint, a process of its own: fast, slow, failing, or one that never answers."""
+"""A cheap HTTP endpoint, in its own process: fast, slow, failing, or silent."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ _MOST = 2_000_000
 
 
 class Arrivals:
-    """When the request for each numbered record came first, on the machine's monotonic clock."""
+    """When the first request for each numbered record came, on the machine's monotonic clock."""
 
     def __init__(self) -> None:
         self.times = array("d", bytes(8 * _MOST))
@@ -51,7 +51,7 @@ class Arrivals:
 
 
 class Requests(asyncio.Protocol):
-    """One connection; pipelined requests are not expected, and answered all the same."""
+    """One connection; pipelined requests are not expected, but answered."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
@@ -102,7 +102,7 @@ async def serve() -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Requests(arrivals), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)
-    # It ends with whoever started it.
+    # Ends together with the process that started it.
     await loop.run_in_executor(None, sys.stdin.read)
 
 

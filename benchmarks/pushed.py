@@ -1,4 +1,4 @@
-"""What the benchmarks of `push` share: a target, a `push` process, records with numbers."""
+"""Shared by the benchmarks of `push`: a target, a `push` process, numbered records."""
 
 import json
 import os
@@ -16,12 +16,12 @@ from outbox.envelope import encode
 from outbox.event import Event
 
 VALUE_BYTES = 110
-SECRET = "whsec_" + "c2VjcmV0" * 4  # of nothing but this benchmark
+SECRET = "whsec_" + "c2VjcmV0" * 4  # used in this benchmark only
 _FIRST = -10
 
 
 class Target:
-    """The endpoint, in a process of its own."""
+    """The endpoint, in its own process."""
 
     def __init__(self, port: int) -> None:
         self._at = f"http://127.0.0.1:{port}"
@@ -30,7 +30,7 @@ class Target:
         return f"{self._at}/{kind}"
 
     def told(self, first: int = 0, count: int = 0) -> dict[str, Any]:
-        """Return what came, and when each of `count` records came first."""
+        """Return the counts of arrivals, and when each of `count` records came first."""
         return self._get(f"/told?{first}-{count}")  # type: ignore[no-any-return]  # JSON
 
     def begin_anew(self) -> None:
@@ -43,7 +43,7 @@ class Target:
 
 @contextmanager
 def target(*how: Literal["first"]) -> Iterator[Target]:
-    """Run an endpoint, which goes `first` if that is asked for."""
+    """Run an endpoint, with priority if `first` is set."""
     with _child("push_target", *how) as process:
         yield Target(int(_line(process)))
 
@@ -55,7 +55,7 @@ class Pusher:
         self._process = process
 
     def told(self) -> dict[str, float]:
-        """Return the processor time it has used, and how many it delivered by subscription."""
+        """Return its processor time so far, and the number of deliveries by subscription."""
         if self._process.stdin is not None:
             self._process.stdin.write("cpu\n")
             self._process.stdin.flush()
@@ -71,7 +71,7 @@ def pusher(bootstrap: str, subscriptions: Sequence[dict[str, Any]]) -> Iterator[
 
 @contextmanager
 def first() -> Iterator[None]:
-    """Go before the other processes, if this one may: who makes the load is not measured."""
+    """Give this process priority, if that is allowed: the load generator is not being measured."""
     before = os.getpriority(os.PRIO_PROCESS, 0)
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, _FIRST)
@@ -82,7 +82,7 @@ def first() -> Iterator[None]:
 
 
 class Reader:
-    """A process that reads what is produced to a topic, and does nothing else."""
+    """A process that reads a topic's new records, and does nothing else."""
 
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
@@ -104,7 +104,7 @@ def reader(bootstrap: str, topic: str, records: int) -> Iterator[Reader]:
 
 
 def subscription(id_: str, topic: str, url: str, in_flight: int) -> dict[str, Any]:
-    """Return a subscription as most will be: signed CloudEvents, in order per key."""
+    """Return a typical subscription: signed CloudEvents, in order per key."""
     return {
         "id": id_,
         "topics": [topic],
@@ -116,7 +116,7 @@ def subscription(id_: str, topic: str, url: str, in_flight: int) -> dict[str, An
 
 
 class Records:
-    """Produces records with numbers, which the target finds in their values."""
+    """Produces numbered records; the target finds the numbers in their values."""
 
     def __init__(self, bootstrap: str, *, linger: int) -> None:
         self._producer = Producer(
@@ -142,7 +142,7 @@ class Records:
 
 
 def until_came(to: Target, records: int, *, within: float) -> dict[str, Any]:
-    """Wait until so many records came; return what the target says, whatever came by then."""
+    """Wait until `records` have come; return the target's counts, even after a timeout."""
     deadline = time.monotonic() + within
     while True:
         told = to.told()

@@ -1,4 +1,4 @@
-"""`push` as a process of its own, with subscriptions of a benchmark, until its input ends."""
+"""`push` in its own process, with subscriptions of a benchmark, until its input ends."""
 
 import json
 import logging

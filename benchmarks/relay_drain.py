@@ -2,8 +2,8 @@
 How fast the relay drains a backlog: `make bench-relay_drain`.
 
 The backlog is committed before the relay starts. The clock runs from the first commit seen at the
-broker to the last, so start-up is left out, and so are the events of the first commits. A bare
-`produce()` loop over the same records is the yardstick, in the same run.
+broker to the last, so start-up is left out, and so are the events of the first commits. The
+yardstick is a bare `produce()` loop over the same records, in the same run.
 """
 
 import argparse
@@ -43,7 +43,7 @@ def main() -> None:
 
 
 class Backlog(NamedTuple):
-    """What is to be drained: so many events of so many bytes."""
+    """A backlog: the number and the size of its events."""
 
     total: int
     size: int
@@ -65,7 +65,7 @@ class Backlog(NamedTuple):
 
 
 def bare_produce(stack: Stack, backlog: Backlog) -> float:
-    """Return the rate of `produce()` and one flush, everything else done beforehand."""
+    """Return the rate of `produce()` and one flush, with everything else done beforehand."""
     name = harness.topic(stack)
     records = [encode(event) for event in backlog.events(name)]
     properties = producer_properties(

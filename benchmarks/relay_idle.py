@@ -1,4 +1,4 @@
-"""What a relay costs that has nothing to do: `make bench-relay_idle`."""
+"""The cost of an idle relay: `make bench-relay_idle`."""
 
 import argparse
 import time
@@ -27,7 +27,7 @@ def idle(stack: Stack, capture: str, seconds: float) -> None:
         write(conn, Event(topic=topic, type="Benched", source="/bench", key="key", value=b"x"))
     with harness.relay(stack, dsn, name=topic, capture=capture) as pid:
         draining.until_published(stack, topic, 1)
-        # What follows a start is over when its caches and pauses have settled.
+        # By then the effects of the start are over: caches and pauses have settled.
         time.sleep(2)
         before, began = harness.cpu_seconds(pid), time.monotonic()
         time.sleep(seconds)

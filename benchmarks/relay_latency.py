@@ -2,12 +2,12 @@
 From commit to a `read_committed` consumer: `make bench-relay_latency`.
 
 Open loop: each transaction has its time, whether or not the one before is done. The clock starts
-when the writer's COMMIT returns and stops when the consumer has the record. Beside it the floor:
-the same events at the same times from a bare loop of Kafka transactions, without any Postgres. All
-are measured in turn, several times, at warm servers; percentiles are the medians.
+when the writer's COMMIT returns and stops when the consumer has the record. The floor is a bare
+loop of Kafka transactions with the same events at the same times, without any Postgres. All are
+measured in turn, several times, on warm servers; percentiles are the medians.
 
-The floor has the machine for itself; with `--beside` there is one more, beside the writers to
-Postgres that the relay has beside it.
+The floor has the machine to itself. `--beside` adds a second floor, which shares the machine with
+the writers to Postgres, as the relay does.
 """
 
 import argparse
@@ -33,7 +33,7 @@ from outbox.envelope import encode
 from relay.kafka.properties import producer_properties
 
 WARMING = 5_000, 8
-"""Events per second at least, and seconds, of what the broker is warmed by."""
+"""Least number of events a second, and number of seconds, with which the broker is warmed up."""
 
 _MANY = 1_000
 """Records that are taken at a time."""
@@ -52,7 +52,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     with harness.servers(KAFKA_JAVA) as stack:
-        # What the broker does at a higher rate only is compiled there only.
+        # The broker compiles code for a higher rate only at that rate.
         rate, seconds = WARMING
         captures, warming = cycle(args.captures), Run(max(rate, *args.rates), seconds, warm_up=0)
 
@@ -116,7 +116,8 @@ def seen_through(
     """
     Write events at their times, and return the percentiles from commit to consumer.
 
-    And how long the slowest transaction took the writer: behind that, what was due comes at once.
+    It also returns how long the slowest transaction took: after that one, all overdue events come
+    at once.
     """
     committed, begun = RawArray("d", run.total), RawArray("d", run.total)
     with _process(write_all, dsn, topic, run, statement, committed, begun):
@@ -132,7 +133,7 @@ def _percentiles(run: Run, seen: "array[float]", since: "array[float]") -> Mappi
 
 
 def through_kafka_alone(stack: Stack, run: Run) -> Mapping[str, float]:
-    """Return the percentiles of a loop of transactions, each with all that was due by then."""
+    """Return the percentiles of a loop of transactions, each with all events due by then."""
     topic = harness.topic(stack)
     due = RawArray("d", run.total)
     with _process(produce_all, stack.kafka.bootstrap, topic, run.rate, due):
@@ -150,7 +151,7 @@ def beside_writers(stack: Stack, run: Run) -> Mapping[str, float]:
 
 @contextmanager
 def _process(target: Callable[..., None], *args: object) -> Iterator[None]:
-    """Run `target` in a process of its own, which is to end well."""
+    """Run `target` in its own process, which must end without an error."""
     process = get_context("spawn").Process(target=target, args=args)
     process.start()
     try:
@@ -162,7 +163,7 @@ def _process(target: Callable[..., None], *args: object) -> Iterator[None]:
 
 
 def produce_all(bootstrap: str, topic: str, rate: int, due: "array[float]") -> None:
-    """Produce event n at its time, or with the first transaction that begins behind it."""
+    """Produce event n at its time, or with the first transaction that begins after it."""
     producer = Producer(
         producer_properties(
             {"bootstrap.servers": bootstrap},
@@ -206,7 +207,7 @@ def receive(bootstrap: str, topic: str, total: int) -> "array[float]":
     consumer.assign([TopicPartition(topic, p, 0) for p in range(harness.PARTITIONS)])
     seen = array("d", [0.0]) * total
     left, deadline = total, time.monotonic() + 25
-    # Nothing in here has cycles, and a collection makes all that come meanwhile late.
+    # Nothing here has cycles, and a collection would delay all events that come meanwhile.
     gc.disable()
     while left:
         message = consumer.poll(1)
@@ -214,7 +215,7 @@ def receive(bootstrap: str, topic: str, total: int) -> "array[float]":
             if time.monotonic() > deadline:
                 raise SystemExit(f"{left} of {total} events never came")
             continue
-        # What else is there by now, in one call.
+        # Take all other records that are there by now, in one call.
         messages = [message, *consumer.consume(_MANY, 0)]
         now = time.monotonic()
         for message in messages:

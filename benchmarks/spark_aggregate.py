@@ -1,9 +1,10 @@
 """
 The aggregation job: `make bench-spark_aggregate`, `ARGS='--scripts all'`.
 
-20,000 keys in random order, a window for every five events of a key. Without scripts: the record's
-key, a count trigger, and the events go on as they are. `trigger`: a script counts instead. `all`:
-scripts find the key and sum the window, too. `memory`: the operator in Spark; `kafka`: all.
+It has 20,000 keys in random order, and a window for every five events of a key. Without scripts:
+the record's key, a count trigger, and unchanged events as output. `trigger`: a script counts
+instead. `all`: scripts also find the key and sum the window. `memory`: the operator in Spark;
+`kafka`: the whole job.
 """
 
 import argparse

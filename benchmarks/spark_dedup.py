@@ -1,8 +1,8 @@
 """
 The deduplicating Spark job: `make bench-spark_dedup`.
 
-`memory`: the policy stage alone (shuffle, sort, policy, records to write), over rows that lie in
-memory. `kafka`: the whole job, Kafka to Kafka exactly once. In both the first batches warm the JVM
+`memory`: the policy stage alone (shuffle, sort, policy, records to write), over rows in memory.
+`kafka`: the whole job, from Kafka to Kafka, exactly once. In both the first batches warm the JVM
 up and are not counted.
 """
 
@@ -150,7 +150,7 @@ def _value(number: int) -> bytes:
 
 
 def _rows(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Return one batch of rows as Spark's Kafka source gives them."""
+    """Return one batch of rows in the form of Spark's Kafka source."""
     number = F.col("id")
     event = (number / args.copies).cast("long")
     headers = [("ce_id", F.format_string("%032d", event))]
@@ -172,7 +172,7 @@ def _rows(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
 
 
 def _shuffled_key(event: Column, args: argparse.Namespace) -> Column:
-    """Return the key of an event; keys of neighbours are not neighbours."""
+    """Return the key of an event; neighbours do not have neighbouring keys."""
     return F.pmod(event * 7919, F.lit(args.rows // args.per_key))
 
 

@@ -1,8 +1,8 @@
 """
 The delay job: `make bench-spark_delay`.
 
-20,000 keys; every other record has to wait until a moment about two seconds from when the
-benchmark begins, so that in the end as many go out as come in. `memory`: the operator in Spark;
+There are 20,000 keys. Every other record has to wait until about two seconds after the benchmark
+begins, so that in the end as many records go out as come in. `memory`: the operator in Spark;
 `kafka`: the whole job.
 """
 

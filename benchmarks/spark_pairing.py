@@ -1,8 +1,8 @@
 """
 The pairing job: `make bench-spark_pairing`.
 
-20,000 pairs of users call each other in turn, a call a millisecond; each call is an event on each
-of two topics. `memory`: the operator in Spark; `kafka`: the whole job.
+Pairs of users, 20,000 of them, call each other in turn, a call a millisecond; each call is an
+event on each of two topics. `memory`: the operator in Spark; `kafka`: the whole job.
 """
 
 from pyspark.sql import Column

@@ -1,9 +1,9 @@
 """
 The sessions job: `make bench-spark_sessions`.
 
-20,000 keys in random order, an event a millisecond, sessions with a gap of 10 s and a grace of
-5 s, a list of what their events say. `memory`: the operator in Spark; `kafka`: the whole job, and
-behind it Kafka Streams on the same topic and servers.
+There are 20,000 keys in random order, and an event a millisecond. Sessions have a gap of 10 s and
+a grace of 5 s, and list their events' values. `memory`: the operator in Spark. `kafka`: the whole
+job, and after it Kafka Streams on the same topic and servers.
 """
 
 import argparse

@@ -1,11 +1,14 @@
 """
 Small batches of a stateful job: `make bench-spark_small`.
 
-100 rows at a time, on a trigger of 1 s, go through the sessions job, Kafka to Kafka, each
-result once; every row says a change, so that every batch writes. How long Spark takes for a
-batch (`triggerExecution`); by how much a session that the wall clock closes is seen too late,
-counted from the beginning of the batch that took its record; and what the job costs when nothing
-comes, behind all those batches: Java goes on compiling what it has seen in them for a while.
+The sessions job runs from Kafka to Kafka, each result once, with 100 rows at a time on a trigger
+of 1 s. Every row reports a change, so that every batch writes. The benchmark measures:
+
+- how long Spark takes for a batch (`triggerExecution`);
+- how late a session is seen that the wall clock closes, counted from the beginning of the batch
+  that took its record;
+- the cost of the job while nothing comes, after all those batches: Java goes on compiling their
+  code for a while.
 """
 
 import argparse
@@ -43,7 +46,7 @@ Place: TypeAlias = tuple[int, int]
 
 @dataclass(eq=False)
 class Heard:
-    """What Spark says of its batches."""
+    """Spark's reports on its batches."""
 
     progress: list[Mapping[str, Any]] = field(default_factory=list)
 
@@ -133,7 +136,7 @@ def _feed(
 
 
 def _read(consumer: Consumer, closed: dict[bytes, float], done: Callable[[], bool]) -> None:
-    """Note what is closed until `done`."""
+    """Note closed sessions until `done`."""
     deadline = time.monotonic() + _SECONDS
     while not done():
         if time.monotonic() > deadline:
@@ -161,7 +164,7 @@ def _consumer(bootstrap: str) -> Consumer:
 
 
 def _emit_batches(args: argparse.Namespace, heard: Heard) -> None:
-    """Say how long those batches took which had all rows of one time."""
+    """Report the durations of batches whose rows all have one time."""
     full = [each for each in heard.progress if each["numInputRows"]][args.warm_up :]
     taken = [each["durationMs"]["triggerExecution"] / 1000 for each in full]
     harness.emit(
@@ -204,7 +207,7 @@ def _taken(heard: Heard, place: Place) -> float:
 
 
 def _idle(args: argparse.Namespace, heard: Heard) -> None:
-    """Say what the job costs while nothing comes and nothing is due."""
+    """Report the cost of the job while nothing comes and nothing is due."""
     before, batches, began = processors.used(), len(heard.progress), time.monotonic()
     threading.Event().wait(args.idle_seconds)
     seconds = time.monotonic() - began

@@ -1,9 +1,9 @@
 """
-What the benchmarks of the stateful jobs share: rows in memory or on Kafka, the clock, processors.
+Shared by the benchmarks of the stateful jobs: rows in memory or on Kafka, clock, processors.
 
 `memory` is the operator in Spark, `kafka` the whole job, exactly once. A batch costs Spark some
-tenths of a second whatever it holds: those of `memory` hold what comes in four seconds at 100,000
-rows a second, those of `kafka` half as much.
+tenths of a second whatever its size. Batches of `memory` hold the rows of four seconds at 100,000
+rows a second, those of `kafka` half as many.
 """
 
 import argparse
@@ -34,7 +34,7 @@ from spark_jobs.stateful.settings import JOBS, AggregationJob, StatefulSettings
 
 SECONDS = 480.0
 _SIZES = {"memory": (400_000, 10), "kafka": (200_000, 5)}
-"""Rows in a batch, and batches before those that count: until then Java compiles."""
+"""Rows in a batch, and the number of uncounted batches, during which Java compiles."""
 
 
 def main(bench: str, work: Work, doc: str | None) -> None:
@@ -74,7 +74,7 @@ def main(bench: str, work: Work, doc: str | None) -> None:
 
 
 def _sized(args: argparse.Namespace, io: str) -> argparse.Namespace:
-    """Return `args` with what is usual for `io` where nothing was said."""
+    """Return `args` with the defaults for `io` filled in."""
     rows, warm_up = _SIZES[io]
     said = {"rows": args.rows or rows}
     said["warm_up"] = warm_up if args.warm_up is None else args.warm_up
@@ -83,7 +83,7 @@ def _sized(args: argparse.Namespace, io: str) -> argparse.Namespace:
 
 @dataclass
 class Measured:
-    """What the batches that count came to."""
+    """Results of the batches that count."""
 
     rows: int = 0
     seconds: float = 0.0
@@ -97,7 +97,7 @@ class Measured:
 def _memory(
     spark: SparkSession, args: argparse.Namespace, work: Work, settings: StatefulSettings
 ) -> Measured:
-    """Step the operator over rows that Spark makes; what it says is counted, not written."""
+    """Step the operator over rows that Spark makes; its results are counted, not written."""
     source = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=args.rows, numPartitions=harness.PARTITIONS)
@@ -140,7 +140,7 @@ def _memory(
 
 
 def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Decode what would be written, where it would be written."""
+    """Decode the results at the point where they would be written."""
     for batch in batches:
         with rarely_collecting():
             mine = [Outcome.decode(each) for each in batch.column("outcome").to_pylist()]
@@ -157,7 +157,7 @@ def _counted(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _kafka(
     spark: SparkSession, args: argparse.Namespace, work: Work, settings: StatefulSettings
 ) -> Measured:
-    """Run the whole job, Kafka to Kafka, each result once."""
+    """Run the whole job, from Kafka to Kafka, each result once."""
     total = args.rows * (args.warm_up + args.batches)
     fill(spark, work, settings.kafka, total)
     lines: list[BatchLine] = []

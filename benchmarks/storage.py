@@ -1,10 +1,10 @@
 """
-What rotation does while a transaction stays open elsewhere: `make bench-storage`.
+Storage with and without rotation while another transaction stays open: `make bench-storage`.
 
-Writers go on at a steady rate, a relay publishes, and a transaction of the same database, which
-has a number and a snapshot, is open for four fifths of the time. Without rotation for half the
-time, with it for all the time, and again without it for half the time: a run of its own each,
-with a database of its own.
+Writers go on at a steady rate, and a relay publishes. A transaction of the same database, with a
+number and a snapshot, is open for four fifths of the time. There are three runs: without rotation
+for half the time, with it for all the time, and again without it for half the time. Each has its
+own database.
 """
 
 import argparse
@@ -27,12 +27,12 @@ KEEP_ALL = "1000h"
 
 @dataclass
 class Storage:
-    """The largest that was seen, looking once a second."""
+    """The largest sizes seen, looking once a second."""
 
     dead_rows: int = 0
     size: int = 0
     leaves: int = 0
-    """With rows in them."""
+    """Leaves with rows."""
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def main() -> None:
 
 
 def measure(stack: Stack, run: Run, *, rotation: bool) -> float:
-    """Print what one run was like, and return its writers' p99 in milliseconds."""
+    """Print the results of one run, and return its writers' p99 in milliseconds."""
     dsn, topic = harness.database(stack), harness.topic(stack)
     begun, committed = RawArray("d", run.total), RawArray("d", run.total)
     found, done, open_for = Storage(), threading.Event(), (run.warm_up + run.seconds) * 0.8
@@ -98,7 +98,9 @@ def measure(stack: Stack, run: Run, *, rotation: bool) -> float:
 
 
 def watch(dsn: str, open_for: float, found: Storage, done: threading.Event) -> None:
-    """Keep a transaction open for so many seconds, and look at the outbox's tables meanwhile."""
+    """
+    Keep a transaction open for `open_for` seconds, and look at the outbox's tables meanwhile.
+    """
     with psycopg.connect(dsn) as elsewhere, psycopg.connect(dsn, autocommit=True) as conn:
         elsewhere.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
         elsewhere.execute("CREATE TABLE elsewhere AS SELECT pg_current_xact_id()")

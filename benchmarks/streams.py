@@ -1,7 +1,7 @@
 """
 The peer of `spark_sessions`: Kafka Streams on the same topic, with its default store and caches.
 
-Needs a JDK: its program is compiled when it is started.
+It needs a JDK, because its program is compiled at the start.
 """
 
 import json
@@ -33,9 +33,10 @@ def sessions(
     bootstrap: str, topic: str, guarantee: str, *, warm_up: int, records: int
 ) -> Mapping[str, float]:
     """
-    Aggregate the records of `topic` from its beginning, the first `warm_up` of them uncounted.
+    Aggregate the records of `topic` from its beginning; do not count the first `warm_up` of them.
 
-    Returns seconds, those of closing, and processor seconds, of the `records` that count.
+    Returns seconds in total, seconds for closing, and processor seconds, of the `records` that
+    count.
     """
     found, name = java(), f"streams-{uuid4().hex[:12]}"
     command = [str(found.executable), *found.options, "-Xmx2g", "-cp", f"{fetch(JARS)}/*"]

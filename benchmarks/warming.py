@@ -1,4 +1,4 @@
-"""Servers as they are when they have run for a while."""
+"""Bring servers to the state that they have after running for a while."""
 
 from collections.abc import Callable
 
@@ -13,27 +13,27 @@ KAFKA_JAVA = (
     *("-Xms6g", "-Xmx6g", "-Xmn4g", "-XX:+AlwaysPreTouch"),
 )
 """
-A broker as it is served, but for its heap: 6 GB, 4 of them for what is new, and not the 1 GB of
-Kafka's start script.
+A broker with production settings except for its heap: 6 GB, 4 of them for new objects, instead of
+the 1 GB in Kafka's start script.
 
-To collect stops the broker for 10 to 30 ms: on two cores that may be one record in a hundred,
-whoever reads them. Where nobody says how much there is for what is new, Java collects every 3 to
-6 s however large the heap is, for it aims at short pauses; so it is about every minute. Until the
-first time each page of it is a new one, and a fifth of what the broker does is to clear pages:
-they are touched before, as those of a broker that has run for a while.
+A collection stops the broker for 10 to 30 ms: on two cores that may affect one record in a
+hundred, whoever reads them. If the size for new objects is not given, Java collects every 3 to 6 s
+however large the heap is, because it aims at short pauses. With it, it collects about every
+minute. Until the first collection, each page is a new one, and a fifth of the broker's work is to
+clear pages. So they are touched before, like those of a broker that has run for a while.
 """
 
 _TURNS = range(5, 12)
-"""How often the broker is kept busy, at least and at most."""
+"""Number of times that the broker is kept busy, at least and at most."""
 _STILL_COMPILING = 0.9
-"""The same work costs the broker less than this of what it did before: it compiles still."""
+"""The broker still compiles if the same work costs it less than this share of the last time."""
 
 _SEGMENTS = 40
-"""Of 16 MB each: 50,000 events of 200 bytes a second fill some 20 in 15 s."""
+"""Segments of 16 MB each: 50,000 events of 200 bytes a second fill some 20 in 15 s."""
 
 
 def warm(kafka: Kafka, work: Callable[[], object]) -> None:
-    """Repeat `work` until the broker, whose compiler takes a core for itself, does it evenly."""
+    """Repeat `work` until its cost is even: at first the broker's compiler takes a whole core."""
     costs = [float("inf")]
     while len(costs) <= _TURNS.stop and (
         len(costs) <= _TURNS.start or costs[-1] < _STILL_COMPILING * costs[-2]
@@ -45,11 +45,11 @@ def warm(kafka: Kafka, work: Callable[[], object]) -> None:
 
 def recycle(postgres: Postgres) -> None:
     """
-    Have used segments of the write-ahead log ready to be written to again.
+    Make used segments of the write-ahead log available for reuse.
 
-    A server makes the next one where it has none, 16 MB of zeros, and all commits wait for it: 56
-    to 98 ms here, every 0.7 s at 50,000 events a second. One that has run for a while has what
-    its checkpoints no longer need, and takes that.
+    A server without one creates the next segment, 16 MB of zeros, and all commits wait for it: 56
+    to 98 ms here, every 0.7 s at 50,000 events a second. A server that has run for a while reuses
+    segments that its checkpoints no longer need.
     """
     with psycopg.connect(postgres.dsn, autocommit=True) as conn:
         conn.execute("CHECKPOINT")
@@ -59,7 +59,7 @@ def recycle(postgres: Postgres) -> None:
         ).fetchone() or (0,)
         if ahead < _SEGMENTS:
             for _ in range(_SEGMENTS):
-                # One that nothing was written to is not left for the next.
+                # A segment without any writes is not kept for reuse.
                 conn.execute("SELECT pg_logical_emit_message(false, 'bench', '')")
                 conn.execute("SELECT pg_switch_wal()")
             conn.execute("CHECKPOINT")

@@ -1,4 +1,4 @@
-"""The rows that the benchmarks of the stateful jobs work on, made by Spark or put on Kafka."""
+"""The rows that the benchmarks of the stateful jobs use, made by Spark or put on Kafka."""
 
 import argparse
 import time
@@ -14,17 +14,17 @@ from benchmarks import harness
 from spark_jobs.stateful.settings import StatefulSettings
 
 KEYS = 20_000
-# Not long ago: the broker deletes records by their timestamps.
+# A recent time: the broker deletes records by their timestamps.
 _FILLED_AT_ONCE = 100_000
 START = time.time_ns() // 1_000_000 - 3_600_000
 
 Peer: TypeAlias = Callable[[StatefulSettings, str, argparse.Namespace], Mapping[str, float]]
-"""Does the same work on the same topics: `seconds`, and those of the processor."""
+"""Does the same work on the same topics; returns `seconds`, and processor seconds."""
 
 
 @dataclass(frozen=True)
 class Work:
-    """The rows of a benchmark, by their numbers, and the operator that gets them."""
+    """The rows of a benchmark, by their numbers, and the operator that processes them."""
 
     operator: Mapping[str, Any]
     topics: tuple[str, ...]
@@ -36,11 +36,11 @@ class Work:
     header: Callable[[Column], tuple[str, Column]] | None = None
     peer: Peer | None = None
     told: Mapping[str, object] = field(default_factory=dict)
-    """Further fields of what is printed."""
+    """More fields of the printed result."""
 
 
 def rows(source: DataFrame, work: Work) -> DataFrame:
-    """Return rows as Spark's Kafka source gives them."""
+    """Return rows in the form of Spark's Kafka source."""
     number = F.col("value")
     kind = "array<struct<key:string,value:binary>>"
     headers = F.array().cast(kind)
@@ -85,8 +85,8 @@ def fill(spark: SparkSession, work: Work, kafka: Mapping[str, str], total: int) 
         columns = [column.to_pylist() for column in found.toArrow().columns]
         for topic, number, time_, key, value, headers in zip(*columns, strict=True):
             pairs = [(each["key"], each["value"]) for each in headers]
-            # Without a key in turn: thousands of neighbours on one partition would be far from
-            # those on the others, and come too late.
+            # Without a key, spread rows in turn: if thousands of neighbours were on one partition,
+            # they would be far from those on the others, and come too late.
             turn = number // len(work.topics) % harness.PARTITIONS
             place = {"partition": turn} if key is None else {}
             producer.produce(topic, value, key, timestamp=time_, headers=pairs, **place)

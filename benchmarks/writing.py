@@ -1,8 +1,9 @@
 """
-Commit events at a steady rate, four connections in turn: what writes is not what is measured.
+Commit events at a steady rate, on four connections in turn: the writer is not being measured.
 
-It shares the machine with what is, so that its work is done before the clock starts: of each
-transaction the arrays of keys, values and ids are made beforehand, as Postgres takes them in.
+It shares the machine with the measured program, so its work is done before the clock starts. The
+arrays of keys, values and ids of each transaction are made beforehand, in the form that Postgres
+takes.
 """
 
 import os
@@ -30,7 +31,7 @@ _PREPARED = b"write"
 
 
 class Run(NamedTuple):
-    """So many events a second for so many seconds, the first of which are not counted."""
+    """Events a second for a number of seconds; the first seconds are not counted."""
 
     rate: int
     seconds: int
@@ -42,16 +43,16 @@ class Run(NamedTuple):
 
     @property
     def per_transaction(self) -> int:
-        """A thousand transactions a second at most: one event each, or more."""
+        """At most a thousand transactions a second: one event each, or more."""
         return max(1, self.rate // 1_000)
 
 
 class Statement(NamedTuple):
-    """Writes events in a statement that commits by itself; $1 is where they belong, as text."""
+    """Writes events in a statement that commits by itself; $1 is their destination, as text."""
 
     query: str
     strings: int
-    """The type of the arrays that are $2, their keys, and $3, their values; $4 are their ids."""
+    """The type of the arrays $2, their keys, and $3, their values; $4 holds their ids."""
 
 
 APPEND = Statement(
@@ -66,14 +67,14 @@ APPEND = Statement(
     """,
     _BYTEA,
 )
-"""For the relay, as a service in any language may."""
+"""For the relay, as a service in any language can do it."""
 
 INSERT = Statement(
     "INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload)"
     " SELECT unnest($4), $1, unnest($2), 'Benched', unnest($3)",
     _TEXT,
 )
-"""For Debezium, in a table as its router wants it."""
+"""For Debezium, in a table in the form that its router requires."""
 
 _ARRAYS = {_BYTEA: 1001, _TEXT: 1009, _UUID: 2951}
 
@@ -87,11 +88,11 @@ def write_all(
     begun: "array[float] | None" = None,
 ) -> None:
     """
-    Write event n at its time; several connections, each with every so-many-th transaction.
+    Write event n at its time; several connections take the transactions in turn.
 
     Open loop: each transaction has its time, and is late if the one before it is not done.
-    Afterwards `committed` says of each event when its transaction had ended, and `begun` of the
-    first of each transaction when that was sent.
+    Afterwards `committed` has the time at which each event's transaction had ended. `begun` has
+    the time at which each transaction was sent, for its first event.
     """
     groups = [
         range(first, min(first + run.per_transaction, run.total))
@@ -107,7 +108,7 @@ def write_all(
     began = time.monotonic() + 1
     write = partial(_write, dsn, run, statement, began=began, committed=committed, begun=begun)
     with ThreadPoolExecutor(CONNECTIONS) as pool:
-        list(pool.map(write, lanes))  # raises what one of them raises
+        list(pool.map(write, lanes))  # raises the first error of the writers
 
 
 def _write(
@@ -120,7 +121,7 @@ def _write(
     committed: "array[float]",
     begun: "array[float] | None",
 ) -> None:
-    # Postgres would plan each statement anew, for as many events as it has.
+    # Otherwise Postgres would plan each statement anew, for as many events as it has.
     options = "-c plan_cache_mode=force_generic_plan"
     with psycopg.connect(dsn, autocommit=True, options=options) as conn:
         arrays = [_ARRAYS[each] for each in (statement.strings, statement.strings, _UUID)]
@@ -130,7 +131,8 @@ def _write(
             time.sleep(max(0, began + numbers.start / run.rate - time.monotonic()))
             if begun is not None:
                 begun[numbers.start] = time.monotonic()
-            # libpq's own call: the least of the processor, and other threads go on meanwhile.
+            # libpq's own call: it takes the least processor time, and other threads go on
+            # meanwhile.
             done = conn.pgconn.exec_prepared(_PREPARED, parameters, [_BINARY] * len(parameters))
             now = time.monotonic()
             _require(conn.pgconn, done.status)
@@ -153,6 +155,6 @@ def _parameters(topic: str, numbers: range, strings: int) -> list[bytes]:
 
 
 def _array(of: int, values: Sequence[bytes]) -> bytes:
-    """Return an array without NULL and with one dimension, as its type's `recv` takes it."""
+    """Return an array without NULL and with one dimension, in the form of its type's `recv`."""
     head = pack("!iiIii", 1, 0, of, len(values), 1)
     return head + b"".join(pack("!i", len(value)) + value for value in values)

@@ -1,5 +1,5 @@
 """
-Decide, per key, which records are handled and why the others are not; and consume topics so.
+Consume topics, and decide per key which records are handled, with a reason for each other one.
 
 Everything but the results is loaded when it is asked for: code that only decides needs no Kafka.
 """

@@ -1,4 +1,4 @@
-"""What the tables `[retries]` and `[inbox]` add to a consumer's handler."""
+"""Extend a consumer's handler with the features of the tables `[retries]` and `[inbox]`."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -31,12 +31,16 @@ Handler = Callable[[Any], Any]
 
 
 class Assembled(NamedTuple):
-    """A handler of records (or of several), and where those go that it does not finish."""
+    """
+    A handler of records (or of several), and the `Aside` for records that it does not finish.
+    """
 
     handle: Handler
     aside: Aside
     claims: Claims | None
-    """Where partitions are claimed before they are handled; None: nowhere."""
+    """
+    The claims on partitions, made before their records are handled; None: nothing is claimed.
+    """
 
 
 @contextmanager
@@ -49,7 +53,7 @@ def assembled(
     metrics: Metrics,
 ) -> Iterator[Assembled]:
     """
-    Give what the consumer runs, for as long as it runs.
+    Yield the handler that the consumer runs, for as long as it runs.
 
     Raises:
         DovecoteError: the inbox cannot be used; the message says what to do.

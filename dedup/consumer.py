@@ -1,4 +1,6 @@
-"""Consume topics with a handler: in order per key, side by side otherwise, and to a conclusion."""
+"""
+Consume topics with a handler: in order per key, keys in parallel, each record to a conclusion.
+"""
 
 import json
 import logging
@@ -45,7 +47,7 @@ _USERNAME, _PASSWORD = "sasl.username", "sasl.password"  # the property's name
 
 _STATISTICS_MILLISECONDS = 2_000
 _ASIDE_THREADS = 8
-# librdkafka takes 5 s to leave a group whose coordinator is silent, if it waits for no commit.
+# librdkafka takes 5 s to leave a group whose coordinator is silent, if no commit is pending.
 _LEAVE_SECONDS = 7.0
 
 
@@ -54,16 +56,16 @@ class Consumer:
     One member of a consumer group, with one handler.
 
     A record is concluded when it was handled, skipped with a reason, or durably set aside; only
-    then its offset is committed. Records of a key are handled one after the other, those of
-    different keys side by side, `concurrency` at a time.
+    then is its offset committed. Records with the same key are handled one after the other. Up to
+    `concurrency` records with different keys are handled at the same time.
 
-    `handler` takes an event (with `takes_records` the record, whose `event` is decoded when it
-    is asked for) and returns a `Result`, or None for `Done()`; with `handler_batch` a list of
-    them, and a list of results or None. An async function runs on an event
-    loop of its own, any other in threads.
+    `handler` takes an event and returns a `Result`, or None for `Done()`. With `takes_records` it
+    takes the record, whose `event` is decoded on first use. With `handler_batch` it takes a list,
+    and returns a list of results or None. An async function runs on its own event loop, any other
+    in threads.
 
-    What is made before a process is forked may `run` in the child: until then it has neither
-    threads nor connections.
+    A consumer made before a fork may `run` in the child: until then it has neither threads nor
+    connections.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class Consumer:
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings
-        settings.retries.plan()  # what is wrong with it is said now, and not when it is needed
+        settings.retries.plan()  # raises now, and not when a record fails
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
         self._set_aside, self._loop, self._told = aside, loop, committed
@@ -95,11 +97,11 @@ class Consumer:
         self._commits: Commits | None = None
 
     def stop(self) -> None:
-        """Have `run` end; may be called from any thread and from signal handlers."""
+        """Make `run` end; from any thread and from signal handlers."""
         self._stop.set()
 
     def commit_soon(self) -> None:
-        """Have what is concluded committed at once; may be called from any thread."""
+        """Commit concluded records at once; from any thread."""
         if self._commits is not None:
             self._commits.hurry()
 
@@ -108,7 +110,7 @@ class Consumer:
         Consume until `stop` is called; this thread polls.
 
         Raises:
-            KafkaException: Kafka refuses for good what was asked of it.
+            KafkaException: Kafka refuses a request for good.
             NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
         require_threads("a consumer", "run it in a process of its own, as `dovecote consume` does")
@@ -178,7 +180,7 @@ class Consumer:
             incremental=settings.partitions is None
             and (settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"),
             claiming=claiming,
-            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which comes below
+            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which is defined below
             reclaim=lambda: workers.reclaim(everything=True),
         )
         polling = Polling(
@@ -218,8 +220,8 @@ class Consumer:
             within(_LEAVE_SECONDS, client.close)
         except TimeoutError:
             _client_log.warning(
-                "Kafka does not answer: group %s is left without a word, and notices when the "
-                "session is over",
+                "Kafka does not answer: leaving group %s without notice; the group notices at "
+                "the end of the session",
                 self._settings.group,
             )
         else:
@@ -246,11 +248,11 @@ class Consumer:
             self._commits.answered(error, partitions)
 
     def _error(self, error: KafkaError) -> None:
-        # The client's log has it as well; a server that is away says it many times a second.
+        # The client logs it as well; while a server is away, many times a second.
         _client_log.debug("%s", error.str())
         given = self._settings.kafka
         if error.code() == KafkaError._AUTHENTICATION and _PASSWORD in given:  # noqa: SLF001  # the name librdkafka gives it
-            # It may have been replaced since this client was made, which lives on.
+            # The secret may have been replaced since this client was made; the client lives on.
             found = fresh_all({name: given.get(name, "") for name in (_USERNAME, _PASSWORD)})
             self._made.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
 
@@ -273,7 +275,7 @@ class Consumer:
 
 
 def _handed(settings: ConsumerSettings, *, takes_records: bool) -> list[str]:
-    """Return what the handler is called with, in words."""
+    """Return the arguments of the handler, in words."""
     one = "a record" if takes_records else "an event"
     if settings.handler_batch > 1:
         one = f"a list of {one.split()[1]}s"

@@ -1,4 +1,4 @@
-"""What reads the values of a consumer's records: we, or a schema registry's deserialisers."""
+"""Choose the decoder of a consumer's values: ours, or a schema registry's deserializer."""
 
 from collections.abc import Callable
 from importlib import import_module
@@ -14,10 +14,10 @@ from outbox.event import Event
 
 def decoder(settings: ConsumerSettings) -> Decode:
     """
-    Return what reads values as `settings` say.
+    Return the decoder that `settings` choose.
 
     Raises:
-        BadSettings: there is no such message class, or the registry's client cannot be had.
+        BadSettings: there is no such message class, or the registry's client cannot be made.
     """
     match settings.value:
         case "json" | "raw":
@@ -36,7 +36,7 @@ def decoder(settings: ConsumerSettings) -> Decode:
 
 
 def deserialized(deserializer: Callable[[Any, Any], Any]) -> Decode:
-    """Return what reads events with values as `deserializer` returns them; a tombstone is None."""
+    """Return the decoder of events with values from `deserializer`; a tombstone is None."""
     library = import_module("confluent_kafka.serialization")
     context, field = library.SerializationContext, library.MessageField.VALUE
 
@@ -46,7 +46,7 @@ def deserialized(deserializer: Callable[[Any, Any], Any]) -> Decode:
         try:
             value = deserializer(record.value, context(record.topic, field, list(record.headers)))
         except Exception as error:
-            # Of whatever kind: the registry's answers, the library's, and the format's own.
+            # Any exception may come: the registry's, the library's, or the format's own.
             where = f"{record.topic}/{record.partition}/{record.offset}"
             msg = f"the value of {where} cannot be deserialised: {type(error).__name__}: {error}"
             raise Undecodable(msg) from error

@@ -1,4 +1,4 @@
-"""Which partitions a consumer reads that shares them with nobody."""
+"""The partitions of a consumer that shares them with nobody."""
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
@@ -10,7 +10,7 @@ _SECONDS = 10.0
 
 def explicit(client: Consumer, settings: ConsumerSettings) -> list[TopicPartition]:
     """
-    Return the partitions that the settings name, and all of the topics of which they name none.
+    Return the partitions that the settings name, and all of each topic for which they name none.
 
     Raises:
         DovecoteError: there is no such topic, or Kafka does not answer.

@@ -1,4 +1,4 @@
-"""What a consumer says of itself: ready because it concludes records, or has none to conclude."""
+"""A consumer's health: it is ready if it concludes records, or has none to conclude."""
 
 import threading
 import time
@@ -30,7 +30,10 @@ class Health:
     stall_after: float = 60.0
 
     lacking: str = ""
-    """Of what it is to read, what it cannot; it is ready all the same, for the rest is read."""
+    """
+    The topics and partitions that it cannot read; it is ready all the same, because it reads the
+    rest.
+    """
 
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
@@ -44,14 +47,14 @@ class Health:
             self._role = "consuming"
 
     def polled(self, *, progressed: bool) -> None:
-        """Record that polling goes on, and whether records do, or there are none."""
-        # Without the lock: the poll thread's alone, and it comes here with each batch.
+        """Record that polling goes on, and that records were concluded, or that there are none."""
+        # No lock: only the poll thread writes this, and it comes here with each batch.
         self._polled = time.monotonic()
         if progressed:
             self._progressed = self._polled
 
     def failing(self, reason: str) -> None:
-        """Record what is in the way; empty: nothing is."""
+        """Record the current problem; empty: there is none."""
         with self._lock:
             self._failure = reason
 
@@ -60,7 +63,7 @@ class Health:
             self._role = "stopped"
 
     def ready(self) -> Report:
-        """Say whether records are concluded (or would be, if there were any)."""
+        """Return whether records are concluded (or would be, if there were any)."""
         with self._lock:
             now = time.monotonic()
             role, stalled, silent = self._role, now - self._progressed, now - self._polled

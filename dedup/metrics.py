@@ -1,4 +1,4 @@
-"""Name the numbers a consumer exposes."""
+"""The metrics that a consumer exposes."""
 
 from collections.abc import Iterable, Mapping
 
@@ -116,7 +116,7 @@ class Metrics:
         self._refused.labels(self._group).inc()
 
     def levels(self, *, records: int, size: int, lanes: int, held: int, oldest: float) -> None:
-        """Tell what is in memory."""
+        """Set the gauges of what is in memory."""
         self._in_memory.labels(self._group).set(records)
         self._bytes.labels(self._group).set(size)
         self._lanes.labels(self._group).set(lanes)
@@ -139,7 +139,7 @@ class Metrics:
         return sum(list(self._rows.values()))
 
     def amplified(self, told: Mapping[str, float]) -> None:
-        """Tell how many records there are for each event of a topic."""
+        """Set the number of records for each event of a topic."""
         for topic, value in told.items():
             self._amplification.labels(self._group, topic).set(value)
 
@@ -147,7 +147,7 @@ class Metrics:
         self._beyond_inbox.labels(self._group).set(behind)
 
     def gone(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Forget partitions that are another consumer's."""
+        """Forget partitions that another consumer has now."""
         for topic, partition in partitions:
             self._ages.pop((topic, partition), None)
             self._rows.pop((topic, partition), None)

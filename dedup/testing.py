@@ -1,8 +1,7 @@
 """
-Try a handler without a broker: feed it records, let time pass, see what became of each.
+Try a handler without a broker: feed it records, let time pass, and see each outcome.
 
-What decides and what serves a key is the consumer's own code; only the clock and the topics are
-not real.
+The consumer's own code decides and serves the keys; only the clock and the topics are simulated.
 """
 
 import asyncio
@@ -30,7 +29,9 @@ from outbox import envelope
 from outbox.event import Event
 
 What: TypeAlias = Literal["handled", "skipped", "held", "waits", "retry", "dead_letter", "parked"]
-"""`held`: it failed and holds its key; `waits`: it is not due, or what it needs is away."""
+"""
+`held`: it failed and holds its key; `waits`: it is not due, or a service that it needs is away.
+"""
 
 _BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 _AT_A_TIME = 500
@@ -38,7 +39,7 @@ _AT_A_TIME = 500
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one record at one time."""
+    """The outcome of one record at one time."""
 
     what: What
     event: str
@@ -51,8 +52,8 @@ class Trial:
     """
     A consumer's handler, without a consumer.
 
-    `plan` says what becomes of failures, as the table `[retries]` does in a file. An async
-    handler is run to its end for each record.
+    `plan` decides about failures, as the table `[retries]` does in a file. An async handler is run
+    to its end for each record.
     """
 
     def __init__(
@@ -68,9 +69,9 @@ class Trial:
     ) -> None:
         self.now = _BEGIN
         self.outcomes: list[Outcome] = []
-        """All of them, in order."""
+        """All outcomes so far, in order."""
         self.dead_letters: list[Record] = []
-        """What is on the dead-letter topic."""
+        """The records on the dead-letter topic."""
         self._plan = plan or Plan()
         self._read = read_with(decode)
         self._passes = compile_filter(filter) if filter else None
@@ -86,24 +87,24 @@ class Trial:
             aside=self._aside,
             plain=self._passes is None,
             decides_anew=policy == "first_match",
-            unchosen="alone",  # whatever else is at hand goes through the policy, and is noted
+            unchosen="alone",  # every other record goes through the policy, and is noted
         )
 
     def feed(self, *records: Event | Record) -> list[Outcome]:
-        """Have records arrive as one poll batch, and return what became of any of them."""
+        """Deliver records as one poll batch, and return the outcomes."""
         before = len(self.outcomes)
         self._offer([self._record(each) for each in records])
         self._work()
         return self.outcomes[before:]
 
     def wait(self, time: timedelta) -> list[Outcome]:
-        """Let time pass, and return what became of the records that were due meanwhile."""
+        """Let time pass, and return the outcomes of records that became due."""
         before = len(self.outcomes)
         end = self.now + time
         while (due := self._lanes.release(self._seconds())) is not None:
             if due > end.timestamp():
                 break
-            # A datetime is coarser than what is due.
+            # A datetime is coarser than a due time.
             self.now = max(self.now, datetime.fromtimestamp(due, UTC) + timedelta(microseconds=1))
             self._work()
         self.now = max(self.now, end)
@@ -111,11 +112,11 @@ class Trial:
         return self.outcomes[before:]
 
     def ids(self, what: What) -> list[str]:
-        """Return the ids of the events of which this became, in order."""
+        """Return the ids of the events with this outcome, in order."""
         return [outcome.event for outcome in self.outcomes if outcome.what == what]
 
     def send(self, topic: str, copy: Copy) -> None:
-        """Take a copy, as Kafka would: of a retry topic it comes back, when it is due."""
+        """Take a copy, as Kafka would: one on a retry topic comes back when it is due."""
         record = self._placed(topic, copy.key, copy.value, copy.headers)
         if topic in {tier.topic for tier in self._plan.tiers}:
             self._arrived.append(record)

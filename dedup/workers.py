@@ -1,4 +1,4 @@
-"""Choose who handles records: threads, or tasks where the handler is awaited."""
+"""Choose how records are handled: in threads, or in tasks if the handler is async."""
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -23,7 +23,7 @@ from dedup.settings.consumer import ConsumerSettings
 
 _POLICIES = MappingProxyType({**policies.POLICIES, "every": policies.every})
 
-# Which records of a key, polled together, need no policy to choose among them.
+# The runs of a poll batch for which each policy has nothing to choose.
 _UNCHOSEN: Mapping[str, Unchosen] = MappingProxyType({"exact": "distinct", "every": "all"})
 
 
@@ -39,7 +39,7 @@ def workers_for(
     loop: Loop | None = None,
     certainty: Certainty | None = None,
 ) -> Workers:
-    """Return who hands records to `handler`, which takes a record or several of them."""
+    """Return the workers that pass records to `handler`, which takes one record or several."""
 
     def matches(record: Record) -> bool:
         return passes is None or passes(record.event)

@@ -1,4 +1,4 @@
-"""The outbox in Alembic's revisions: install it, take it away, and keep autogenerate off it."""
+"""The outbox in Alembic revisions: install it, remove it, and hide it from autogenerate."""
 
 from collections.abc import Callable, Collection, Mapping
 from typing import TypeAlias
@@ -9,7 +9,7 @@ from sqlalchemy import text
 from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles, steps
 
 IncludeName: TypeAlias = Callable[[str | None, str, Mapping[str, str | None]], bool]
-"""What Alembic asks before autogenerate looks at something: name, kind, names of its parents."""
+"""Alembic's filter for autogenerate; it gets an object's name, kind, and its parents' names."""
 
 
 def install(version: int, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY) -> None:
@@ -28,7 +28,7 @@ def install(version: int, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY
 
 def uninstall(schema: str = DEFAULT_SCHEMA) -> None:
     """
-    Take the outbox away, in `downgrade()`.
+    Remove the outbox, in `downgrade()`.
 
     Postgres refuses while there are events in it, or may be in the write-ahead log.
     """
@@ -39,10 +39,10 @@ def leave_alone(
     schemas: Collection[str] = (DEFAULT_SCHEMA,), *, and_ask: IncludeName | None = None
 ) -> IncludeName:
     """
-    Return an `include_name` for `context.configure`, which hides the outbox from autogenerate.
+    Return an `include_name` for `context.configure` that hides the outbox from autogenerate.
 
-    Without it, and with `include_schemas=True`, autogenerate takes the outbox's tables for tables
-    that are to be dropped. Of everything else `and_ask` decides.
+    Without it, and with `include_schemas=True`, autogenerate proposes to drop the outbox's tables.
+    `and_ask` decides about everything else.
     """
 
     def include_name(name: str | None, kind: str, parents: Mapping[str, str | None]) -> bool:
@@ -55,5 +55,5 @@ def leave_alone(
 
 
 def _execute(statement: str) -> None:
-    # A colon would begin a parameter.
+    # A colon would begin a bind parameter.
     op.execute(text(statement.replace(":", r"\:")))

@@ -1,8 +1,8 @@
 """
 Event ⇄ Kafka record: CloudEvents 1.0, Kafka protocol binding, binary mode.
 
-The only place where header names exist; everything that reads or writes a record uses it.
-Attributes travel as `ce_*` headers, the media type as `content-type`, the value as it is.
+All header names are defined here; everything that reads or writes a record uses this module.
+Attributes travel as `ce_*` headers, the media type as `content-type`, the value unchanged.
 """
 
 from collections.abc import Iterable, Sequence
@@ -32,19 +32,19 @@ ORIGIN = "dovecote_origin"
 ERROR = "dovecote_error"
 GROUP = "dovecote_group"
 RESOLVES = "dovecote_resolves"
-"""Of a record that says what became of a dead letter: its offset, and `requeued` or `dropped`."""
+"""On a record that reports the fate of a dead letter: its offset, and `requeued` or `dropped`."""
 WITHOUT_VALUE = "dovecote_without_value"
-"""Of a dead letter that no topic would have taken whole."""
+"""On a dead letter whose value was left out, because no topic would have taken it whole."""
 HOPS = "dovecote_hops"
 """How often events were made of events up to this one; see `dedup.retries.storm`."""
 
 FIRED = "dovecote_fired"
-"""Of a record made of a window: why it fired."""
+"""On a record made from a window: why the window fired."""
 WINDOW_START = "dovecote_window_start"
 WINDOW_END = "dovecote_window_end"
 WINDOW_EVENTS = "dovecote_window_events"
 REVISION = "dovecote_revision"
-"""How often the window has fired."""
+"""Number of times that the window has fired."""
 WINDOW = frozenset({FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION})
 
 FOREIGN_TYPE = "kafka.record"
@@ -71,17 +71,17 @@ class Record(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
     """
-    What a record went through before: attempts, rounds, and where it came from.
+    The history of a record: attempts, rounds, and where it came from.
 
-    `attempt` counts failures of one event and ends in a dead letter; `round` counts every trip
-    through a retry topic and, with the event's id, tells copies from trips.
+    `attempt` counts failures of one event and ends in a dead letter. `round` counts every trip
+    through a retry topic; with the event's id, it tells copies from trips.
     """
 
     attempt: int = 1
-    """This try, from 1."""
+    """Number of this attempt, from 1."""
 
     round: int = 0
-    """Times the event was put on a retry topic."""
+    """Number of times that the event was put on a retry topic."""
 
     first_seen: int | None = None
     """When it was first handled, in milliseconds since 1970."""
@@ -93,10 +93,10 @@ class Delivery:
     """`topic/partition/offset` of the record that was first handled."""
 
     error: str | None = None
-    """Why it is here."""
+    """Why the record is here."""
 
     group: str | None = None
-    """The consumer group that gave it up."""
+    """The consumer group that gave the event up."""
 
 
 def encode(event: Event) -> tuple[bytes | None, bytes | None, list[Pair]]:
@@ -131,11 +131,13 @@ def decode(record: Record, *, topic_id: str | None = None) -> Event:
     """
     Return the event that `record` carries.
 
-    A foreign record (no `ce_id`) decodes too: its id is `topic/partition/offset`, with
-    `topic_id`, which survives no deletion of the topic, in the topic's place where it is known.
+    A foreign record (no `ce_id`) decodes too: its id is `topic/partition/offset`. With a
+    `topic_id`, which is lost when the topic is deleted, the id has that in place of the topic's
+    name.
 
     Raises:
-        InvalidEvent: an attribute is not text, or `ce_time` or the record's timestamp no time.
+        InvalidEvent: an attribute is not text, or `ce_time` or the record's timestamp is not a
+            time.
     """
     return event(record, key=record.key, value=record.value, topic_id=topic_id)
 
@@ -144,13 +146,14 @@ def event(
     record: Record, *, key: bytes | str | None, value: object, topic_id: str | None = None
 ) -> Event:
     """
-    Return the event that `record` carries, with a key and a value that were read already.
+    Return the event that `record` carries, with a key and a value that were decoded already.
 
     Raises:
         InvalidEvent: as `decode`.
     """
     found: dict[str, str | None] = {}
-    # Extension attributes of other producers (`ce_…`) stay: only our own callers may not set them.
+    # Keep the extension attributes (`ce_…`) of other producers: only our own callers may not set
+    # them.
     rest: list[Pair] = []
     own_id: str | None = None
     for pair in record.headers:
@@ -163,8 +166,8 @@ def event(
             own_id = _text(name, data)
     get = found.get
     time, trace = get(TIME), get(TRACEPARENT)
-    # Not by the constructor, which checks what callers make up: all this was read from bytes,
-    # and it is what a consumer does for each of its records.
+    # Bypass the constructor: it checks the input of callers, but all this was read from bytes, and
+    # a consumer does it for every record.
     made = _new(Event)
     _set_topic(made, record.topic)
     _set_type(made, get(TYPE) or FOREIGN_TYPE)
@@ -205,13 +208,13 @@ def event_id(record: Record, *, topic_id: str | None = None) -> str:
 
 
 def was_delivered(record: Record) -> bool:
-    """Tell whether `record` went through anything before: `delivery` may be asked then."""
+    """Return whether `record` has a history, so that `delivery` is worth a call."""
     return not _DELIVERY.isdisjoint([name for name, _ in record.headers])
 
 
 def delivery(record: Record) -> Delivery:
     """
-    Return what `record` went through before; a record that never failed has the defaults.
+    Return the history of `record`; a record that never failed has the defaults.
 
     Raises:
         InvalidEvent: a delivery header is not a number.
@@ -230,7 +233,7 @@ def delivery(record: Record) -> Delivery:
 
 def due(record: Record) -> int:
     """
-    Return `not_before` of `delivery`, or 0, in a third of the time.
+    Return `not_before` of `delivery`, or 0; takes a third of the time.
 
     Raises:
         InvalidEvent: a delivery header is not a number.
@@ -241,7 +244,7 @@ def due(record: Record) -> int:
 
 
 def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
-    """Return `headers` with `state` in the place of what they said of the delivery."""
+    """Return `headers` with `state` in place of their delivery headers."""
     kept = [pair for pair in headers if pair[0] not in _DELIVERY]
     fields = (
         (ATTEMPT, state.attempt),
@@ -256,7 +259,7 @@ def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
 
 
 def retried(record: Record, *, now: int, not_before: int, error: str, failed: bool) -> Delivery:
-    """Return the state of a retry topic's copy: each trip is a round, a failure an attempt."""
+    """Return the state for a copy on a retry topic: each trip is a round, a failure an attempt."""
     before = delivery(record)
     return replace(
         before,
@@ -276,7 +279,7 @@ def format_time(time: datetime) -> str:
 
 def parse_time(text: str) -> datetime:
     """
-    Return the time that an RFC 3339 timestamp tells.
+    Return the time in an RFC 3339 timestamp.
 
     Raises:
         InvalidEvent: it is not one, or has no time zone.

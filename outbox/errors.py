@@ -1,12 +1,12 @@
 """
-What can go wrong when events are written, stored or read back.
+Errors when events are written, stored or read back.
 
-DovecoteError                the base: one `except` catches all that is ours
+DovecoteError                the base: one `except` catches all of them
 ├── InvalidEvent             the event could never be published; fix the caller
-├── UnsupportedConnection    not a connection that can be written on, or not by this function
+├── UnsupportedConnection    not a connection for events, or not for this function
 ├── NoTransaction            nothing ties the event to the caller's rows; fix the caller
 ├── NotAccepted              neither Kafka nor the outbox has taken the event; send it again
-├── ProducerClosed           events cannot be sent any more; make another producer
+├── ProducerClosed           the producer sends no more events; make another one
 ├── NoThreads                the threads here are greenlets; the message says what to do instead
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── SharedSession            a pooler hands the session to others between two statements
@@ -34,18 +34,20 @@ class NoTransaction(DovecoteError):
 
 class NotAccepted(DovecoteError):
     """
-    Neither Kafka nor the outbox has said that it has the event.
+    Neither Kafka nor the outbox has confirmed that it has the event.
 
-    Either may have it all the same: send this very event again, and its id tells copies apart.
+    Either may have it all the same: send this very event again; consumers know copies by its id.
     """
 
 
 class ProducerClosed(DovecoteError):
-    """The producer was closed, and takes no more events; this one was not sent."""
+    """The producer is closed and takes no more events; this one was not sent."""
 
 
 class NoThreads(DovecoteError):
-    """A library has replaced this process's threads by greenlets, which Kafka's client blocks."""
+    """
+    A library has replaced this process's threads by greenlets, which Kafka's client would block.
+    """
 
 
 class NotAllowed(DovecoteError):
@@ -53,7 +55,7 @@ class NotAllowed(DovecoteError):
 
 
 class SharedSession(DovecoteError):
-    """Between two statements, other clients use the session: it can hold no lock for us."""
+    """Other clients use the session between two statements, so it can hold no lock for us."""
 
 
 class SchemaMissing(DovecoteError):
@@ -61,7 +63,7 @@ class SchemaMissing(DovecoteError):
 
 
 class SchemaTooNew(DovecoteError):
-    """The installed schema is newer than this version of Dovecote knows."""
+    """The installed schema is newer than this version of Dovecote supports."""
 
 
 class BadSettings(DovecoteError, ValueError):
@@ -69,5 +71,5 @@ class BadSettings(DovecoteError, ValueError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return the first line of the text of another's error, which names the fault."""
+    """Return the first line of another library's error, which names the fault."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

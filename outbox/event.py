@@ -1,4 +1,4 @@
-"""What an event is, and when it is invalid."""
+"""An event, and the rules by which it is valid."""
 
 import json
 import re
@@ -33,7 +33,7 @@ class Limits(NamedTuple):
     key: int = 16_384
     value: int = 1_000_000
     headers: int = 16_384
-    """Names and values of all headers, and the event's type, source and subject."""
+    """Bytes of all headers' names and values, and of the event's type, source and subject."""
 
 
 def new_id() -> str:
@@ -46,8 +46,8 @@ class Event:
     """
     A fact that happened, on its way to a Kafka topic.
 
-    Made once, with an `id` that never changes again: every copy that any part of Dovecote makes
-    of the event carries the same one, and consumers deduplicate on it.
+    An event is made once, with an `id` that never changes: every copy that any part of Dovecote
+    makes of the event has the same id, and consumers deduplicate by it.
 
     Raises:
         InvalidEvent: a field could never be published; the message names it.
@@ -57,37 +57,39 @@ class Event:
     """Kafka topic, by Kafka's own rule for names."""
 
     type: str
-    """What happened, in the past tense: `OrderPlaced` (CloudEvents `type`)."""
+    """The fact, in the past tense: `OrderPlaced` (CloudEvents `type`)."""
 
     key: bytes | str | None = None
-    """Record key: events of one key stay in order. None: no order is asked for."""
+    """Record key: events with the same key stay in order. None: no order is needed."""
 
     value: object = None
     """`bytes`, `str` or anything JSON can hold; None is a tombstone."""
 
     id: str = field(default_factory=new_id)
-    """Identity over all copies. A UUID is taken as its text."""
+    """Identity that all copies share. A UUID object becomes its text."""
 
     source: str = "dovecote"
-    """Who says so: a URI reference such as `/orders` (CloudEvents `source`)."""
+    """
+    The system that reports the event: a URI reference such as `/orders` (CloudEvents `source`).
+    """
 
     subject: str | None = None
-    """What it is about within the source (CloudEvents `subject`)."""
+    """The thing within the source that the event is about (CloudEvents `subject`)."""
 
     time: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When it happened; with a time zone."""
 
     content_type: str | None = None
-    """Media type of the value; None: told from the value (`application/json` for JSON)."""
+    """Media type of the value; None: derived from the value (`application/json` for JSON)."""
 
     headers: Iterable[tuple[str, HeaderValue]] = ()
     """More Kafka headers, in order; a name may repeat. `ce_*` belongs to the envelope."""
 
     traceparent: str | None = None
-    """W3C trace context of the cause; None: that of the span that is current at the write."""
+    """W3C trace context of the cause; None: that of the current span when the event is written."""
 
     def __post_init__(self) -> None:
-        """Normalise what has several spellings, then refuse what could never be published."""
+        """Normalise fields that have several spellings, then refuse what cannot be published."""
         if isinstance(self.id, UUID):
             object.__setattr__(self, "id", str(self.id))
         if self.headers != ():
@@ -134,7 +136,9 @@ class Event:
                 return _json(value)
 
     def media_type(self) -> str | None:
-        """Return `content_type`, or what the value's kind says; None for a tombstone."""
+        """
+        Return `content_type`, or the media type for this kind of value; None for a tombstone.
+        """
         if self.content_type is not None or self.value is None:
             return self.content_type
         match self.value:
@@ -173,7 +177,7 @@ def _require_topic(topic: object) -> None:
 
 
 def require_time(time: object) -> None:
-    """Refuse what is no time, has no time zone, or does not exist in UTC."""
+    """Refuse a value that is not a datetime, has no time zone, or does not exist in UTC."""
     if not isinstance(time, datetime):
         msg = f"event time must be a datetime, not {type(time).__name__}"
         raise InvalidEvent(msg)
@@ -211,7 +215,7 @@ def _headers(headers: Iterable[tuple[str, HeaderValue]]) -> Headers:
 
 def _pairs(headers: Iterable[tuple[str, HeaderValue]]) -> list[tuple[str, HeaderValue]]:
     msg = 'event headers must be (name, value) pairs, such as [("tenant", "a")]'
-    # These would unpack too, where their items have two characters.
+    # These would unpack too, if their items have two characters.
     if isinstance(headers, Mapping | str | bytes):
         raise InvalidEvent(msg)
     try:

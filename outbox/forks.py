@@ -1,4 +1,4 @@
-"""What becomes, in a process that was forked, of what its parent has threads and sockets for."""
+"""Renew objects with threads and sockets in a forked process, which has only copies of them."""
 
 import ctypes
 import os
@@ -7,25 +7,25 @@ from weakref import WeakSet
 
 
 class Forked(Protocol):
-    """Works by threads, locks or sockets that a forked process does not have, or must not use."""
+    """Uses threads, locks or sockets that a forked process does not have or must not use."""
 
     def forked(self) -> None:
-        """Begin anew, in the child; nobody else runs there yet."""
+        """Begin anew, in the child, before anything else runs there."""
 
 
 _known: WeakSet[Forked] = WeakSet()
 
 
 def know(made: Forked) -> None:
-    """Have `made` told in each process that is forked from this one."""
+    """Call `made.forked()` in each process that is forked from this one."""
     _known.add(made)
 
 
 def leave(made: object) -> None:
     """
-    Never let go of `made`, which is the parent's.
+    Keep `made`, which is the parent's, alive for ever.
 
-    To end it, a client of Kafka would wait for threads that only the parent has.
+    A Kafka client would otherwise, on its end, wait for threads that only the parent has.
     """
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
 

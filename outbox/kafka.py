@@ -1,4 +1,4 @@
-"""The logger of a Kafka client, which says the same again and again while a broker is away."""
+"""A logger for Kafka clients, which repeat the same line for as long as a broker is away."""
 
 import logging
 import re
@@ -9,12 +9,12 @@ from functools import cache
 _QUIET_SECONDS = 30.0
 _MOST_KNOWN = 1_000
 
-# What differs from line to line: which client says it, and how often and how long it has tried.
+# The parts that vary between lines: the client, and how often and how long it has tried.
 _VARYING = re.compile(r"[^\[\]]+#(consumer|producer)-\d+| \(after \d+ms.*$")
 
 
 class Repeated(logging.Filter):
-    """Lets a line through once in `_QUIET_SECONDS`, and says with it how many were kept."""
+    """Lets a line through once in `_QUIET_SECONDS`, and counts the ones held back in between."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,7 +22,7 @@ class Repeated(logging.Filter):
         self._known: dict[str, tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether `record` is logged; below a warning it always is."""
+        """Return whether `record` is logged; below a warning it always is."""
         if record.levelno < logging.WARNING:
             return True
         text, now = record.getMessage(), time.monotonic()
@@ -43,9 +43,9 @@ class Repeated(logging.Filter):
 @cache
 def kafka_logger(name: str) -> logging.Logger:
     """
-    Return the logger `name`, to be given to a Kafka client.
+    Return the logger `name`, to pass to a Kafka client.
 
-    Who has not set up logging sees none of it: errors say what matters.
+    An application that has not set up logging sees none of it: the errors say enough.
     """
     log = logging.getLogger(name)
     log.addFilter(Repeated())

@@ -1,4 +1,4 @@
-"""Have a producer know the brokers before it is asked for a transaction."""
+"""Connect a producer to the brokers before its first transaction."""
 
 from typing import Protocol
 
@@ -11,11 +11,11 @@ class Client(Protocol):
 
 def reach(producer: Client, topic: str, timeout: float) -> None:
     """
-    Wait until `producer` is connected to a broker of the cluster; twice `timeout` seconds at most.
+    Wait until `producer` is connected to a broker of the cluster; at most twice `timeout` seconds.
 
-    librdkafka that knows no broker yet asks for the coordinator of its transactions again after
-    500 ms only. The first answer may come by the connection it bootstraps with, which it then
-    gives up; the second comes by one that stays.
+    As long as librdkafka knows no broker, it asks for its transaction coordinator again only after
+    500 ms. The first answer may come over the bootstrap connection, which librdkafka then gives
+    up; the second comes over one that stays.
 
     Raises:
         KafkaException: no broker answers in time.

@@ -1,4 +1,4 @@
-"""Events whose values a schema registry describes: serialise them before they are written."""
+"""Serialise events whose values a schema registry describes, before they are written."""
 
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
@@ -19,13 +19,15 @@ _FORMATS = {"AvroSerializer": "avro", "JSONSerializer": "json", "ProtobufSeriali
 
 def serialized(event: Event, serializer: Serializer) -> Event:
     """
-    Return `event` with its value as the bytes that `serializer` makes of it, and the same id.
+    Return `event` with the same id, and the bytes that `serializer` makes of its value.
 
-    A tombstone stays one. The content type, unless the event has one, says how the value is
-    framed: `application/vnd.confluent.avro` with the id of the schema in front, as it is by
-    default, `application/avro` with the schema in a header, which the event then has.
+    A tombstone stays one. Unless the event has a content type, it gets one that names the framing.
+    By default the schema's id comes first in the value, and the type is
+    `application/vnd.confluent.avro`. If the serializer puts the schema in a header, the event gets
+    that header, and the type is `application/avro`.
 
-    Asks the registry, the first time that it sees a schema: call it before rows are locked.
+    The serializer asks the registry the first time that it sees a schema: call it before rows are
+    locked.
 
     Raises:
         TypeError: `serializer` has to be awaited.
@@ -42,7 +44,7 @@ def serialized(event: Event, serializer: Serializer) -> Event:
 
 
 async def serialized_async(event: Event, serializer: AsyncSerializer) -> Event:
-    """As `serialized`, with a serialiser that has to be awaited."""
+    """As `serialized`, with a serializer that has to be awaited."""
     if event.value is None:
         return event
     context = _context(event)
@@ -51,7 +53,7 @@ async def serialized_async(event: Event, serializer: AsyncSerializer) -> Event:
 
 
 def _context(event: Event) -> Any:  # noqa: ANN401  # the client's own class, which is not imported
-    # By name: who has a serialiser has the client, and nobody else has to load it.
+    # By name: a caller with a serializer has the client; nobody else has to load it.
     library = import_module("confluent_kafka.serialization")
     field = library.MessageField.VALUE
     return library.SerializationContext(event.topic, field, list(event.headers))
@@ -65,7 +67,7 @@ def _with(
 ) -> Event:
     media_type = event.content_type
     if media_type is None and (kind := _format(serializer)):
-        # A serialiser that adds a header has put the schema there, and left the value as it is.
+        # A serializer that adds a header has put the schema there, and left the value unframed.
         bare = len(headers) > len(list(event.headers))
         media_type = f"application/{kind}" if bare else f"application/vnd.confluent.{kind}"
     return replace(event, value=value, headers=headers, content_type=media_type)

@@ -1,4 +1,4 @@
-"""Secrets that are read again each time they are needed, for files of them are replaced."""
+"""Secrets that are read again each time they are needed, because their files are replaced."""
 
 import logging
 from collections.abc import Callable, Mapping
@@ -10,11 +10,11 @@ _log = logging.getLogger("dovecote.settings")
 
 
 class Reread(str):
-    """A text as it was at first, that knows how to be read anew."""
+    """A text with its first value, and a way to read it again."""
 
     __slots__ = ("_last", "read")
     read: Callable[[], str]
-    """Raises ValueError where it cannot be read."""
+    """Raises ValueError if the text cannot be read."""
     _last: str
 
     def __new__(cls, read: Callable[[], str]) -> Self:
@@ -24,21 +24,21 @@ class Reread(str):
         return self
 
     def __reduce__(self) -> tuple[type[str], tuple[str]]:
-        """Travel as the text: elsewhere there may be no such file."""
+        """Pickle as plain text: another machine may not have the file."""
         return str, (self._last,)
 
     def again(self) -> str:
-        """Return it as it is now, or as it was last while it cannot be read."""
+        """Return its current text, or the last one that was read while it cannot be read."""
         try:
             self._last = self.read()
         except ValueError as error:
-            # It is being replaced, perhaps: whether the last one still holds, the server says.
+            # Perhaps it is being replaced: the server decides whether the last one is still valid.
             _log.warning("a secret is used as it was read before: %s", error)
         return self._last
 
 
 def fresh(text: str) -> str:
-    """Return a setting as it is now, where it came from a file."""
+    """Return a setting's current text if it came from a file."""
     return text.again() if isinstance(text, Reread) else text
 
 

@@ -1,4 +1,4 @@
-"""Whether the threads of this process are threads."""
+"""Check that the threads of this process are real threads."""
 
 import sys
 

@@ -19,12 +19,14 @@ def write(
     Write events so that they commit, or vanish, with the caller's own rows.
 
     `conn` is a psycopg 3 connection, a SQLAlchemy session or connection, or a Django connection.
-    One statement, however many events; their order is kept. Never begins, commits or rolls back.
-    Events of one key reach Kafka in the order of these calls if each writer takes the lock that
-    serialises the key (the row it updates, say) *before* it calls.
+    Executes one statement, however many events there are, and keeps their order. Never begins,
+    commits or rolls back.
+
+    Events with the same key reach Kafka in the order of these calls if each writer takes the lock
+    that serialises the key (such as the row that it updates) *before* it calls.
 
     Raises:
-        UnsupportedConnection: `conn` is none of these, or has to be awaited; a `TypeError` too.
+        UnsupportedConnection: `conn` is none of these, or has to be awaited; also a `TypeError`.
         NoTransaction: `conn` is in autocommit mode outside a transaction block.
         InvalidEvent: an event could never be published; none was written.
         NotAllowed: the role may not write events here.
@@ -42,7 +44,7 @@ async def write_async(
     """
     As `write`, on a connection that has to be awaited.
 
-    `conn` is an async connection of psycopg 3, an async session or connection of SQLAlchemy, or a
-    connection of asyncpg or of its pool.
+    `conn` is an async psycopg 3 connection, an async SQLAlchemy session or connection, or an
+    asyncpg connection, including one from its pool.
     """
     await adapters.write_async(conn, Append(events, schema, limits))

@@ -139,7 +139,7 @@ def _paragraphs(text: str, first: int) -> Iterator[tuple[int, str]]:
     start = first
     for number, line in enumerate([*text.splitlines(), ""], first):
         said = line.strip()
-        if not said or said.startswith(("|", "- ", "* ", "#", "1. ")):
+        if not said or said.startswith(("|", "- ", "* ", "#", "1. ", "├", "└", "│")):
             if block:
                 yield start, " ".join(block)
             block = []

@@ -1,4 +1,4 @@
-"""Claim partitions in the inbox, so that nothing is committed there for who had them before."""
+"""Claim partitions in the inbox, so that earlier owners can no longer commit there."""
 
 from collections.abc import Iterable
 
@@ -31,9 +31,9 @@ class Claims:
         Claim partitions, and return the numbers of the claims.
 
         Raises:
-            psycopg.Error: the database did not answer, or refuses.
+            psycopg.Error: the database does not answer, or refuses.
         """
-        # Each in a transaction of its own: one may have to wait for who commits just now.
+        # Use a transaction for each: one may have to wait for a transaction that is committing.
         return [self._claimed(*each) for each in partitions]
 
     def close(self) -> None:

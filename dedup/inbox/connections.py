@@ -9,30 +9,32 @@ from outbox.postgres.overdue import AsyncConnection, Connection
 from outbox.postgres.session import SESSION, is_direct, settle
 
 PATIENCE = 30.0
-"""Seconds that the server may be silent within a statement, where nobody says otherwise."""
+"""Default for the seconds that the server may be silent within a statement."""
 
 
 class Connections:
     """
-    As many as there are handlers at work at a time; one that breaks is not given out again.
+    One connection for each running handler; a broken one is not given out again.
 
-    One on which the server is silent for `patience` seconds within a statement breaks.
+    A connection breaks if the server is silent within a statement for `patience` seconds.
     """
 
     def __init__(self, dsn: str, *, patience: float = PATIENCE, ours: bool = False) -> None:
-        """Connect to `dsn`; `ours`: no handler sees them, and their settings may be ours."""
+        """Connect to `dsn`; `ours`: handlers never see them, so they may have our settings."""
         self._dsn, self._patience, self._ours = dsn, patience, ours
         self._idle: deque[Connection] = deque()
         forks.know(self)
 
     def forked(self) -> None:
-        """Leave to the parent process what is its own."""
+        """Leave the parent process what belongs to it."""
         forks.leave(self._idle)
         self._idle = deque()
 
     @contextmanager
     def begin(self) -> Iterator[Connection]:
-        """Give a connection in a transaction, which commits at the end unless the block raises."""
+        """
+        Yield a connection in a transaction, which commits at the end unless the block raises.
+        """
         conn = self._take() or self._connect()
         try:
             with conn.transaction():
@@ -42,14 +44,15 @@ class Connections:
                 self._idle.append(conn)
 
     def close(self) -> None:
-        """Close those that nobody has."""
+        """Close the idle ones."""
         while (conn := self._take()) is not None:
             conn.close()
 
     def _connect(self) -> Connection:
         conn = Connection.open(self._dsn, patience=self._patience)
         if not is_direct(conn):
-            # Of a pooler's sessions the next one may not know what was prepared in the last one.
+            # After a pooler switches sessions, the next one would not know statements prepared in
+            # the last one.
             conn.prepare_threshold = None
         elif self._ours:
             settle(conn)
@@ -66,7 +69,7 @@ class Connections:
 
 
 class AsyncConnections:
-    """As `Connections`, for handlers that are awaited on one event loop."""
+    """As `Connections`, for async handlers on one event loop."""
 
     def __init__(self, dsn: str, *, patience: float = PATIENCE) -> None:
         self._dsn, self._patience = dsn, patience
@@ -74,7 +77,9 @@ class AsyncConnections:
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
-        """Give a connection in a transaction, which commits at the end unless the block raises."""
+        """
+        Yield a connection in a transaction, which commits at the end unless the block raises.
+        """
         idle = self._idle
         while idle and idle[-1].closed:
             idle.pop()
@@ -94,7 +99,7 @@ class AsyncConnections:
         return conn
 
     def close(self) -> None:
-        """Close those that nobody has; their loop may be over by then."""
+        """Close the idle ones; their loop may be over by then."""
         while self._idle:
-            conn = self._idle.pop()  # or it would be gone before what it holds is closed
+            conn = self._idle.pop()  # otherwise it would be lost before it is closed
             conn.pgconn.finish()

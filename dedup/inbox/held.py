@@ -1,4 +1,4 @@
-"""Keep in Postgres what held records went through."""
+"""Store the history of held records in Postgres."""
 
 import logging
 import os
@@ -25,10 +25,10 @@ _rarely = Rarely(logging.getLogger("dovecote.consumer.retries"))
 
 class PostgresStates:
     """
-    Keeps the states in the inbox's schema.
+    Stores the states in the inbox's schema.
 
-    While Postgres is away nothing is kept, which is said, and nobody waits for it: what a record
-    went through is worth less than that others go on.
+    While Postgres is away nothing is stored; this is logged, and nobody waits. A record's history
+    is worth less than progress for the others.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class PostgresStates:
         self._table = sql.Identifier(schema, "held")
 
     def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]:
-        """Return what is known of held records of these partitions."""
+        """Return the states of held records of these partitions."""
         query = sql.SQL(
             'SELECT topic, partition, "offset", id, attempt, round, first_seen, due, error, origin'
             " FROM {} WHERE consumer = %s AND (topic, partition) IN"
@@ -72,7 +72,7 @@ class PostgresStates:
         return found
 
     def keep(self, record: Record, state: Delivery) -> None:
-        """Remember what a record went through."""
+        """Store the state of a record."""
         query = sql.SQL(
             'INSERT INTO {} (consumer, topic, partition, "offset", id, attempt, round,'
             " first_seen, due, error, origin)"
@@ -99,7 +99,7 @@ class PostgresStates:
         self._ask(query, [self._consumer, *record[:3]])
 
     def close(self) -> None:
-        """End."""
+        """Close the connection."""
         self._connections.close()
 
     def _ask(self, query: sql.Composed, values: Sequence[object]) -> list[Any]:
@@ -114,6 +114,6 @@ class PostgresStates:
             if hides_rows(error):
                 msg = f"[inbox] {first_line(error)}; {showing(self._schema)}"
                 raise NotAllowed(msg) from error
-            # Taken away since the start: the record waits, and goes on once it is given back.
+            # The right was revoked after the start: the record waits until the role has it again.
             role = str(conninfo_to_dict(self._dsn).get("user") or os.environ.get("PGUSER", "ROLE"))
             raise inbox_schema.not_allowed(role, self._schema) from error

@@ -1,9 +1,9 @@
 """
-The inbox: an event is remembered in its handler's own transaction, so its effects happen once.
+The inbox: it remembers an event in its handler's transaction, so effects happen once.
 
-A handler `handle(event, tx)` makes its rows on `tx`; the event's identity (its id and round) is
-inserted there before it runs. If the transaction commits, both are there, and a copy that comes
-later is not handled; if it does not, neither is, and the event is handled when it comes again.
+A handler `handle(event, tx)` makes its rows on `tx`; before it runs, the event's identity (its id
+and round) is inserted there. If the transaction commits, both are there, and a later copy is not
+handled. If it does not commit, neither is there, and the event is handled when it comes again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -34,21 +34,21 @@ from outbox import envelope
 from outbox.errors import BadSettings
 from outbox.schema.templates import fill
 
-# An index takes no more than 2704 bytes.
+# An index entry takes at most 2704 bytes.
 _LONGEST_ID = 500
 
-# The server is going, coming, or takes no more connections.
+# The server is shutting down, starting, or takes no more connections.
 _AWAY = ("08", "57P", "53")
-# The inbox's own: the partition was claimed by another member.
+# The inbox's own code: the partition was claimed by another member.
 _TAKEN = "TAKEN"
-# Another transaction was first: serialization_failure, deadlock_detected.
+# Another transaction came first: serialization_failure, deadlock_detected.
 _COLLISIONS = frozenset({"40001", "40P01"})
 
 E = TypeVar("E")
 T = TypeVar("T")
 
 ClaimOf: TypeAlias = Callable[[E], Claim | None]
-"""Returns in whose name a record is taken: what it has as `claim`."""
+"""Returns the claim under which a record is taken: its `claim`."""
 
 Begin: TypeAlias = Callable[[], AbstractContextManager[T]]
 """
@@ -62,7 +62,7 @@ BeginAsync: TypeAlias = Callable[[], AbstractAsyncContextManager[T]]
 
 
 class TakenBack(Exception):
-    """Rolls the transaction back; its handler has said what became of the record."""
+    """Rolls the transaction back, with the handler's result."""
 
     def __init__(self, result: Result) -> None:
         super().__init__(result)
@@ -74,7 +74,7 @@ class Inbox:
     """The events that one consumer has handled, in one schema of a database."""
 
     consumer: str
-    """Whose memory it is: the consumer group. Each has its own."""
+    """The consumer group that this memory belongs to. Each has its own."""
 
     schema: str = inbox_schema.DEFAULT_SCHEMA
 
@@ -96,9 +96,11 @@ class Inbox:
 
         Each event is handled in a transaction of `begin`. It commits with `Done`, `Again` and
         `Skip`, and rolls back with `Retry`, `Dead` and any exception. While the database is away
-        it raises `Unavailable`. `identity` says what is known by what, where it is no event that
-        is handled. `claim` says in whose name: then nothing is committed, and `TakenOver` raised,
-        once another member has claimed the partition.
+        it raises `Unavailable`.
+
+        `identity` returns the key to remember, if the handler takes something other than an event.
+        `claim` returns the claim of the record's partition. Once another member has claimed that
+        partition, nothing is committed, and `TakenOver` is raised.
         """
         known_by, claim_of = identity or identity_of, claim or nobodys
 
@@ -130,7 +132,7 @@ class Inbox:
         identity: Callable[[E], Identity] | None = None,
         claim: ClaimOf[E] | None = None,
     ) -> Callable[[E], Awaitable[Result]]:
-        """As `once`, for handlers and connections that are awaited."""
+        """As `once`, for async handlers and connections."""
         known_by, claim_of = identity or identity_of, claim or nobodys
 
         async def handler(event: E) -> Result:
@@ -159,17 +161,17 @@ class Inbox:
         """
         Take the event for this transaction: None if it is new.
 
-        Else it was handled before, and what is returned is what is to become of this copy. While
-        another transaction has it, this waits for what becomes of that. `claim` is the number of
-        the claim in whose name it is taken: the transaction fails, now or when it commits, once
-        there is a newer one.
+        Otherwise it was handled before, and the result is the one for this copy. While another
+        transaction has the event, this waits for that transaction to end. `claim` is the number of
+        the claim under which the event is taken: once there is a newer claim, the transaction
+        fails, now or when it commits.
         """
         return _before(ask(tx, self._taking(identity, claim)), identity)
 
     async def take_async(
         self, tx: object, identity: Identity, claim: int | None = None
     ) -> Again | Skip | None:
-        """As `take`, on a connection that is awaited."""
+        """As `take`, on an async connection."""
         return _before(await ask_async(tx, self._taking(identity, claim)), identity)
 
     def take_many(
@@ -181,15 +183,15 @@ class Inbox:
     async def take_many_async(
         self, tx: object, known: Sequence[Identity], claims: Sequence[int | None] = ()
     ) -> list[Again | Skip | None]:
-        """As `take_many`, on a connection that is awaited."""
+        """As `take_many`, on an async connection."""
         return _all_before(await ask_async(tx, self._taking_many(known, claims)), known)
 
     def again(self, tx: object, identity: Identity, result: Again) -> None:
-        """Remember, in the transaction that has taken it, that an event is to come again."""
+        """Remember that an event is to come again, in the transaction that has taken it."""
         ask(tx, self._asking_again(identity, result))
 
     async def again_async(self, tx: object, identity: Identity, result: Again) -> None:
-        """As `again`, on a connection that is awaited."""
+        """As `again`, on an async connection."""
         await ask_async(tx, self._asking_again(identity, result))
 
     def _taking(self, identity: Identity, claim: int | None) -> Question:
@@ -215,14 +217,14 @@ class Inbox:
         )
 
 
-def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, where nothing else is said
-    """Return the id and round of an event as it came from a record."""
-    # Headers are all it looks at, and an event keeps those of its record.
+def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, unless stated otherwise
+    """Return the id and round of an event that was decoded from a record."""
+    # `delivery` reads only headers, and an event keeps those of its record.
     return event.id, envelope.delivery(event).round
 
 
 class Taken:
-    """In whose names events are taken, by the numbers that the claims have now."""
+    """The claims under which events are taken, with their present numbers."""
 
     __slots__ = ("_claims", "numbers")
 
@@ -231,7 +233,7 @@ class Taken:
         self.numbers = [None if each is None else each.number for each in self._claims]
 
     def refused(self, error: Exception) -> Unavailable | None:
-        """As `away`; and note that there is a newer claim, if that is what the error says."""
+        """As `away`; if the error says that there is a newer claim, also note that."""
         gone = away(error)
         if isinstance(gone, TakenOver):
             for claim, number in zip(self._claims, self.numbers, strict=True):
@@ -241,7 +243,7 @@ class Taken:
 
 
 def nobodys(event: object) -> Claim | None:  # noqa: ARG001  # the same for every event
-    """Return that an event is taken in nobody's name."""
+    """Return None: the event is taken without a claim."""
     return None
 
 
@@ -251,7 +253,7 @@ def _query(text: str, schema: str) -> str:
 
 
 def _stored(id_: str) -> str:
-    """Return an id as the index takes it: a digest of one that is too long, or no text."""
+    """Return an id as the index takes it: a digest if it is too long, or not valid text."""
     if len(id_) <= _LONGEST_ID and "\0" not in id_:
         return id_
     return "sha256/" + sha256(id_.encode()).hexdigest()
@@ -262,7 +264,7 @@ def _before(told: int | None, identity: Identity) -> Again | Skip | None:
         return None
     if told < 0:
         return Skip(f"duplicate of {identity[0]}")
-    # It was handled and committed, but perhaps not put where it comes from again.
+    # It was handled and committed, but perhaps not yet written to its retry topic.
     return Again(timedelta(milliseconds=told))
 
 
@@ -273,8 +275,8 @@ def _all_before(
 
 
 def away(error: Exception) -> Unavailable | None:
-    """Return what to raise for an error that is not the event's fault."""
-    # SQLAlchemy has the driver's own as `orig`.
+    """Return the exception to raise for an error that is not the event's fault."""
+    # SQLAlchemy has the driver's own error as `orig`.
     cause = getattr(error, "orig", error)
     if isinstance(cause, psycopg.Error) and cause.sqlstate == _TAKEN:
         return TakenOver(str(cause).partition("\n")[0])
@@ -287,7 +289,9 @@ def away(error: Exception) -> Unavailable | None:
 
 
 def _finished(result: Result | None) -> Result:
-    """Return what the transaction commits with; roll it back by raising else."""
+    """
+    Return the result that the transaction commits with; for any other, roll it back by raising.
+    """
     if isinstance(result, Retry | Dead):
         raise TakenBack(result)
     return Done() if result is None else result

@@ -1,4 +1,4 @@
-"""Keep the inbox as large as its retention, and say when the consumer is further behind."""
+"""Limit the inbox to its retention, and raise an alarm if the consumer's lag exceeds that."""
 
 import logging
 import threading
@@ -15,12 +15,12 @@ from outbox.postgres.overdue import Connection
 _log = logging.getLogger("dovecote.consumer.inbox")
 
 _EVERY_SECONDS = 30.0
-# A turn of the inbox takes three calls, and eight of them the retention.
+# A turn of the inbox takes three calls, and the retention takes eight turns.
 _CALLS_PER_RETENTION = 60
 
 
 class Keeper:
-    """Passes the inbox's turn on, in a thread of its own; any number of them do no harm."""
+    """Rotates the inbox, in a thread of its own; several keepers do no harm."""
 
     def __init__(
         self,
@@ -38,7 +38,7 @@ class Keeper:
         self._was_behind = False
 
     def once(self) -> None:
-        """Do what is due; a database that is away is said, and asked again the next time."""
+        """Do what is due; if the database is away, log that and try again next time."""
         self.compare()
         query = sql.SQL("SELECT {}.rotate(%s)").format(sql.Identifier(self._schema))
         try:
@@ -48,7 +48,7 @@ class Keeper:
             _log.warning("the inbox's turn was not passed on: %s", str(error).strip())
 
     def compare(self) -> None:
-        """Raise the alarm when the consumer is further behind than the inbox remembers."""
+        """Raise the alarm if the consumer's lag exceeds the inbox's retention."""
         lag = self._lag()
         behind = lag > self._retention.total_seconds()
         self._exceeded(behind)
@@ -65,7 +65,7 @@ class Keeper:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Keep it in the background until the end of the block."""
+        """Run the keeper in the background until the end of the block."""
         enough = threading.Event()
         every = min(
             _EVERY_SECONDS, max(0.1, self._retention.total_seconds() / _CALLS_PER_RETENTION)

@@ -1,4 +1,4 @@
-"""Install and upgrade the inbox: numbered migrations, applied once, and what its role may do."""
+"""Install and upgrade the inbox: numbered migrations, applied once, and the rights of its role."""
 
 import shlex
 from collections.abc import Sequence
@@ -13,7 +13,8 @@ DEFAULT_SCHEMA = "inbox"
 
 _INBOX = Migrations("dedup.inbox", "inbox", "--inbox", DEFAULT_SCHEMA)
 
-# All that a consumer needs, and no more: it cannot read, change or delete what others handled.
+# All the rights that a consumer needs, and no others: it cannot read, change or delete what others
+# handled.
 _GRANTS = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
 GRANT SELECT ON {schema}.migrations TO {role};
@@ -35,14 +36,14 @@ SELECT coalesce(bool_and(may), false) FROM (
 
 
 def grants(consumers: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
-    """Return the SQL that gives each role what a consumer needs; it can be repeated."""
+    """Return the SQL that grants each role what a consumer needs; it can be repeated."""
     return "".join(
         fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in consumers
     )
 
 
 def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, consumers: Sequence[str] = ()) -> str:
-    """Return the SQL from version `since` to the newest, for roles that consume too."""
+    """Return the SQL from version `since` to the newest, including `consumers`."""
     return _INBOX.script(schema, since=since, grants=grants(consumers, schema))
 
 
@@ -50,7 +51,7 @@ def install(
     conn: Connection, schema: str = DEFAULT_SCHEMA, *, consumers: Sequence[str] = ()
 ) -> list[Migration]:
     """
-    Apply the steps that are missing, all or none, and return them; grant `consumers` their rights.
+    Apply the missing steps, all or none, and return them; grant `consumers` their rights.
 
     Raises:
         BadSettings: there is no such role.
@@ -65,8 +66,8 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     Check that the inbox is installed at the version this Dovecote needs, for this role.
 
     Raises:
-        NotAllowed: the role may not use it; the message has the command that lets it.
-        SchemaMissing: it is not, or is older; the message has the command that installs it.
+        NotAllowed: the role may not use it; the message has the command that grants the right.
+        SchemaMissing: it is missing or older; the message has the command that installs it.
         SchemaTooNew: it was upgraded by a newer Dovecote.
     """
     try:
@@ -81,7 +82,7 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
 
 
 def not_allowed(role: str, schema: str) -> NotAllowed:
-    """Return what names the command that lets a role consume with this inbox."""
+    """Return the error with the command that lets a role consume with this inbox."""
     command = f"dovecote init --inbox{_INBOX.place(schema)} --consumer-role {shlex.quote(role)}"
     msg = (
         f"role {role!r} may not do all that a consumer does in schema {schema!r}: as the schema's "

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class OneByOne(Exception):
-    """One of several events was not finished, so none has had effects; they go on one by one."""
+    """One of several events was not finished, so none has had effects; retry them one by one."""
 
 
 def together(
@@ -35,9 +35,9 @@ def together(
     """
     As `Inbox.once`, for a handler of several events in one transaction.
 
-    It is handed those that are new. Its answers stand for all or for none: if one is `Retry`
-    or `Dead`, the transaction rolls back and `OneByOne` is raised, so that the caller hands
-    over each alone.
+    The handler gets the events that are new. Its answers stand or fall together: if one is `Retry`
+    or `Dead`, the transaction rolls back and `OneByOne` is raised, so that the caller passes each
+    event alone.
     """
     known_by, claim_of = identity or identity_of, claim or nobodys
 
@@ -70,7 +70,7 @@ def together_async(
     identity: Callable[[E], Identity] | None = None,
     claim: ClaimOf[E] | None = None,
 ) -> Callable[[Sequence[E]], Awaitable[Sequence[Result]]]:
-    """As `together`, for handlers and connections that are awaited."""
+    """As `together`, for async handlers and connections."""
     known_by, claim_of = identity or identity_of, claim or nobodys
 
     async def handler(events: Sequence[E]) -> Sequence[Result]:
@@ -97,7 +97,9 @@ def together_async(
 def _settled(
     before: Sequence[Again | Skip | None], answers: Sequence[Result | None] | None
 ) -> list[Result]:
-    """Return the result of each event, if the transaction may commit; roll it back by raising."""
+    """
+    Return the result of each event if the transaction may commit; otherwise roll back by raising.
+    """
     new = before.count(None)
     given = [None] * new if answers is None else list(answers)
     if len(given) != new:

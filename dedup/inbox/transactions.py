@@ -1,5 +1,5 @@
 """
-Ask one thing of Postgres in the handler's transaction, whichever library that is of.
+Run one query in the handler's transaction, whichever library it is from.
 
 Never begins, commits or rolls back.
 """
@@ -14,14 +14,14 @@ from outbox.errors import NoTransaction, UnsupportedConnection
 from outbox.writing.kinds import SQLAlchemyAsync, SQLAlchemyConnection, SQLAlchemySession
 
 Transaction: TypeAlias = psycopg.Connection[Any] | SQLAlchemySession | SQLAlchemyConnection
-"""What a handler's transaction is to a handler: psycopg's connection, or SQLAlchemy's own."""
+"""The transaction that a handler gets: psycopg's connection, or SQLAlchemy's."""
 
 AsyncTransaction: TypeAlias = psycopg.AsyncConnection[Any] | SQLAlchemyAsync
-"""The same, to be awaited."""
+"""The same, for async handlers."""
 
 
 class Question(NamedTuple):
-    """A query that gives one value, with its parameters."""
+    """A query that returns one value, with its parameters."""
 
     query: str
     params: Sequence[object]
@@ -29,15 +29,15 @@ class Question(NamedTuple):
 
 def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
     """
-    Return the one value that `question` gives in the transaction of `tx`.
+    Return the value of `question` in the transaction of `tx`.
 
     Raises:
         NoTransaction: nothing ties it to the handler's own rows.
-        UnsupportedConnection: it is no such connection.
+        UnsupportedConnection: `tx` is not such a connection.
     """
     if isinstance(tx, psycopg.Connection):
         _require_transaction(tx)
-        # Not tx.execute: the connection may be one of other cursors, with other rows.
+        # Not tx.execute: the connection may have a cursor class with other rows.
         row = psycopg.Cursor(tx).execute(question.query.encode(), question.params).fetchone()
         return None if row is None else row[0]
     if _root(tx) == "sqlalchemy":
@@ -46,7 +46,7 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
 
 
 async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
-    """As `ask`, where the connection is to be awaited."""
+    """As `ask`, for an async connection."""
     if isinstance(tx, psycopg.AsyncConnection):
         _require_transaction(tx)
         cursor = psycopg.AsyncCursor(tx)

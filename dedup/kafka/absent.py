@@ -1,4 +1,4 @@
-"""Topics that were asked for and cannot be read: Kafka says so once, and is asked from then on."""
+"""Topics that were requested but cannot be read: Kafka says so once, so we keep asking."""
 
 from collections.abc import Collection, Mapping
 from typing import Any, TypeAlias
@@ -11,18 +11,18 @@ _CANNOT_BE_READ = {
     KafkaError.TOPIC_EXCEPTION,
 }
 _PAUSE_SECONDS = 2.0
-# The poll thread waits for it, and other topics with it.
+# The poll thread waits for the answer, and other topics with it.
 _ANSWER_SECONDS = 0.5
 
 TopicMetadata: TypeAlias = Any
-"""That of confluent_kafka, which does not say its type."""
+"""The `TopicMetadata` of confluent_kafka, which does not export the type."""
 
 
 class Absent:
     """
-    The poll thread's alone.
+    Used by the poll thread only.
 
-    `partitions` are explicit ones: of one that is not there Kafka says nothing.
+    `partitions` are explicit ones: Kafka does not report one that does not exist.
     """
 
     def __init__(
@@ -30,16 +30,16 @@ class Absent:
     ) -> None:
         self._client, self._partitions = client, partitions or {}
         self._found = dict.fromkeys(self._partitions, "")
-        """Topics to be asked for, and why they cannot be read; empty: nobody has said so yet."""
+        """Topics to ask for, and why they cannot be read; empty: no answer yet."""
         self._asked = 0.0
 
     def noticed(self, error: KafkaError, topic: str | None) -> None:
-        """Take what the client says in the place of a record of `topic`."""
+        """Take an error that the client returned in place of a record of `topic`."""
         if topic and error.code() in _CANNOT_BE_READ:
             self._found[topic] = error.str()
 
     def told(self, now: float) -> str:
-        """Return which cannot be read, and why; asks for them again if it is time to."""
+        """Return which cannot be read, and why; ask for them again if it is time to."""
         if self._found and now - self._asked >= _PAUSE_SECONDS:
             self._asked = now
             self._look()
@@ -54,7 +54,7 @@ class Absent:
             try:
                 told = self._client.list_topics(topic, timeout=_ANSWER_SECONDS)
             except KafkaException:
-                return  # who does not answer has not said otherwise, and is not asked for the rest
+                return  # no answer changes nothing, and the rest would get none either
             if why := self._why(topic, told.topics.get(topic)):
                 self._found[topic] = why
             else:

@@ -1,4 +1,4 @@
-"""The partitions that this consumer has: taken with what is committed, given up when drained."""
+"""The partitions assigned to this consumer: how it takes them up and gives them up."""
 
 import logging
 import threading
@@ -24,7 +24,7 @@ _log = logging.getLogger("dovecote.consumer")
 
 _COMMITTED_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
-# The group's coordinator is being found, or moves.
+# The group's coordinator is not found yet, or is moving.
 _MOVING = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -37,10 +37,11 @@ _LONGEST_OUTAGE_SECONDS = 30.0
 
 class Assignment:
     """
-    Takes and gives up partitions when the group says so, within the client's callbacks.
+    Takes and gives up partitions within the client's callbacks, when the group says so.
 
-    The poll thread's alone. Giving up waits for handlers at work, up to `drain` seconds: the one
-    wait there is, for what they do could else be done by another consumer at the same time.
+    Used by the poll thread only. Giving up partitions waits up to `drain` seconds for running
+    handlers: otherwise another consumer could handle the same records at the same time. The poll
+    thread waits nowhere else.
     """
 
     def __init__(
@@ -67,7 +68,7 @@ class Assignment:
         self._closed = threading.Event()
 
     def assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take partitions, with what is known of them."""
+        """Take partitions, with their committed offsets and metadata."""
         known = self._committed(client, partitions)
         stretches = [
             self._begin(each, known.get((each.topic, each.partition))) for each in partitions
@@ -78,7 +79,7 @@ class Assignment:
         else:
             client.assign(starting)
         if stretches:
-            # The client remembers that they were paused when they were here before.
+            # The client remembers that they were paused in an earlier assignment.
             client.resume(partitions)
             self._metrics.rebalanced("assigned")
             _log.info("assigned %s", _names((s.topic, s.partition) for s in stretches))
@@ -92,7 +93,7 @@ class Assignment:
             self.give_up(given)
 
     def lose(self, client: Consumer, partitions: list[TopicPartition]) -> None:  # noqa: ARG002  # as the client calls it
-        """Forget partitions that may be another consumer's already: nothing is committed."""
+        """Forget partitions that another consumer may have already: commit nothing."""
         gone = self._have(partitions)
         if gone:
             self._metrics.rebalanced("lost")
@@ -102,14 +103,18 @@ class Assignment:
             self._forget(gone)
 
     def give_up(self, given: list[Assigned], *, at_end: bool = False) -> None:
-        """Drain partitions, commit what is concluded, and forget them; as `Commits.finally_`."""
+        """
+        Drain partitions, commit concluded records, and forget them.
+
+        `at_end` has the meaning that it has for `Commits.finally_`.
+        """
         began = time.monotonic()
         self._reclaim()
         stretches = [each.stretch for each in given]
         if not self._handover.drain(stretches, self._drain):
             late = sum(stretch.at_work for stretch in stretches)
             _log.warning(
-                "%d handlers did not return within %.0f s; their records come again",
+                "%d handlers did not return within %.0f s; their records will be handled again",
                 late,
                 self._drain,
             )
@@ -123,10 +128,10 @@ class Assignment:
         self._forget(given)
 
     def begin_anew(self, old: Assigned) -> Assigned:
-        """Begin a partition again whose log is not the one that it was."""
+        """Restart a partition whose log is not the same as before."""
         stretch = old.stretch
         _log.warning(
-            "%s/%d goes on at an offset before those it had: its log was reset",
+            "%s/%d continues at an earlier offset than before: its log was reset",
             stretch.topic,
             stretch.partition,
         )
@@ -138,7 +143,7 @@ class Assignment:
         return begun
 
     def open(self) -> None:
-        """Let the records of partitions be handled for which all is ready."""
+        """Let the records of partitions be handled once everything is ready for them."""
         if self._claiming is not None:
             self._opened += self._claiming.claimed(self.partitions.values())
         while self._opened:
@@ -147,7 +152,7 @@ class Assignment:
                 self._handover.lanes.open(stretch)
 
     def close(self) -> None:
-        """Wait for nothing any more."""
+        """Stop waiting for anything."""
         self._closed.set()
 
     def _begin(self, partition: TopicPartition, known: TopicPartition | None) -> Stretch[Record]:
@@ -163,7 +168,7 @@ class Assignment:
     def _committed(
         self, client: Consumer, partitions: list[TopicPartition]
     ) -> dict[Partition, TopicPartition]:
-        """Return what the group has committed for partitions."""
+        """Return the offsets that the group has committed for partitions."""
         if not partitions:
             return {}
         deadline = time.monotonic() + _COMMITTED_SECONDS
@@ -174,7 +179,8 @@ class Assignment:
             except KafkaException as error:
                 told: KafkaError = error.args[0]
                 if time.monotonic() > deadline or not (told.retriable() or told.code() in _MOVING):
-                    # The client asks for offsets by itself. Lost is what lies beyond them.
+                    # The client fetches offsets by itself. Only the metadata, for records beyond
+                    # them, is lost.
                     _log.warning("committed offsets could not be read: %s", told.str())
                     return {}
                 self._closed.wait(_PAUSE_SECONDS)
@@ -195,7 +201,7 @@ class Assignment:
         self._metrics.gone(names)
         self._threads.submit(self._tell, names)
 
-    # In threads of their own.
+    # These run in threads of their own.
 
     def _make_ready(self, stretches: list[Stretch[Record]]) -> None:
         names = [(stretch.topic, stretch.partition) for stretch in stretches]
@@ -203,8 +209,8 @@ class Assignment:
         while not self._closed.is_set() and any(stretch.live for stretch in stretches):
             try:
                 self._aside.assigned(names)
-            except Exception as error:  # noqa: BLE001  # it is said, and tried again
-                _log.warning("%s cannot be begun yet: %s", _names(names), error)
+            except Exception as error:  # noqa: BLE001  # it is logged, and tried again
+                _log.warning("%s cannot be started yet: %s", _names(names), error)
                 self._closed.wait(wait)
                 wait = min(2 * wait, _LONGEST_OUTAGE_SECONDS)
             else:

@@ -1,4 +1,6 @@
-"""Claim what is assigned before any of it is handled, and again when another one has it."""
+"""
+Claim assigned partitions before their records are handled, and again if another member has one.
+"""
 
 import logging
 import time
@@ -28,11 +30,11 @@ class Claims(Protocol):
 
 class Claiming:
     """
-    Claims a partition between two answers of the group that it has this member.
+    Claims a partition between two answers of the group, each confirming that it has this member.
 
-    The first, so that nobody takes a claim from its next owner who has lost the partition and
-    does not know it yet. The second, behind the claim, is what makes it good: an owner that
-    comes later has the partition later than that, and claims it later.
+    Without the first answer, a member that has lost the partition unknowingly could take the claim
+    from the next owner. The second answer, after the claim, makes it valid: any later owner gets
+    the partition after that, and claims it after that.
     """
 
     def __init__(
@@ -51,13 +53,13 @@ class Claiming:
         self._not_before = 0.0
 
     def want(self, stretches: Iterable[Stretch[Record]]) -> None:
-        """Have stretches claimed that are ready but for that; from any thread."""
+        """Request claims for stretches that are ready except for that; from any thread."""
         self._wanted.extend(stretches)
 
-    # The poll thread's.
+    # Called by the poll thread.
 
     def claimed(self, partitions: Collection[Assigned]) -> list[Stretch[Record]]:
-        """Claim what is wanted, and what was refused; return what was claimed since."""
+        """Claim what is wanted or was refused; return the stretches that were claimed since."""
         if self._numbers is None:
             self._look_for_refused(partitions)
             if self._wanted and time.monotonic() >= self._not_before:

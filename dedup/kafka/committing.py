@@ -1,4 +1,4 @@
-"""Commit offsets: seldom, without waiting, and again what could not be committed."""
+"""Commit offsets: rarely, without waiting, and again if a commit failed."""
 
 import logging
 import time
@@ -14,14 +14,14 @@ from dedup.serving.within import within
 
 _log = logging.getLogger("dovecote.consumer.commit")
 
-# A callback that never comes must not be the last one: its request has timed out by then.
+# Do not wait for ever for a callback that never comes: its request has timed out by then.
 _LONGEST_SECONDS = 15.0
 _ANSWER_SECONDS = 10.0
 
 _HURRY_SECONDS = 0.05
 
-# What was asked of one generation of the group and answered in the next. Partitions that are
-# given up are committed before, in theirs.
+# Errors of a commit that was sent in one generation of the group and answered in the next.
+# Partitions that are given up are committed before, within their generation.
 _OVERTAKEN = {
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.REBALANCE_IN_PROGRESS,
@@ -30,13 +30,13 @@ _OVERTAKEN = {
 
 Outcome: TypeAlias = Literal["ok", "failed", "overtaken"]
 Committed: TypeAlias = Callable[[str, int, int], None]
-"""Is told of each offset that is committed: topic, partition, offset."""
+"""Called for each offset that is committed: topic, partition, offset."""
 
 Asked: TypeAlias = dict[tuple[str, int], tuple[Assigned, Commit]]
 
 
 class Commits:
-    """What was asked of the broker, and what it confirmed; the poll thread's alone."""
+    """The commits that were requested and confirmed; used by the poll thread only."""
 
     def __init__(
         self,
@@ -51,15 +51,15 @@ class Commits:
         self._asked: Asked = {}
         self._next = self._deadline = 0.0
         self._limit = LIMIT
-        """How much metadata the broker takes, as far as is known."""
+        """How much metadata the broker takes, as far as known."""
 
     def hurry(self) -> None:
-        """Commit what is concluded within the next moment; may be called from any thread."""
-        # For a moment, as it is concluded only when the poll thread has been told of it.
+        """Commit concluded records within a moment; from any thread."""
+        # For a moment, because the poll thread may not have been told of the record yet.
         self._hurry = time.monotonic() + _HURRY_SECONDS
 
     def tick(self, partitions: Iterable[Assigned]) -> None:
-        """Ask for a commit, if it is time for one and the last was answered."""
+        """Request a commit, if one is due and the last was answered."""
         now = time.monotonic()
         if (now < self._next and now > self._hurry) or (self._asked and now < self._deadline):
             return
@@ -74,7 +74,7 @@ class Commits:
             self._failed(error.args[0])
 
     def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None:
-        """Return what may be committed of the first partition of which anything may."""
+        """Return the possible commit of the first partition that has one."""
         for assigned in partitions:
             if (commit := assigned.offsets.commit(self._limit)) is not None:
                 topic, number = assigned.stretch.topic, assigned.stretch.partition
@@ -82,7 +82,7 @@ class Commits:
         return None
 
     def answered(self, error: KafkaError | None, partitions: Iterable[TopicPartition]) -> None:
-        """Take the broker's answer; the client calls it from within `poll`."""
+        """Take the broker's answer; the client calls this from within `poll`."""
         asked = self._asked
         if error is not None:
             self._failed(error)
@@ -109,13 +109,14 @@ class Commits:
 
     def finally_(self, partitions: Iterable[Assigned], *, at_end: bool = False) -> None:
         """
-        Commit what is concluded, and wait for it: the partitions are given up.
+        Commit concluded records, and wait for the commit, because the partitions are given up.
 
-        `at_end`: not for ever. In a callback of the client another thread could not commit.
+        `at_end`: do not wait for ever. In a callback of the client, another thread could not
+        commit.
         """
         partitions = list(partitions)
         for assigned in partitions:
-            # An answer that is still to come is of no use any more.
+            # An answer that is still to come no longer matters.
             self._asked.pop((assigned.stretch.topic, assigned.stretch.partition), None)
         limit = self._limit
         self._commit_and_wait(partitions, at_end=at_end)
@@ -141,8 +142,8 @@ class Commits:
         except TimeoutError:
             self._counted("failed")
             _log.warning(
-                "Kafka did not answer a last commit within %.0f s: what was concluded since the "
-                "one before is handled again by who has the partitions next",
+                "Kafka did not answer a last commit within %.0f s: records concluded since the "
+                "one before are handled again by the next owner of the partitions",
                 _ANSWER_SECONDS,
             )
             return
@@ -163,22 +164,22 @@ class Commits:
         self._asked = {}
         if error.code() in _OVERTAKEN:
             self._counted("overtaken")
-            _log.info("a rebalance has overtaken a commit, which is sent again: %s", error.str())
+            _log.info("a rebalance has overtaken a commit; it is sent again: %s", error.str())
             return
         self._counted("failed")
         if error.code() == KafkaError.OFFSET_METADATA_TOO_LARGE:
             self._do_without_metadata()
             return
-        _log.warning("offsets could not be committed, which is tried again: %s", error.str())
+        _log.warning("offsets could not be committed; the commit is tried again: %s", error.str())
 
     def _do_without_metadata(self) -> None:
         self._next = 0.0
         if self._limit:
             self._limit = 0
             _log.warning(
-                "the broker does not take %d bytes of metadata with an offset: from now on none "
-                "is committed, and a restart repeats what was concluded beyond the offset; set "
-                "offset.metadata.max.bytes = %d at the brokers",
+                "the broker does not take %d bytes of metadata with an offset: offsets are now "
+                "committed without it, and a restart repeats records concluded beyond the "
+                "offset; set offset.metadata.max.bytes = %d at the brokers",
                 LIMIT,
                 LIMIT,
             )

@@ -1,4 +1,4 @@
-"""Read a dead-letter topic, and requeue or drop what is in it, each letter once."""
+"""Read a dead-letter topic, and requeue or drop its letters, each once."""
 
 import secrets
 import time
@@ -26,21 +26,22 @@ from outbox.secrets import fresh_all
 _SECONDS = 30.0
 _CHUNK = 500
 _POLL_SECONDS = 0.5
-# Whoever leads a partition tells of what is committed there within this.
+# Within this, the leader of a partition reports what is committed there.
 _PATIENCE_SECONDS = 2.0
 _NONCE_KEY = b"dovecote.fence"
 
 
 class _Stale(Exception):
-    """The broker that answers does not have what was committed."""
+    """The broker that answers lacks committed records."""
 
 
 class DeadTopic:
     """
     One dead-letter topic.
 
-    Nothing is deleted there: what becomes of a letter is a record behind it, in one transaction
-    with the copy that is requeued. Of two operators at once the later one fences the other.
+    Nothing is deleted there: a later record reports the fate of a letter. One transaction writes
+    that record and the requeued copy. If two operators work at once, the later one fences the
+    earlier one.
     """
 
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
@@ -48,7 +49,7 @@ class DeadTopic:
 
     def letters(self, which: Which) -> list[Letter]:
         """
-        Return the letters that are meant, and nothing became of, in the order of the topic.
+        Return the selected letters that are not resolved, in the order of the topic.
 
         Raises:
             DovecoteError: the topic cannot be read.
@@ -57,22 +58,22 @@ class DeadTopic:
             return standing(self._records(which.since, None), which)
 
     def record(self, letter: Letter) -> Record:
-        """Return a letter as it is in the topic."""
+        """Return a letter's record from the topic."""
         with _kafka_errors():
             return next(self._whole([letter]))
 
     def resolve(self, which: Which, action: Action, to: Callable[[Letter], str]) -> list[Letter]:
         """
-        Requeue or drop the letters that are meant, and return them.
+        Requeue or drop the selected letters, and return them.
 
-        Letters of one key are requeued in their order.
+        Letters with the same key are requeued in their order.
 
         Raises:
-            DovecoteError: Kafka cannot be asked, or another operator came in between; what was
-                done until then is done, and the same command does the rest.
+            DovecoteError: Kafka cannot be reached, or another operator interfered. Everything done
+                until then stays done, and the same command does the rest.
         """
         with _kafka_errors(), self._producer() as producer:
-            # Fenced by now is whoever was at it before: what it has done is in the topic.
+            # Any earlier operator is fenced now: everything that it did is in the topic.
             letters = self._behind(self._fence(producer), which)
             targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
             whole = self._whole(letters) if targets else iter(())
@@ -94,7 +95,7 @@ class DeadTopic:
         return letters
 
     def _fence(self, producer: Producer) -> bytes:
-        """Commit a record to every partition that resolves nothing, and return what it says."""
+        """Commit a record to every partition that resolves nothing, and return its nonce."""
         nonce = f"nothing {secrets.token_hex(8)}".encode()
         with self._consumer() as consumer, _transaction(producer):
             for number in self._partitions(consumer):
@@ -104,10 +105,10 @@ class DeadTopic:
 
     def _behind(self, nonce: bytes, which: Which) -> list[Letter]:
         """
-        Return the letters that are meant, as those know who have `nonce`.
+        Return the selected letters, read from brokers that have the record with `nonce`.
 
-        A broker that was cut off from the others may still answer as if it led a partition, from
-        a log that lacks what became of letters: they would be requeued again.
+        A broker that was cut off from the others may still answer as a partition's leader, from a
+        log that lacks resolutions: letters would be requeued again.
         """
         deadline = time.monotonic() + _SECONDS
         while True:
@@ -132,7 +133,9 @@ class DeadTopic:
         yield producer
 
     def _records(self, since: datetime | None, nonce: bytes | None) -> Iterator[Record]:
-        """Yield what is in the topic, from `since` to `nonce` or its end as a broker tells it."""
+        """
+        Yield the topic's records from `since` to `nonce`, or to its end as a broker reports it.
+        """
         with self._consumer() as consumer:
             starts = self._starts(consumer, since)
             consumer.assign(starts)
@@ -160,7 +163,7 @@ class DeadTopic:
     def _until_end(
         self, consumer: Consumer, open_: set[int], nonce: bytes | None = None
     ) -> Iterator[Record]:
-        """Yield records until all of the partitions have come to their end, or to `nonce`."""
+        """Yield records until all of the partitions have reached their end, or `nonce`."""
         deadline, ended = time.monotonic() + _SECONDS, False
         while open_:
             messages = consumer.consume(_CHUNK, _POLL_SECONDS)
@@ -191,7 +194,7 @@ class DeadTopic:
         )
 
     def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:
-        """Yield letters as they are in the topic; they are in its order."""
+        """Yield the records of letters, which are in the order of the topic."""
         with self._consumer() as consumer:
             for partition, group in groupby(letters, lambda letter: letter.at[0]):
                 wanted = list(group)
@@ -209,7 +212,7 @@ class DeadTopic:
         consumer = Consumer(
             {
                 **fresh_all(self._kafka),
-                "group.id": "dovecote-dead",  # asked for by the client, used for nothing
+                "group.id": "dovecote-dead",  # required by the client, but not used
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
@@ -225,13 +228,14 @@ class DeadTopic:
 
 @contextmanager
 def _transaction(producer: Producer) -> Iterator[None]:
-    """Commit at the end of the block, or abort: left open it would hold up who reads the topic."""
+    """Commit at the end of the block, or abort: an open transaction would hold up readers."""
     producer.begin_transaction()
     try:
         yield
         producer.commit_transaction(_SECONDS)
     except BaseException:
-        # Where Kafka does not take that either, it ends by itself; what went wrong first is told.
+        # If Kafka refuses that as well, the transaction ends by itself; the first error is
+        # reported.
         with suppress(KafkaException):
             producer.abort_transaction(_SECONDS)
         raise

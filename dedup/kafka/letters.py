@@ -1,4 +1,4 @@
-"""Write copies of records to retry and dead-letter topics, and return when the broker has them."""
+"""Write copies of records to retry and dead-letter topics, and return once the broker has them."""
 
 import logging
 import threading
@@ -18,7 +18,7 @@ from outbox.secrets import fresh_all
 _log = logging.getLogger("dovecote.consumer.retries")
 _client_log = kafka_logger("dovecote.consumer.kafka")
 
-# So long nobody else tries a topic that has just failed: each try holds a handler's thread.
+# For so long nobody else tries a topic that has just failed: each try blocks a handler's thread.
 _REST_SECONDS = 1.0
 _POLL_SECONDS = 0.1
 _TOO_LARGE = {
@@ -36,10 +36,10 @@ _MISSING = {
 
 class Letters:
     """
-    A producer for records in trouble, for several threads.
+    A thread-safe producer for failed records.
 
-    A send that is in doubt is an `Outage`: the record may be on its topic then, and comes there
-    once more, with the same id and round.
+    A send in doubt is an `Outage`: the record may be on its topic then, and is sent there once
+    more, with the same id and round.
     """
 
     def __init__(self, kafka: Mapping[str, str], *, timeout: float = 5.0) -> None:
@@ -55,7 +55,7 @@ class Letters:
             "message.timeout.ms": int(timeout * 1000),
             "acks": "all",
             "enable.idempotence": True,
-            # librdkafka's own default differs from Java's, and a key would change its partition.
+            # librdkafka's default differs from Java's, and would put a key on another partition.
             "partitioner": "murmur2_random",
         }
         self._timeout = timeout
@@ -78,7 +78,7 @@ class Letters:
 
     def send(self, topic: str, copy: Copy) -> None:
         """
-        Return when `topic` has the record.
+        Send a copy, and return once `topic` has it.
 
         Raises:
             Outage: it is not certain to have it; the message says why.
@@ -106,18 +106,18 @@ class Letters:
             self._down.pop(topic, None)
 
     def close(self) -> None:
-        """End; what was not sent by then was never said to be."""
+        """Close the producer; a record that is still unsent was never reported as sent."""
         self._ending.set()
         if self._poller.is_alive():
             self._poller.join()
-        # Not kept: it would go on asking for brokers that may be gone.
+        # Do not keep it: it would go on asking for brokers that may be gone.
         producer, self._made = self._made, None
         if producer is not None:
             producer.purge()
             producer.poll(0)
 
     def _producer(self) -> Producer:
-        """Return the producer, made when there is something to send."""
+        """Return the producer, made on first use."""
         with self._lock:
             if self._made is None:
                 self._made = Producer(fresh_all(self._properties), logger=_client_log)
@@ -154,7 +154,7 @@ class Letters:
 
 
 class _Sent:
-    """What became of one record."""
+    """The outcome of one record."""
 
     def __init__(self) -> None:
         self.done = threading.Event()

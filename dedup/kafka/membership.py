@@ -1,4 +1,6 @@
-"""Whether the group still has this member: known when its coordinator takes a commit of it."""
+"""
+Whether the group still has this member: its coordinator proves it by taking the member's commit.
+"""
 
 import logging
 import time
@@ -25,11 +27,12 @@ class FindsPlace(Protocol):
 
 class Membership:
     """
-    Keeps `certainty` up to date while the poll thread comes by without a gap; its alone.
+    Keeps `certainty` up to date while the poll thread comes by without a gap.
 
-    Behind a gap of `patience` seconds the member may be out of its group and not know it: nothing
-    that was polled is begun until the coordinator has taken a commit, which it takes of none but
-    members of the present generation. `patience` None: the partitions are shared with nobody.
+    Used by the poll thread only. After a gap of `patience` seconds the member may be out of its
+    group without knowing it. From then on, no polled record is begun until the coordinator has
+    taken a commit: it takes one only from members of the present generation. `patience` None: the
+    partitions are shared with nobody.
     """
 
     def __init__(
@@ -40,7 +43,7 @@ class Membership:
         self._not_before = 0.0
 
     def beat(self, partitions: Iterable[Assigned]) -> None:
-        """Take that the poll thread has come by, behind all that the client had to say."""
+        """Record that the poll thread has come by, with all of the client's events handled."""
         if self._patience is None:
             return
         now = time.monotonic()
@@ -50,7 +53,7 @@ class Membership:
 
     def confirmed(self, partitions: Iterable[Assigned]) -> bool | None:
         """
-        Tell whether the coordinator takes a commit of this member now; waits for its answer.
+        Return whether the coordinator takes a commit of this member now; waits for its answer.
 
         None: nothing was polled that could be committed.
         """
@@ -58,7 +61,8 @@ class Membership:
         if place is None:
             return None
         try:
-            # Without an id it might be taken as that of nobody's member, if the group is empty.
+            # Without an id, and if the group is empty, the coordinator might take it as a commit
+            # from outside.
             member = self._client.memberid()
             answers = self._client.commit(offsets=[place], asynchronous=False)
             same = bool(member) and self._client.memberid() == member
@@ -74,10 +78,10 @@ class Membership:
         if confirmed is False:
             self._not_before = time.monotonic() + _PAUSE_SECONDS
         elif confirmed:
-            _log.info("the group has this member still, of which it had not heard for long")
+            _log.info("the group still has this member, after a long silence")
         return confirmed is not False
 
 
 def patience(kafka: Mapping[str, str]) -> float:
-    """Return how long a gap may be: so that heartbeats before and behind it are in time."""
+    """Return how long a gap may be, so that the heartbeats before and after it are in time."""
     return float(kafka.get("session.timeout.ms", _SESSION_MILLISECONDS)) / 2000

@@ -1,4 +1,4 @@
-"""Poll records, hand them to whoever handles them, and commit what is concluded."""
+"""Poll records, hand them to the workers, and commit concluded offsets."""
 
 import logging
 import threading
@@ -35,7 +35,7 @@ _OBSERVE_SECONDS = 1.0
 
 
 Message: TypeAlias = Any
-"""A message of confluent_kafka, whose types allow for one that was never sent."""
+"""A message of confluent_kafka, whose own types allow for one that was never sent."""
 
 
 class Polling:
@@ -67,14 +67,14 @@ class Polling:
         self._amplification, self._absent = amplification, absent
         self._by_key, self._busy = by_key, _PROMPT_SECONDS if prompt else _BUSY_SECONDS
         self._pressure = Pressure(limits)
-        # Where somebody waits for commits, the poll that brings them must not wait.
+        # If somebody waits for commits, do not delay the poll that brings them.
         self._pace = Pace(batch_size, 0.0) if prompt else Pace(batch_size)
         self._closed = False
         self._observed = 0.0
         self._remembered = 0
 
     def run(self, stop: threading.Event) -> None:
-        """Poll until `stop`, then give up what is assigned, drained and committed."""
+        """Poll until `stop`, then drain, commit and give up the assigned partitions."""
         while not stop.is_set():
             self.turn()
         self._health.stopped()
@@ -98,13 +98,13 @@ class Polling:
         self._commits.tick(self._assignment.partitions.values())
         self._health.polled(progressed=progressed or not self._in_memory()[0])
         self._observe()
-        # Late, as who is woken wants the interpreter, and this thread leaves it when it polls.
+        # Wake workers last: they need the interpreter, which this thread releases when it polls.
         self._workers.wake(ready)
         self._workers.reclaim()
         self._relieve()
 
     def apply(self, reports: Sequence[Report]) -> bool:
-        """Take what turns of work came to; tell whether a record was concluded."""
+        """Take the results of turns of work; return whether a record was concluded."""
         if not reports:
             return False
         handled = held = 0
@@ -125,7 +125,7 @@ class Polling:
         partitions = self._assignment.partitions
         for stretch, records in by_stretch.values():
             found = partitions.get((stretch.topic, stretch.partition))
-            # What another assignment concluded is of no account in this one.
+            # Records that another assignment concluded do not count in this one.
             if found is not None and found.stretch is stretch:
                 found.concluded(records)
         results["handled", ""] += handled
@@ -149,7 +149,7 @@ class Polling:
         wait = self._busy if self._in_memory()[0] else _IDLE_SECONDS
         if due is not None:
             wait = min(wait, max(0.0, due - time.monotonic()))
-        # `consume` waits for as many as are asked for; `poll` for the first.
+        # `consume` waits for the requested number of messages; `poll` for the first.
         first = client.poll(wait)
         if first is None:
             return []
@@ -180,7 +180,7 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            # As the class's own constructor does, which takes four times as long.
+            # Builds what the class's own constructor builds, which takes four times as long.
             record = make(
                 new, (topic, partition, offset, time_, key, value, message.headers() or ())
             )
@@ -198,7 +198,7 @@ class Polling:
         return touched
 
     def _noticed(self, error: KafkaError, message: Message) -> None:
-        """Take what the client says in a message's place."""
+        """Handle an error that the client returned in a message's place."""
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's name for it
             found = self._assignment.partitions.get((message.topic(), message.partition()))
             if found is not None:
@@ -215,11 +215,11 @@ class Polling:
         return sum(each.records for each in partitions), sum(each.size for each in partitions)
 
     def _relieve(self) -> None:
-        """Take no more records where there are too many, and go on where there is room."""
+        """Take no more records while there are too many; go on when there is room."""
         records, size = self._in_memory()
         if not self._closed and (records >= self._limits.records or size >= self._limits.bytes):
-            # Handlers mostly make room at once. To pause makes the client forget what it has
-            # fetched, so that is for those that do not.
+            # Handlers mostly make room at once. Pausing makes the client discard what it has
+            # fetched, so pause only for those that do not.
             self._handover.wait_for(self._batch_size, _ROOM_SECONDS)
             self.apply(self._handover.collect())
             records, size = self._in_memory()
@@ -250,7 +250,7 @@ class Polling:
             )
 
     def _observe(self) -> None:
-        """Tell how things stand."""
+        """Update the metrics."""
         now = time.monotonic()
         if now - self._observed < _OBSERVE_SECONDS:
             return

@@ -1,4 +1,4 @@
-"""The Kafka client's configuration: our defaults, the operator's own, and what is not theirs."""
+"""The Kafka client's configuration: our defaults, the operator's properties, and fixed ones."""
 
 from collections.abc import Mapping
 
@@ -22,22 +22,24 @@ def client_properties(
     instance: str | None,
     start: str,
 ) -> Properties:
-    """Return the client's configuration: our defaults, `given` on top, guarantees above both."""
+    """
+    Return the client's configuration: our defaults, `given` above them, guarantees above both.
+    """
     defaults: Properties = {
         "client.id": "dovecote-consume",
-        # Fetched ahead of the records that are in memory already. librdkafka's own defaults are
+        # Records fetched in addition to those in memory already. librdkafka's own defaults are
         # 100,000 records and 64 MB.
         "queued.min.messages": 10_000,
         "queued.max.messages.kbytes": 8_192,
         "fetch.message.max.bytes": 262_144,
-        # How long a partition rests whose queue was full; by default a second.
+        # How long to rest a partition whose queue was full; the default is a second.
         "fetch.queue.backoff.ms": 10,
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 100,
-        # A connection on which an answer is overdue for so long is closed; by default a minute.
+        # A connection is closed if an answer is overdue by this much; the default is a minute.
         "socket.timeout.ms": 30_000,
-        # Where all brokers are away, each of the addresses is tried so often: librdkafka begins
-        # with new ones every time, and the pauses never grow.
+        # While all brokers are away, librdkafka tries each address this often: it starts with a
+        # new connection every time, so its pauses never grow.
         "reconnect.backoff.ms": 500,
         "reconnect.backoff.max.ms": 2_000,
     }
@@ -48,7 +50,8 @@ def client_properties(
         "auto.offset.reset": start,
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,
-        # Where a partition ends in markers, or in records that were aborted, only this tells.
+        # If a partition ends in transaction markers or aborted records, only this event shows its
+        # end.
         "enable.partition.eof": True,
     }
     if protocol == "classic":
@@ -65,19 +68,21 @@ SAID_BY = {
     "partition.assignment.strategy": "assignor",
     "auto.offset.reset": "start",
 }
-"""Properties that settings say, and which."""
+"""Properties that settings determine, and which setting."""
 
 FIXED = frozenset(
     SAID_BY.keys()
     | {"enable.auto.commit", "enable.auto.offset.store"}
     | {"enable.partition.eof", "statistics.interval.ms"}
 )
-"""Properties that settings say, or that a guarantee rests on; a file that names one is refused."""
+"""
+Properties that settings determine or a guarantee depends on; a file that names one is refused.
+"""
 
 
 def check_properties(properties: Properties) -> None:
     """
-    Check that librdkafka takes `properties`, without reaching for a broker.
+    Check that librdkafka takes `properties`, without contacting a broker.
 
     Raises:
         BadSettings: it does not; the message names the property.

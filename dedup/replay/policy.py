@@ -24,7 +24,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 class TracedPolicy:
     """
-    One policy over `batch_size` consecutive records at a time, the last of them maybe fewer.
+    One policy over batches of `batch_size` consecutive records; the last batch may have fewer.
 
     The verdicts of a batch come key by key, in the order in which the keys first appear.
     """
@@ -40,7 +40,7 @@ class TracedPolicy:
         self._batch: list[_Entry] = []
 
     def record(self, record: Traced, now: int) -> Iterator[dict[str, object]]:
-        """Take a record; the one that fills the batch has it decided."""
+        """Take a record; decide the batch if this record fills it."""
         self._batch.append(_entry(record, self._settings))
         if len(self._batch) == self._settings.batch_size:
             yield from self._decide(now)
@@ -50,7 +50,7 @@ class TracedPolicy:
         yield from ()
 
     def end(self, now: int) -> Iterator[dict[str, object]]:
-        """Decide the batch that was not filled."""
+        """Decide the last, incomplete batch."""
         yield from self._decide(now)
 
     def _decide(self, now: int) -> Iterator[dict[str, object]]:
@@ -72,20 +72,20 @@ class TracedPolicy:
     def _matches(self, entry: "_Entry") -> bool:
         if entry.keyless_because is not None:
             raise entry.keyless_because
-        event = entry.event  # decoded even where nothing filters: what cannot be read must not win
+        event = entry.event  # decoded even without a filter: an unreadable record must not win
         return self._filter is None or self._filter(event)
 
     def _handle(self, entry: "_Entry") -> Result:
         result = Done() if self._handler is None else self._handler(entry.event)
         if isinstance(result, Done):
             for output in result.outputs or ():
-                _written(output)  # what could not be written is a failure of the handler
+                _written(output)  # an output that cannot be written is a failure of the handler
         return result
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A record of the trace, with what makes its key."""
+    """A record of the trace, with the source of its key."""
 
     traced: Traced
     record: Record
@@ -98,7 +98,7 @@ class _Entry:
         return DECODERS[self.format](self.record)
 
     def group(self) -> str | bytes | None:
-        """Return the same for records of the same key; None for one without."""
+        """Return a value that is equal for records with the same key; None for one without."""
         return self.key if self.key is None or isinstance(self.key, str) else to_json(self.key)
 
     def identity(self) -> Identity:
@@ -126,7 +126,7 @@ def _entry(traced: Traced, settings: PolicySettings) -> _Entry:
 
 
 def _key_of_fields(value: object, names: Sequence[str]) -> list[object] | None:
-    """Return the fields of `value` that stand in the key's place; None if one of them is null."""
+    """Return the fields of `value` that make up the key; None if one of them is null."""
     for name in names:
         if not isinstance(value, dict) or name not in value:
             msg = f'the value has no field "{name}", which the key is made of'
@@ -182,7 +182,7 @@ def _after(after: timedelta | None) -> dict[str, object]:
 
 def _written(output: Output) -> dict[str, object]:
     """
-    Return what a line says of an output; bytes that are not text come in base64.
+    Return an output as its line shows it; bytes that are not text come in base64.
 
     Raises:
         ValueError, TypeError: JSON cannot hold it.

@@ -1,8 +1,8 @@
 """
 Run one operator over a recorded trace, without Kafka or Spark.
 
-An operator is told what the trace tells: a record came, the wall clock moved, nothing more comes.
-It answers with lines, in the order in which they would be written. Time is in the trace, so the
+The operator gets the trace's events: a record came, the wall clock moved, the trace ended. It
+answers with lines, in the order in which they would be written. Time is part of the trace, so the
 same trace always gives the same lines.
 """
 
@@ -28,7 +28,9 @@ Line: TypeAlias = Mapping[str, object]
 
 
 class Operator(Protocol):
-    """What replay runs; `now` is the wall clock in milliseconds and never goes back."""
+    """
+    An operator that replay can run; `now` is the wall clock in milliseconds and never goes back.
+    """
 
     def record(self, record: Traced, now: int) -> Iterable[Line]: ...
     def advance(self, now: int) -> Iterable[Line]: ...
@@ -37,12 +39,12 @@ class Operator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Kind(Generic[S]):
-    """An operator by its settings, and how to start it from them."""
+    """An operator's settings, and how to start it from them."""
 
     settings: type[S]
     start: Callable[[S], Operator]
     load: Callable[[Path], S] | None = None
-    """Reads a file of a form of its own; left out: TOML with an `[operator]` table."""
+    """Reads a file in its own format; left out: TOML with an `[operator]` table."""
 
 
 OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
@@ -52,11 +54,11 @@ OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
         "latest": Kind(LatestSettings, TracedPolicy),
     }
 )
-"""The operators that need nothing but this package, by name."""
+"""The operators that need only this package, by name."""
 
 
 class _JobFile(BaseModel, Generic[S]):
-    # A job's file has tables for its sources and sinks too; they are no business of a replay.
+    # A job's file also has tables for its sources and sinks; a replay ignores them.
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
     operator: S
@@ -72,10 +74,10 @@ def start(
     """
     Return the operator `name`, as the `[operator]` table of `file` describes it.
 
-    `DOVECOTE_REPLAY_OPERATOR__BATCH_SIZE` in `environ` stands for `batch_size` there.
+    `DOVECOTE_REPLAY_OPERATOR__BATCH_SIZE` in `environ` overrides `batch_size` there.
 
     Raises:
-        BadSettings: there is no such operator, or the table is for another one, or not right.
+        BadSettings: there is no such operator, or the table is wrong or for another one.
     """
     kind = operators.get(name)
     if kind is None:
@@ -89,10 +91,10 @@ def start(
 
 def replay(operator: Operator, lines: Iterable[bytes]) -> Iterator[Line]:
     """
-    Yield what `operator` makes of the trace in `lines`.
+    Yield the operator's lines for the trace in `lines`.
 
     Raises:
-        BadTrace: a line is not what a trace is made of; what came before it stands.
+        BadTrace: a line is not a valid trace line; the lines before it stand.
     """
     now = 0
     for item in trace.read(lines):

@@ -1,4 +1,4 @@
-"""A recorded trace, one JSON object a line: records, and how the wall clock moved."""
+"""A recorded trace, one JSON object a line: records, and moves of the wall clock."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -15,7 +15,7 @@ _HeaderValue: TypeAlias = StrictStr | StrictInt | None
 
 
 class BadTrace(DovecoteError):
-    """A line of the trace is not what a trace is made of; the message has its number."""
+    """A line of the trace is not valid; the message has its number."""
 
 
 class _Line(BaseModel):
@@ -34,7 +34,7 @@ class Traced(_Line):
     value: Any = None
     """Any JSON; null is a tombstone."""
     headers: dict[StrictStr, _HeaderValue] | list[tuple[StrictStr, _HeaderValue]] = []
-    """An object, or a list of pairs where order or repeated names matter."""
+    """An object, or a list of pairs if order or repeated names matter."""
     arrival: StrictInt | None = None
     """Wall clock when it was processed, in milliseconds; None: the clock did not move."""
 
@@ -71,7 +71,7 @@ Item: TypeAlias = Traced | Advance | End
 
 def read(lines: Iterable[bytes]) -> Iterator[Item]:
     """
-    Yield what each line says; blank lines say nothing.
+    Yield the item of each line; skip blank lines.
 
     Raises:
         BadTrace: a line is not JSON, lacks a field, has one too many, or comes after the end.
@@ -119,7 +119,7 @@ def _item(number: int, line: bytes) -> Item:
 
 
 def _value(value: object) -> bytes:
-    # 1e999 becomes Infinity here, which decoding refuses: that record's failure, not the trace's.
+    # 1e999 becomes Infinity here, which decoding refuses: that record fails, not the trace.
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 

@@ -1,4 +1,4 @@
-"""How long a failed record waits before its next attempt, and when it has had enough of them."""
+"""Decide how long a failed record waits before its next attempt, and when to give it up."""
 
 import math
 from dataclasses import dataclass
@@ -11,26 +11,28 @@ from dedup.rules.policies.policies import Identity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """One failed attempt, as far as the next one depends on it."""
+    """One failed attempt, with all that the next wait depends on."""
 
     identity: Identity
     attempt: int
-    """Which one failed, from 1."""
+    """Number of the attempt that failed, from 1."""
     seconds: float = 0.0
     """Time since the record was first handled."""
     error: str = ""
 
 
 class Patience(Protocol):
-    """Says how long a failed record waits: `Backoff`, or `tenacity`'s waits and stops."""
+    """Decides how long a failed record waits: `Backoff`, or waits and stops of `tenacity`."""
 
     def after(self, failure: Failure) -> timedelta | None:
-        """Return the wait before the next attempt; None: there is none, it is a dead letter."""
+        """
+        Return the wait before the next attempt; None: there is none, the record is a dead letter.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """Exponential waits with a ceiling; the jitter comes from the record, not from a dice."""
+    """Exponential waits with a ceiling; the jitter is derived from the record, not random."""
 
     base: timedelta = timedelta(seconds=1)
     """Wait after the first failure; each later wait is twice the one before."""
@@ -48,15 +50,15 @@ class Backoff:
         return self.wait(failure.identity, attempt=failure.attempt)
 
     def is_exhausted(self, attempt: int) -> bool:
-        """Tell whether a record that failed its `attempt` (from 1) has no other left."""
+        """Return whether `attempt` (from 1) was the last one that a failed record gets."""
         return attempt >= self.max_attempts
 
     def wait(self, identity: Identity, *, attempt: int) -> timedelta:
         """
         Return how long the record waits after it failed its `attempt` (from 1).
 
-        Between half of the full wait and all of it, so that what failed together does not come
-        back together. A batch that is evaluated twice finds the same wait twice.
+        The wait is between half of the full one and all of it, so that records that failed
+        together do not come back together. Evaluating a batch twice gives the same waits.
         """
         # Past 2**63 every wait is the ceiling; larger powers overflow a float.
         full = math.ldexp(self.base.total_seconds(), min(attempt - 1, 63))

@@ -1,4 +1,4 @@
-"""Copies of records that are set aside: for a retry topic, or as dead letters."""
+"""Make copies of records to set aside: for a retry topic, or as dead letters."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -8,24 +8,24 @@ from outbox import envelope
 from outbox.envelope import Delivery, Pair, Record
 from outbox.errors import DovecoteError, InvalidEvent
 
-# A header must not make a record too large for the topic that is there for records in trouble.
+# A header must not make a record too large for the very topic that collects failed records.
 _ERROR_CHARACTERS = 2_000
 
-# What only records of a dead-letter topic say of themselves: of one that comes along with them it
-# would hide the letter, or have it taken for one without its value.
+# Headers that only records of a dead-letter topic carry. On a copy of something else, they would
+# hide the letter, or mark it as one without its value.
 _OF_LETTERS = frozenset({envelope.RESOLVES, envelope.WITHOUT_VALUE})
 
 
 class Unwritable(DovecoteError):
-    """A topic takes this copy on no account."""
+    """The topic will never take this copy."""
 
 
 class Copy(NamedTuple):
     """
     Key, value and headers of a record that is set aside.
 
-    It is to have the time at which it is written: the broker deletes by it, and a record that is
-    old when it fails must not be gone before somebody looks.
+    Its timestamp is to be the time of writing: brokers delete by it, and a record that is old when
+    it fails must not be gone before somebody looks.
     """
 
     key: bytes | None
@@ -64,8 +64,7 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
     """
     Return the dead letter of a record that no topic takes.
 
-    Without the value, the headers, the key or the id that made it so; its origin says where they
-    are.
+    It lacks the value, headers, key or id that made it so; its origin says where they are.
     """
     id_, before = _id(record), delivery(record)
     state = replace(
@@ -87,9 +86,9 @@ def emptied(record: Record, *, now: int, error: str) -> Copy:
 
 def requeued(letter: Record) -> Copy:
     """
-    Return the copy of a dead letter that is handled anew.
+    Return the copy of a dead letter that is handled again.
 
-    It has all its attempts again, and a round of its own; its origin stays.
+    Its attempts start over, in a new round; its origin stays.
     """
     before = delivery(letter)
     state = Delivery(round=before.round + 1, origin=before.origin)
@@ -97,7 +96,7 @@ def requeued(letter: Record) -> Copy:
 
 
 def delivery(record: Record) -> Delivery:
-    """Return what `record` went through; nothing if that cannot be read."""
+    """Return the history of `record`; empty if it cannot be read."""
     try:
         return envelope.delivery(record)
     except InvalidEvent:
@@ -105,12 +104,12 @@ def delivery(record: Record) -> Delivery:
 
 
 def place(record: Record) -> str:
-    """Return where `record` lies."""
+    """Return the position of `record`."""
     return f"{record.topic}/{record.partition}/{record.offset}"
 
 
 def cut(error: str) -> str:
-    """Return `error` as it fits into a header."""
+    """Return `error` cut to fit into a header."""
     return error[:_ERROR_CHARACTERS]
 
 
@@ -119,7 +118,7 @@ def _fits(text: str | bytes | None) -> bool:
 
 
 def _copy(record: Record, identity: Identity, state: Delivery) -> Copy:
-    # A foreign record gets its id written down, for its place changes.
+    # A foreign record gets its id written down, because its position changes.
     headers = envelope.with_delivery(record.headers, state)
     if not any(name == envelope.ID and value for name, value in headers):
         headers.insert(0, (envelope.ID, identity[0].encode()))

@@ -1,4 +1,4 @@
-"""What becomes of a record that is not done: another attempt at some time, or a dead letter."""
+"""Decide the fate of a record that is not done: another attempt later, or a dead letter."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from outbox.envelope import Delivery
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """It is tried again."""
+    """The record is tried again."""
 
     due: int
     """Not before this, in milliseconds since 1970."""
@@ -22,7 +22,7 @@ class Later:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Nobody tries it again by himself."""
+    """Nothing tries it again by itself."""
 
     error: str
 
@@ -39,7 +39,7 @@ def decide(
     patience: Patience,
 ) -> Fate:
     """
-    Return what becomes of a record whose handler said `result`, at `now` (in milliseconds).
+    Return the fate of a record whose handler returned `result`, at `now` (in milliseconds).
 
     `Again` burns no attempt, and no number of rounds makes a dead letter.
     """
@@ -60,6 +60,6 @@ def decide(
             )
             if wait is None:
                 return DeadLetter(error)
-            # What the handler says of the wait goes first, but says nothing of how often.
+            # The handler's wait takes precedence, but does not change the number of attempts.
             wait = wait if after is None else after
             return Later(now + round(wait.total_seconds() * 1000), error)

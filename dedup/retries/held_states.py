@@ -1,4 +1,4 @@
-"""What held records went through, for whoever has their partition next."""
+"""The history of held records, for the next owner of their partition."""
 
 from collections.abc import Collection, Mapping
 from typing import NamedTuple, Protocol, TypeAlias
@@ -12,14 +12,14 @@ Place: TypeAlias = tuple[str, int, int]
 
 
 class State(NamedTuple):
-    """What a held record went through, and of which event it is."""
+    """The history of a held record, and the event that it belongs to."""
 
     id: str
     delivery: Delivery
 
 
 class States(Protocol):
-    """Outlives the consumer, or does not: then attempts are counted anew."""
+    """May outlive the consumer; otherwise attempts are counted from the start again."""
 
     def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]: ...
     def keep(self, record: Record, state: Delivery) -> None: ...
@@ -36,14 +36,14 @@ class Forgetful:
         """Do nothing: the consumer that holds the record knows."""
 
     def drop(self, record: Record) -> None:
-        """Do nothing: there is nothing."""
+        """Do nothing: nothing is stored."""
 
 
 def is_of(state: State, record: Record) -> bool:
-    """Tell whether a state is that of the event in `record`."""
+    """Return whether a state belongs to the event in `record`."""
     return state.id == event_id(record)
 
 
 def event_id(record: Record) -> str:
-    """Return the id of the event as Postgres takes it."""
+    """Return the id of the event in the form that Postgres takes."""
     return record.identity[0].replace("\0", "")

@@ -1,4 +1,4 @@
-"""Dead letters as operators see them: what one says, which ones are meant, where they go."""
+"""Dead letters for operators: their content, how to select them, and where they go."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Letter(NamedTuple):
     """When it was written."""
     size: int
     without_value: bool
-    """No topic would have taken it whole: what it held is at its origin."""
+    """No topic would have taken it whole: the content is at its origin."""
 
     @property
     def origin_topic(self) -> str:
@@ -40,16 +40,16 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Which:
-    """Which letters are meant: those that are all of this."""
+    """Selects letters: those that match all of this."""
 
     ids: Collection[str] = ()
     key: bytes | None = None
     reason: str | None = None
-    """Part of the reason, in any case."""
+    """Part of the reason, in upper or lower case."""
     since: datetime | None = None
     until: datetime | None = None
     groups: Collection[str | None] = ()
-    """Of these consumer groups; None stands for letters that name none."""
+    """The letters' consumer groups; None stands for letters that name none."""
 
     def has(self, letter: Letter) -> bool:
         return (
@@ -63,12 +63,12 @@ class Which:
 
     @property
     def is_narrowed(self) -> bool:
-        """Whether it leaves anything of its groups out."""
+        """Whether it selects less than all letters of its groups."""
         return self != Which(groups=self.groups)
 
 
 def letter(record: Record) -> Letter:
-    """Return what a record of a dead-letter topic says."""
+    """Return the letter in a record of a dead-letter topic."""
     state = copies.delivery(record)
     try:
         id_ = envelope.event_id(record)
@@ -93,18 +93,18 @@ def resolved(record: Record) -> At | None:
     for name, value in record.headers:
         if name == envelope.RESOLVES:
             offset = (value or b"").partition(b" ")[0]
-            # Whoever writes nonsense there hides one record of its own, and no letter.
+            # A producer that writes nonsense there hides one record of its own, and no letter.
             return record.partition, int(offset) if offset.isdigit() else record.offset
     return None
 
 
 def resolution(found: Letter, action: Action) -> list[Pair]:
-    """Return the headers of the record that says what became of a letter."""
+    """Return the headers of the record that reports the fate of a letter."""
     return [(envelope.RESOLVES, f"{found.at[1]} {action}".encode())]
 
 
 def standing(records: Iterable[Record], which: Which) -> list[Letter]:
-    """Return the letters that are meant and nothing became of, in the order of their topic."""
+    """Return the selected letters that are not resolved, in the order of their topic."""
     found: dict[At, Letter] = {}
     for record in records:
         gone = resolved(record)
@@ -117,10 +117,10 @@ def standing(records: Iterable[Record], which: Which) -> list[Letter]:
 
 def target(found: Letter, *, to: str | None, known: Collection[str]) -> str:
     """
-    Return the topic that a letter is requeued to: `to`, or the one it comes from if that is known.
+    Return the topic to requeue a letter to: `to`, or the topic it comes from if that is known.
 
     Raises:
-        BadSettings: it comes from elsewhere; a record does not say where records go.
+        BadSettings: it comes from another topic; a record cannot choose where records go.
         InvalidEvent: there is nothing to requeue.
     """
     if found.without_value:

@@ -1,4 +1,4 @@
-"""What to do with records that fail: how often and how long they wait, and where they go."""
+"""The plan for records that fail: how often and how long they wait, and where they go."""
 
 import logging
 import threading
@@ -44,9 +44,7 @@ _tracebacks = Tracebacks(_log)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exceptions:
-    """
-    What exceptions stand for: those of `dead`, of `wait`, of `skip`, and a retry else.
-    """
+    """Results for exceptions: those in `dead`, in `wait`, in `skip`; any other is a retry."""
 
     dead: tuple[type[Exception], ...] = ()
     skip: tuple[type[Exception], ...] = ()
@@ -55,14 +53,14 @@ class Exceptions:
     """As `Unavailable`: the record waits without having failed."""
 
     pause: timedelta = timedelta(seconds=1)
-    """For how long it does."""
+    """How long it waits."""
 
     def result(self, error: Exception) -> Retry | Dead | Skip:
-        """Return the result that `error` stands for."""
+        """Return the result for `error`."""
         told = failure(error)
         if isinstance(error, TakenOver):
-            # Whatever `dead` says: it is another member's, and no failure of the record.
-            _rarely.warning("records wait until it is clear whose they are: %s", told.error)
+            # Even if `dead` lists it: the record is another member's, and did not fail.
+            _rarely.warning("records wait until it is clear which member has them: %s", told.error)
             return Early(told.error, self.pause)
         if isinstance(error, self.dead):
             return Dead(told.error)
@@ -78,7 +76,7 @@ class Exceptions:
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A retry topic, and what waits there: as long as `wait`, and longer, up to the next tier."""
+    """A retry topic, for records that wait at least `wait`, and less than the next tier's."""
 
     topic: str
     wait: timedelta = timedelta(0)
@@ -86,7 +84,7 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What to do with records that fail."""
+    """The plan for records that fail."""
 
     patience: Patience = field(default_factory=Backoff)
 
@@ -96,7 +94,10 @@ class Plan:
     """Retry topics, the shortest wait first; none: the key is held."""
 
     dead_letters: str | None = None
-    """Topic of those that are given up; None: nothing is, each holds its key until it succeeds."""
+    """
+    Topic for records that are given up; None: none is, and a failing record holds its key until it
+    succeeds.
+    """
 
     hop_limit: int | None = None
     """A record that came round more often is a dead letter."""
@@ -105,6 +106,6 @@ class Plan:
     """Longest wait of a record that has no dead-letter topic to go to."""
 
     def tier(self, wait: timedelta) -> Tier:
-        """Return the retry topic for what waits so long."""
+        """Return the retry topic for this wait."""
         fitting = [tier for tier in self.tiers if tier.wait <= wait]
         return fitting[-1] if fitting else self.tiers[0]

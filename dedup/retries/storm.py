@@ -1,8 +1,8 @@
 """
-Find out that a topic multiplies its own records, before it fills the cluster.
+Detect that a topic multiplies its own records, before it fills the cluster.
 
-Amplification is how many records there are for each event and round: 1.0 where nothing comes
-twice. It is counted over a sample of the keys, in windows of time.
+Amplification is the number of records for each event and round: 1.0 if nothing comes twice. It is
+counted over a sample of the keys, in windows of time.
 """
 
 import time
@@ -17,13 +17,13 @@ from outbox.errors import DovecoteError
 from outbox.event import Event
 
 _SHARE = 16
-"""One key of so many is looked at: all its records, or none."""
+"""One key in this many is sampled: all its records, or none."""
 
 _ROOM = 50_000
-"""Events of a topic that are remembered at most; the window ends early when they are reached."""
+"""Most events of a topic that are remembered; the window ends early when this is reached."""
 
 _ENOUGH = 50
-"""Copies below which a number is chance."""
+"""With fewer copies than this, a number is chance."""
 
 
 class Storm(DovecoteError):
@@ -40,14 +40,14 @@ class _Window:
 @dataclass(slots=True)
 class Amplification:
     """
-    How many records there are for each event, by topic; for several threads.
+    Number of records for each event, by topic; thread-safe.
 
     `limit` None: it is only counted.
     """
 
     limit: float | None = None
     window: float = 60.0
-    """Seconds after which it is counted anew."""
+    """Length of a window in seconds."""
 
     share: int = _SHARE
     clock: Callable[[], float] = time.monotonic
@@ -57,7 +57,7 @@ class Amplification:
 
     def sample(self, batch: Iterable[tuple[bytes | None, Iterable[Record]]]) -> None:
         """
-        Count the records of some of the keys, and of each without a key; the same keys each time.
+        Count the records of some keys, always the same ones, and of records without a key.
 
         Raises:
             Storm: there are more than `limit` records for an event.
@@ -76,7 +76,7 @@ class Amplification:
         """
         mark = _mark(record)
         if mark is None:
-            return  # a foreign record's id is its place: nothing is a copy of it
+            return  # a foreign record's id is its position, so it is a copy of nothing
         with self._lock:
             window = self._window(record.topic)
             window.records += 1
@@ -92,7 +92,9 @@ class Amplification:
                 raise Storm(msg)
 
     def told(self) -> dict[str, float]:
-        """Return the amplification of each topic: of this window, or the last if it is young."""
+        """
+        Return the amplification of each topic: of this window, or the last if this one is young.
+        """
         with self._lock:
             return {
                 topic: (
@@ -116,13 +118,13 @@ class Amplification:
 
 
 def hops(event: Event | Record) -> int:
-    """Return how often an event was put on a topic again, or events were made of events."""
+    """Return how often an event was put on a topic again, or led to another event."""
     headers = dict(event.headers)
     return _number(headers.get(envelope.HOPS)) + _number(headers.get(envelope.ROUND))
 
 
 def following(event: Event | Record) -> tuple[str, bytes]:
-    """Return the header for an event that a handler makes of `event`: one hop more."""
+    """Return the header for an event that a handler makes from `event`: one hop more."""
     return envelope.HOPS, str(hops(event) + 1).encode()
 
 
@@ -147,4 +149,4 @@ def _number(header: bytes | str | None) -> int:
     try:
         return int(header or b"0")
     except ValueError:
-        return 0  # whatever it says, it is none of ours
+        return 0  # not a number, so it is not ours

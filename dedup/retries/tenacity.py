@@ -1,4 +1,4 @@
-"""`tenacity`'s wait and stop objects as what says when a failed record is tried again."""
+"""Let `tenacity`'s wait and stop objects decide when a failed record is tried again."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from outbox.errors import DovecoteError
 
 
 class AttemptFailed(DovecoteError):
-    """What a wait or stop that asks for the exception gets: the error, as its text."""
+    """The exception that waits and stops see: the error, as its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Tenacity:
     """
     Waits and stops of `tenacity`, such as `wait_exponential(max=60)` and `stop_after_delay(3600)`.
 
-    Only the attempt, the error and the time since the first attempt are known to them: nothing
-    sleeps meanwhile, and another process may have made the attempts before. A wait with chance in
-    it has another length in each process.
+    They know only the attempt, the error and the time since the first attempt: nothing sleeps
+    meanwhile, and another process may have made the earlier attempts. A wait with randomness in it
+    has another length in each process.
     """
 
     wait: Callable[[Any], float]
@@ -29,7 +29,7 @@ class Tenacity:
     def after(self, failure: Failure) -> timedelta | None:
         """Return the wait before the next attempt; None: `stop` says that was the last one."""
         state = _State(failure)
-        # Asked first, for `stop_before_delay` looks at the wait to come.
+        # Compute the wait first, because `stop_before_delay` looks at it.
         state.upcoming_sleep = seconds = max(0.0, float(self.wait(state)))
         return None if self.stop(state) else timedelta(seconds=seconds)
 

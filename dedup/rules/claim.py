@@ -6,14 +6,14 @@ from dataclasses import dataclass
 @dataclass(slots=True, eq=False)
 class Claim:
     """
-    What an assignment has claimed; the stretch has it, and so have its records.
+    The claim of one assignment, shared by its stretch and its records.
 
-    It is never that of another assignment: who is still at work for an older one of the same
-    partition commits nothing in the name of this.
+    Each assignment has its own: a handler still running for an older assignment of the same
+    partition commits nothing under this one.
     """
 
     number: int = 0
-    """Changes when it is claimed anew. 0: not yet, which the inbox refuses."""
+    """Changes when the partition is claimed again. 0: not claimed yet, which the inbox refuses."""
 
     refused: int = 0
-    """The number in whose name something was refused, as a newer claim was there."""
+    """The number under which something was refused because a newer claim exists."""

@@ -1,4 +1,4 @@
-"""A record as the consumer hands it to handlers: what Kafka holds, and the event in it."""
+"""A record as the consumer passes it to handlers: Kafka's fields, and the event in it."""
 
 from collections.abc import Callable
 
@@ -9,20 +9,20 @@ from outbox import envelope
 from outbox.event import Event
 
 Decode = Callable[[envelope.Record], Event]
-"""From what Kafka holds to the event that filters and handlers see."""
+"""Decodes a Kafka record into the event that filters and handlers see."""
 
 
 class Record(envelope.Record):
     """
     One record of a partition: topic, partition, offset, timestamp, key, value and headers.
 
-    The event is decoded when it is first asked for, once: policies leave most copies unread.
+    The event is decoded once, on first use: policies leave most copies unread.
     """
 
     decode: Decode = staticmethod(decode.as_json)
 
     claim: Claim | None = None
-    """In whose name it is taken, where the inbox asks for it: that of its assignment."""
+    """The claim of its assignment, if the inbox needs one."""
 
     # Not cached_property: until Python 3.12 all records share its lock, and threads queue for it.
 
@@ -51,11 +51,11 @@ class Record(envelope.Record):
 
     @property
     def place(self) -> str:
-        """Where it is, as logs and dead letters name it."""
+        """Its position, as logs and dead letters name it."""
         return f"{self.topic}/{self.partition}/{self.offset}"
 
 
 def read_with(decoder: Decode) -> type[Record]:
-    """Return the class of records whose events `decoder` reads."""
-    # In the class and not in each record: there are tens of thousands a second.
+    """Return a class of records whose events `decoder` reads."""
+    # On the class and not on each record: there are tens of thousands a second.
     return type("Record", (Record,), {"decode": staticmethod(decoder), "__module__": __name__})

@@ -1,4 +1,4 @@
-"""Serve a lane with a handler that is awaited; many lanes on one event loop."""
+"""Serve a lane with an async handler; many lanes share one event loop."""
 
 import asyncio
 import time
@@ -35,7 +35,7 @@ _YIELD = 0.0
 
 
 class Desk(Protocol):
-    """Where results are handed in: another report after each time that something was awaited."""
+    """Where results are handed in. It has a new report after each await."""
 
     report: Report
 
@@ -49,24 +49,26 @@ class AwaitedServing:
     handle: AwaitedHandle
     aside: Aside
     threads: Executor
-    """Where records are set aside, which may take its time."""
+    """Threads for setting records aside, which may block."""
 
     plain: bool
     unchosen: Unchosen
     batching: Batching | None = None
     handle_batch: AwaitedBatchHandler | None = None
     decides_ahead: bool = False
-    """Whether the policy has handled all that it handles before its first verdict."""
+    """Whether the policy has finished calling the handler before its first verdict."""
 
     decides_anew: bool = False
-    """Whether the policy chooses anew where a record is handled again: others may lose by it."""
+    """
+    Whether the policy chooses again when a record is handled again; other records may then lose.
+    """
 
     certainty: Certainty = field(default_factory=Certainty)
 
     slice_seconds: float = 0.02
 
     async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None:
-        """Serve a run of each of these lanes, the handler called once."""
+        """Serve a run of each of these lanes with one call of the handler."""
         certain = time.monotonic() <= self.certainty.until
         if certain and self.batching is not None and self.handle_batch is not None:
             chosen = self.batching.choose(lanes)
@@ -82,7 +84,7 @@ class AwaitedServing:
             await self.serve(lane, desk)
 
     async def serve(self, lane: Lane[Record], desk: Desk) -> None:
-        """Serve a lane until it has no more, its time is over, or a record holds it."""
+        """Serve a lane until it is empty, its time is up, or a record holds it."""
         over = time.monotonic() + self.slice_seconds
         while (run := next_run(lane)) is not None:
             seconds = await self._go_on(run, desk, over)
@@ -96,7 +98,7 @@ class AwaitedServing:
         desk.report.served.append(lane)
 
     async def _go_on(self, run: Run[Record], desk: Desk, over: float) -> float | None:
-        """As `_advance`, with a run that may not be begun."""
+        """As `_advance`, for a run that may not have begun."""
         if run.state is None:
             if not run.stretch.live:
                 return None
@@ -121,7 +123,7 @@ class AwaitedServing:
             yield await attempt(each[0], handle) if isinstance(each, tuple) else each
 
     async def _plainly(self, run: Run[Record], desk: Desk, over: float) -> None:
-        """Handle records that no policy has to choose among, without what others need."""
+        """Handle records for which no policy has to choose, by a shorter path."""
         stretch, records, handle = run.stretch, run.records, self.handle
         for number, record in enumerate(records, 1):
             try:
@@ -138,7 +140,7 @@ class AwaitedServing:
                 return
 
     async def _advance(self, run: Run[Record], desk: Desk, over: float) -> float | None:
-        """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
+        """Continue a run; return for how many seconds to hold the lane; None: the run is over."""
         progress: Progress = run.state
         try:
             while run.stretch.counts:
@@ -151,7 +153,8 @@ class AwaitedServing:
                     if verdict is None:
                         return None
                     seconds = progress.take(verdict, desk.report)
-                    # What is decided and not told would be lost if the stretch ended meanwhile.
+                    # Verdicts that were reached but not reported would be lost if the stretch
+                    # ended meanwhile.
                     undecided = progress.waiting is None and not progress.decided
                     if seconds is None and undecided and time.monotonic() > over:
                         seconds = _YIELD
@@ -184,7 +187,7 @@ class AwaitedServing:
                 progress.released(desk.report)
                 return None
             answer = await elsewhere(self.threads, aside.place, record, result, progress.attempt())
-        except Exception as error:  # noqa: BLE001  # it is said, and the record stays where it is
+        except Exception as error:  # noqa: BLE001  # it is logged, and the record stays where it is
             return progress.outage(error)
         return progress.answered(answer, desk.report)
 
@@ -199,7 +202,7 @@ class AwaitedServing:
         return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
 
     def _while_live(self, stretch: Stretch[Record]) -> AwaitedHandle:
-        """Return the handler, which begins no record once the stretch is, or may be, over."""
+        """Return the handler, which begins no record once the stretch is over, or may be."""
 
         async def handle(record: Record) -> Result:
             if not stretch.live:

@@ -13,14 +13,14 @@ from dedup.serving.handlers import checked
 from dedup.serving.runs import identity_of, next_run
 
 BatchHandler: TypeAlias = Callable[[Sequence[Record]], Sequence[Result | None] | None]
-"""Handles records, and answers for each in turn; None: all are `Done()`."""
+"""Handles records, and returns one answer for each in turn; None: all are `Done()`."""
 
 AwaitedBatchHandler: TypeAlias = Callable[
     [Sequence[Record]], Awaitable[Sequence[Result | None] | None]
 ]
 
 Answer: TypeAlias = Result | Exception | None
-"""None: the handler was not asked."""
+"""None: the handler was not called."""
 
 _CHOSEN = Done()
 _DONE = Done()
@@ -28,7 +28,7 @@ _DONE = Done()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Chooses what is handled together; the policy decides before the handler does."""
+    """Chooses records to handle together; the policy decides before the handler runs."""
 
     policy: Policy
     matches: Callable[[Record], bool]
@@ -55,13 +55,13 @@ class Batching:
         after = self.aside.early(record)
         if after is not None:
             return Early("not due", after)
-        _ = record.event  # what cannot be read must not fail the others
+        _ = record.event  # a record that cannot be read must not fail the others
         return _CHOSEN
 
 
 @dataclass(slots=True)
 class Chosen:
-    """A run, and its verdicts but for those of the handler."""
+    """A run, and its verdicts except those that depend on the handler."""
 
     run: Run[Record]
     verdicts: list[Verdict[Record]]
@@ -70,14 +70,14 @@ class Chosen:
         return [each.record for each in self.verdicts if _is_chosen(each)]
 
     def stretches(self) -> list[Stretch[Record]]:
-        """Return whose each of `records` is."""
+        """Return the stretch of each of `records`."""
         return [self.run.stretch] * len(self.records())
 
     def answered(self, answers: Iterator[Answer]) -> list[Verdict[Record] | tuple[Record, None]]:
         """
         Return the verdicts, now that the handler has answered for the chosen records.
 
-        Those of records that it was not asked for are still to be found out, one by one.
+        Records that it was not called for get no verdict yet: they are handled one by one.
         """
         found: list[Verdict[Record] | tuple[Record, None]] = []
         for each in self.verdicts:
@@ -99,10 +99,10 @@ def together(
     records: Sequence[Record], handle: BatchHandler, stretches: Sequence[Stretch[Record]]
 ) -> list[Answer]:
     """
-    Return what became of each record, which is one of the stretch in its place.
+    Return the answer for each record; `stretches` has the stretch of each in the same place.
 
-    If the handler raises for several, each is handled alone, so that one does not fail the rest;
-    but those behind it in its key, whose turn has not come, are not, nor those whose stretch is
+    If the handler raises for several records, each is handled alone, so that one does not fail the
+    rest. A record is left out if an earlier one of its key was not finished, or if its stretch is
     over by then.
     """
     try:
@@ -120,7 +120,7 @@ def together(
 async def together_awaited(
     records: Sequence[Record], handle: AwaitedBatchHandler, stretches: Sequence[Stretch[Record]]
 ) -> list[Answer]:
-    """As `together`, awaited."""
+    """As `together`, for an async handler."""
     try:
         return list(_answers(records, await handle(records) if records else ()))
     except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
@@ -134,7 +134,7 @@ async def together_awaited(
 
 
 class _Turns:
-    """Whose turn it is when records are handled one by one."""
+    """Decides whose turn it is when records are handled one by one."""
 
     def __init__(self) -> None:
         self.answers: list[Answer] = []
@@ -142,11 +142,11 @@ class _Turns:
         self._away: Early | None = None
 
     def has(self, record: Record, stretch: Stretch[Record]) -> bool:
-        """Tell whether the handler is to be asked; else the answer is noted."""
+        """Return whether to call the handler; otherwise note the answer."""
         if (record.topic, record.partition, record.key) in self._waiting or not stretch.live:
             self.note(record, None)
         elif self._away is not None:
-            self.note(record, self._away)  # what is away for one is away for all
+            self.note(record, self._away)  # what is unavailable for one record is so for all
         else:
             return True
         return False
@@ -160,7 +160,7 @@ class _Turns:
 
 
 def alone(handle: BatchHandler) -> Callable[[Record], Result]:
-    """Return the handler of one record that hands it over as a batch."""
+    """Return a handler of one record that passes it on as a batch."""
 
     def handle_one(record: Record) -> Result:
         (answer,) = together([record], handle, ())
@@ -172,7 +172,7 @@ def alone(handle: BatchHandler) -> Callable[[Record], Result]:
 
 
 def alone_awaited(handle: AwaitedBatchHandler) -> Callable[[Record], Awaitable[Result]]:
-    """As `alone`, awaited."""
+    """As `alone`, for an async handler."""
 
     async def handle_one(record: Record) -> Result:
         (answer,) = await together_awaited([record], handle, ())

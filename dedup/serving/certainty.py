@@ -1,4 +1,4 @@
-"""Until when partitions are taken for this consumer's own: by what was heard of the group."""
+"""Track until when partitions certainly belong to this consumer, as far as the group has said."""
 
 import logging
 import math
@@ -12,28 +12,28 @@ from dovecote.process.rarely import Rarely
 _rarely = Rarely(logging.getLogger("dovecote.consumer"))
 
 UNCERTAIN_SECONDS = 0.1
-"""For so long a lane is held whose partition may be another member's."""
+"""Seconds for which to hold a lane whose partition may be another member's."""
 
 
 @dataclass(slots=True, eq=False)
 class Certainty:
     """
-    What the poll thread says, and whoever is about to begin a record looks at.
+    Set by the poll thread, and checked before each record is begun.
 
-    It costs a look at the clock. What was begun is not stopped by it: between the look and the
-    effect a process may stand still for as long as it likes.
+    A check costs one look at the clock. It does not stop a record that was begun: between the
+    check and the effect, a process may stand still for any length of time.
     """
 
     until: float = math.inf
-    """By the monotonic clock, which goes on while a process is stopped."""
+    """On the monotonic clock, which goes on while a process is stopped."""
 
     doubted: Callable[[], None] | None = None
-    """Is told of each record or lane that has to wait."""
+    """Called for each record or lane that has to wait."""
 
     def doubt(self) -> Early:
-        """Note that a record is not begun; return what that stands for."""
+        """Count a record that is not begun; return the result that stands for it."""
         _rarely.warning(
-            "nothing was heard of the group for long: records wait until it says that their "
+            "no word from the group for long: records wait until it confirms that their "
             "partitions are still this member's"
         )
         if self.doubted is not None:

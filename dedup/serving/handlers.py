@@ -1,4 +1,4 @@
-"""What a handler of events is, however it wants to be called."""
+"""Handlers of events, in all the forms in which they can be called."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from inspect import iscoroutinefunction
@@ -22,13 +22,13 @@ _DONE = Done()
 
 
 def is_awaited(handler: object) -> bool:
-    """Tell whether what `handler` returns has to be awaited."""
+    """Return whether `handler` is async."""
     call = type(handler).__call__ if callable(handler) else None
     return iscoroutinefunction(handler) or iscoroutinefunction(call)
 
 
 def of_records(handler: Callable[[Event], Any]) -> Callable[[Record], Any]:
-    """Return the handler of records that hands `handler` the events in them."""
+    """Return a handler of records that passes their events to `handler`."""
     if is_awaited(handler):
 
         async def handle_awaited(record: Record) -> Any:  # noqa: ANN401  # what the handler returns
@@ -58,7 +58,7 @@ def of_batches(handler: Callable[[list[Event]], Any]) -> Callable[[Sequence[Reco
 
 
 def answering(handler: RecordHandler, aside: Aside) -> Callable[[Record], Result]:
-    """Return the handler that answers with a result, and does not handle what is not due."""
+    """Return a handler that returns a result, and leaves a record alone that is not due."""
     early = aside.early
 
     def handle(record: Record) -> Result:
@@ -72,7 +72,8 @@ def answering(handler: RecordHandler, aside: Aside) -> Callable[[Record], Result
         result = handler(record)
         return _DONE if result is None else checked(result)
 
-    # Of one that never is early nobody asks it, tens of thousands of times a second.
+    # HoldInPlace never postpones a record, so skip the check: it would run tens of thousands of
+    # times a second.
     return handle_at_once if type(aside) is HoldInPlace else handle
 
 
@@ -93,7 +94,7 @@ def answering_awaited(
 
 
 def checked(result: Result) -> Result:
-    """Return what a handler answered, if that is something a consumer can do."""
+    """Return a handler's answer, if it is one that a consumer can act on."""
     if isinstance(result, Done) and result.outputs is not None:
         return Dead("the handler returned outputs, which a consumer does not write")
     return result

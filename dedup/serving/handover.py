@@ -1,4 +1,4 @@
-"""What the poll thread and those who handle records pass each other, under one lock."""
+"""Exchange of records and results between the poll thread and the workers, under one lock."""
 
 import threading
 import time
@@ -29,14 +29,14 @@ class Concluded(NamedTuple):
 @dataclass(slots=True)
 class Report:
     """
-    What a turn of work came to.
+    The result of a turn of work.
 
-    Deques, because another thread may take from them what is there while a handler does not
-    return: one slow record must not keep back what was concluded before it.
+    It has deques because another thread may take from them while a handler does not return: a slow
+    record must not delay the ones that were concluded before it.
     """
 
     handled: deque[tuple[Stretch[Record], Record]] = field(default_factory=deque)
-    """Records that were handled, and nothing else was."""
+    """Records that were handled, with nothing else to report."""
 
     concluded: deque[Concluded] = field(default_factory=deque)
     """Other records that are concluded."""
@@ -52,13 +52,13 @@ class Report:
 
     @property
     def records(self) -> int:
-        """How many records are concluded."""
+        """Number of concluded records."""
         return len(self.handled) + len(self.concluded)
 
     def taken(self) -> "Report":
-        """Return what is there so far, and no longer here."""
+        """Move everything so far into a new report, and return that."""
         taken = Report()
-        # Lanes first: what they were served with was there before them, and is taken with them.
+        # Lanes first: their records were reported before them, and so are taken with them.
         _move(self.served, taken.served)
         _move(self.held, taken.held)
         _move(self.handled, taken.handled)
@@ -70,7 +70,8 @@ def first_of(lanes: deque[Lane[Record]], most: int) -> list[Lane[Record]]:
     """
     Take lanes from the left, `most` of them or as many as there are.
 
-    One by one: another thread takes from the other end meanwhile, and each is taken once.
+    They are taken one by one: another thread takes from the other end meanwhile, and each lane
+    must be taken once.
     """
     taken: list[Lane[Record]] = []
     while len(taken) < most:
@@ -88,10 +89,10 @@ def _move(source: deque[T], target: deque[T]) -> None:
 
 class Handover:
     """
-    The lanes, and what came of them.
+    The lanes, and the results of serving them.
 
-    `changed` is the condition on which whoever handles records waits for lanes; the poll thread
-    waits for results on one of its own.
+    `changed` is the condition on which workers wait for lanes; the poll thread waits for results
+    on another one.
     """
 
     def __init__(self, lanes: Lanes[Record]) -> None:
@@ -114,7 +115,7 @@ class Handover:
             return self.lanes.ready
 
     def release(self) -> tuple[int, float | None]:
-        """Put in line what was held long enough; return the length of the line, and the next."""
+        """Put lanes in line that are due; return the length of the line, and the next due time."""
         with self.lock:
             due = self.lanes.release(time.monotonic())
             return self.lanes.ready, due
@@ -129,14 +130,14 @@ class Handover:
             return reports
 
     def wait_for(self, records: int, seconds: float) -> None:
-        """Wait until so many records are concluded that were not collected, or no longer."""
+        """Wait until `records` uncollected records are concluded, or for at most `seconds`."""
         with self.lock:
             self._awaited = records
             self._progress.wait_for(lambda: self._concluded >= records, seconds)
             self._awaited = 0
 
     def drain(self, stretches: Sequence[Stretch[Record]], seconds: float) -> bool:
-        """End stretches; wait for the handlers at work, and tell whether all have returned."""
+        """End stretches, wait for running handlers, and return whether all have returned."""
         with self.lock:
             for stretch in stretches:
                 self.lanes.end(stretch)
@@ -149,10 +150,10 @@ class Handover:
                 stretch.counts = False
             return done
 
-    # Called by whoever handles records.
+    # Called by workers.
 
     def settle(self, report: Report) -> None:
-        """Take what a turn came to; the lock is held."""
+        """Take the result of a turn; the lock is held."""
         lanes = self.lanes
         lanes.give_back(report.served)
         for lane, seconds in report.held:
@@ -166,7 +167,7 @@ class Handover:
         """Take back the lanes of a chunk that nobody has begun; the lock is held."""
         back: list[Lane[Record]] = []
         while chunk:
-            # Whoever works on the chunk takes from its other end meanwhile, without the lock.
+            # The worker takes from the chunk's other end meanwhile, without the lock.
             try:
                 back.append(chunk.pop())
             except IndexError:

@@ -1,4 +1,4 @@
-"""What becomes of records that were not handled to their end: held, on a retry topic, or dead."""
+"""Set aside records that were not handled to their end: hold them, retry them, or give them up."""
 
 import logging
 import time
@@ -43,10 +43,10 @@ def _now() -> int:
 
 class Retries:
     """
-    The `Aside` of a consumer, and what its handler is wrapped in.
+    The `Aside` of a consumer, and the wrapper of its handler.
 
-    A record that is held is handled again with what it went through in its headers, just as one
-    that comes back from a retry topic.
+    A held record is handled again with its history in its headers, just like one that comes back
+    from a retry topic.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class Retries:
 
     def handling(self, handle: Callable[[Record], Any]) -> Callable[[Record], Any]:
         """
-        Return `handle` with exceptions as results, and held records as they are by now.
+        Return `handle` with exceptions as results, and held records with their present history.
 
-        What has to be awaited stays so.
+        An async handler stays async.
         """
         held, limit = self._held, self.plan.hop_limit
         if is_awaited(handle):
@@ -96,7 +96,7 @@ class Retries:
         return handler
 
     def handling_batch(self, handle: Callable[[list[Record]], Any]) -> Callable[..., Any]:
-        """As `handling`, for a handler of several records; what it raises for one is a result."""
+        """As `handling`, for several records; an exception that it raises for one is a result."""
         if is_awaited(handle):
 
             async def handler_awaited(records: Sequence[Record]) -> Any:  # noqa: ANN401  # its answer
@@ -105,7 +105,7 @@ class Retries:
                     return _merged(refused, await handle(taken) if taken else None)
                 except Exception as error:
                     if len(records) > 1:
-                        raise  # which of them is to blame is found out one by one
+                        raise  # records are retried one by one to find the one at fault
                     return [self.plan.exceptions.result(error)]
 
             return handler_awaited
@@ -116,13 +116,15 @@ class Retries:
                 return _merged(refused, handle(taken) if taken else None)
             except Exception as error:
                 if len(records) > 1:
-                    raise  # which of them is to blame is found out one by one
+                    raise  # records are retried one by one to find the one at fault
                 return [self.plan.exceptions.result(error)]
 
         return handler
 
     def _taken(self, records: Sequence[Record]) -> tuple[list[Record], list[Dead | None]]:
-        """Return the records to handle, as they are by now, and why each other one is not."""
+        """
+        Return the records to handle, with their present history, and why each other one is not.
+        """
         refused = [self._refused(record) for record in records]
         taken = [
             self.as_it_is(record)
@@ -136,7 +138,7 @@ class Retries:
         return None if told is None else Dead(told)
 
     def as_it_is(self, record: R) -> R:
-        """Return `record` with what it went through here, if it was held."""
+        """Return `record` with its history on this consumer, if it was held."""
         state = self._state(record)
         if state is None:
             return record
@@ -145,11 +147,11 @@ class Retries:
         return as_it_is
 
     def assigned(self, partitions: Collection[Partition]) -> None:
-        """Learn what held records of the partitions went through before."""
+        """Load the history of held records of the partitions."""
         self._held.update(self._states.load(partitions))
 
     def early(self, record: Record) -> timedelta | None:
-        """Return how long a record has to wait that is held, or of a retry topic, and not due."""
+        """Return how long a held record, or one of a retry topic, has to wait until it is due."""
         if not self._held and record.topic not in self._retry_topics:
             return None
         state = self._state(record)
@@ -184,19 +186,19 @@ class Retries:
         return self._bury(record, as_it_is, fate, now)
 
     def released(self, record: Record) -> None:
-        """Forget what a record went through here."""
+        """Forget a record's history."""
         self._states.drop(record)
         self._held.pop(record[:3], None)
 
     def revoked(self, partitions: Collection[Partition]) -> None:
-        """Forget what was held: it is the next consumer's affair."""
+        """Forget held records: they are the next consumer's now."""
         gone = set(partitions)
         for place in [place for place in self._held if place[:2] in gone]:
             self._held.pop(place, None)
 
     def _before(self, record: Record, attempt: int) -> Delivery:
-        """Return what the record went through before this result."""
-        # Another consumer may have held it before, of which this one's count knows nothing.
+        """Return the record's history before this result."""
+        # Another consumer may have held it before, which this one's count does not include.
         held = self._state(record)
         before = copies.delivery(record) if held is None else held
         return replace(before, attempt=attempt if held is None else max(attempt, held.attempt))
@@ -214,8 +216,8 @@ class Retries:
             error=copies.cut(fate.error or ""),
             failed=fate.error is not None,
         )
-        # The round tells an event that was asked to come again from a copy of what was handled.
-        # One that failed is still the same.
+        # The round tells an event that was asked to come again from a copy of a handled one. A
+        # failed event keeps its round.
         rounds = copies.delivery(as_it_is).round + (fate.error is None)
         state = replace(state, round=rounds, error=fate.error)
         self._held[record[:3]] = State(record.identity[0], state)
@@ -240,7 +242,7 @@ class Retries:
     def _bury(self, record: Record, as_it_is: Record, fate: DeadLetter, now: int) -> Placed | Held:
         topic = self.plan.dead_letters
         if topic is None:
-            # Nobody said where it may go, so it stays, and says so each time.
+            # There is no topic for it, so it stays, and each attempt logs that.
             later = Later(now + _milliseconds(self.plan.longest_hold), fate.error)
             return replace(self._hold(record, later, now), given_up=True)
         signed = replace(copies.delivery(as_it_is), group=self._group)
@@ -249,7 +251,7 @@ class Retries:
         try:
             self._letters.send(topic, copy)
         except Unwritable as error:
-            # Without what made it too large; its origin says where the whole of it is.
+            # Leave out what made it too large; its origin says where the whole record is.
             told = f"{fate.error}; without its value: {error}"
             try:
                 self._letters.send(topic, copies.emptied(as_it_is, now=now, error=told))
@@ -266,7 +268,7 @@ class Retries:
 
 
 def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN401  # a handler's answer
-    """Return the handler's answers with those of the records that it was not handed."""
+    """Return the handler's answers, with those of the records that it did not get."""
     if not any(refused) or (answers is not None and len(answers) != refused.count(None)):
         return answers
     given = iter(answers if answers is not None else [None] * len(refused))
@@ -274,7 +276,7 @@ def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN40
 
 
 def _unreadable(record: Record) -> str | None:
-    """Return why a record cannot be read: it will not read better later."""
+    """Return why a record cannot be read: it will not become readable later."""
     try:
         _ = record.event
     except _UNREADABLE as error:

@@ -1,4 +1,4 @@
-"""How far a run has come: which of its records are concluded, and what holds up the rest."""
+"""Progress of a run: which of its records are concluded, and what holds up the rest."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -26,7 +26,7 @@ _LONGEST_OUTAGE_SECONDS = 30.0
 _SHORTEST_SECONDS = 0.001
 
 Unchosen: TypeAlias = Literal["alone", "distinct", "all"]
-"""Which runs no policy has to choose among: those of one record, without copies, or any."""
+"""The runs for which no policy has to choose: single records, runs without copies, or any."""
 
 V = TypeVar("V", Iterator[Verdict[Record]], AsyncIterator[Verdict[Record]])
 
@@ -35,7 +35,7 @@ class Over(BaseException):
     """
     A record is not begun, because its stretch is over.
 
-    No `Exception`: policies take those for what a handler came to.
+    Not an `Exception`: policies treat those as the handler's result.
     """
 
 
@@ -46,13 +46,13 @@ class RunProgress(Generic[V]):
     stretch: Stretch[Record]
     verdicts: V
     waiting: Record | None = None
-    """The record that holds the lane; None: the next verdict is asked for."""
+    """The record that holds the lane; None: the next verdict can be taken."""
 
     unplaced: Unfinished | None = None
-    """What it came to, if that still needs a place; None: it is to be handled again."""
+    """Its result, if it still needs a place; None: it is to be handled again."""
 
     unreleased: tuple[str, str] | None = None
-    """What it is to be counted as, if it was held and is concluded but for that."""
+    """Its outcome and reason for the metrics, if it was held and only has to be released."""
 
     was_held: bool = False
     burnt: int = 0
@@ -60,15 +60,15 @@ class RunProgress(Generic[V]):
 
     outages: int = 0
     won: bool = False
-    """Whether the waiting record asked to come again, which is no failure."""
+    """Whether the waiting record asked to come again, which is not a failure."""
 
     decided: int = 0
-    """So many of the next verdicts are there already: nothing is handled for them any more."""
+    """Number of the next verdicts that are reached already: they need no call of the handler."""
 
     skipped: list[Skipped[Record]] = field(default_factory=list)
 
     def attempt(self) -> int:
-        """Return which attempt of the waiting record it was, from 1."""
+        """Return the number of the waiting record's last attempt, from 1."""
         return self.burnt + (1 if self.waiting is None else _attempt(self.waiting))
 
     def take(self, verdict: Verdict[Record], report: Report) -> float | None:
@@ -91,7 +91,7 @@ class RunProgress(Generic[V]):
         return None
 
     def answered(self, answer: Placed | Held, report: Report) -> float | None:
-        """Take where the waiting record was put; as `take`."""
+        """Take the place where the waiting record was put; returns as `take`."""
         record, result = self.waiting, self.unplaced
         if record is None or result is None:
             return None
@@ -115,9 +115,9 @@ class RunProgress(Generic[V]):
         return seconds
 
     def outage(self, error: Exception) -> float:
-        """Return after how many seconds to ask again where the waiting record may go."""
+        """Return after how many seconds to try again to place the waiting record."""
         self.outages += 1
-        # The power is bounded, or an outage of days overflows it.
+        # The power is bounded: an outage of days would overflow it.
         full = _FIRST_OUTAGE_SECONDS * 2.0 ** min(self.outages - 1, 10)
         seconds = min(full, _LONGEST_OUTAGE_SECONDS)
         where = "" if self.waiting is None else self.waiting.place
@@ -131,19 +131,19 @@ class RunProgress(Generic[V]):
         return seconds
 
     def released(self, report: Report) -> None:
-        """Conclude the record that was held, now that nobody remembers it."""
+        """Conclude the held record, now that its history is forgotten."""
         record, told = self.waiting, self.unreleased
         self.was_held, self.unreleased = False, None
         if record is not None and told is not None:
             self._conclude(record, told[0], report, told[1])
 
     def leave(self) -> None:
-        """Leave the waiting record to whoever has the partition next: it comes again."""
+        """Leave the waiting record to the partition's next owner, who gets it again."""
         self.waiting, self.unplaced, self.unreleased = None, None, None
         self.was_held, self.burnt, self.outages = False, 0, 0
 
     def tell(self) -> None:
-        """Say which records were skipped since, and why."""
+        """Log which records were skipped since the last call, and why."""
         if self.skipped and _skips.isEnabledFor(logging.INFO):
             for reason, group in groupby(self.skipped, lambda each: each.reason):
                 offsets = [each.record.offset for each in group]
@@ -168,7 +168,7 @@ class RunProgress(Generic[V]):
 
 
 def next_run(lane: Lane[Record]) -> Run[Record] | None:
-    """Return the run to go on with, as the lane's current one; None: there is none for now."""
+    """Return the run to continue, as the lane's current one; None: there is none for now."""
     run = lane.current
     if run is None:
         try:
@@ -180,30 +180,30 @@ def next_run(lane: Lane[Record]) -> Run[Record] | None:
             for record in run.records:
                 record.claim = claim
     if run.stretch is not lane.stretch:
-        # It is of another assignment, on whose behalf the lane has to be taken anew.
+        # It belongs to another assignment, for which the lane has to be taken again.
         return None
     return run
 
 
 def records_from(record: Record, run: Run[Record]) -> Sequence[Record]:
-    """Return the records of a run from one of them on."""
+    """Return the records of a run, beginning with `record`."""
     return [each for each in run.records if each.offset >= record.offset]
 
 
 def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:
-    """Tell whether all records of a run are handled, whatever comes of the first."""
+    """Return whether all records of a run are handled, whatever the result of the first."""
     if len(records) == 1 or unchosen == "all":
         return True
     return unchosen == "distinct" and len({each.identity for each in records}) == len(records)
 
 
 def identity_of(record: Record) -> Identity:
-    """Return what tells copies of a record."""
+    """Return the identity that copies share."""
     return record.identity
 
 
 def kind(reason: str) -> str:
-    """Return what a reason is counted as: filtered, superseded, duplicate or handler."""
+    """Return the kind of a reason, for metrics: filtered, superseded, duplicate or handler."""
     return reason.partition(" ")[0].rstrip(":")
 
 

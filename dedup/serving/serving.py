@@ -1,4 +1,4 @@
-"""Serve a lane: its records through policy and handler, one after the other, in this thread."""
+"""Serve a lane: pass its records through policy and handler, in sequence, in this thread."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -35,26 +35,28 @@ _YIELD = 0.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Serving:
-    """A policy with all that it calls."""
+    """A policy with everything that it calls."""
 
     policy: Policy
     matches: Callable[[Record], bool]
     handle: Handle
     aside: Aside
     plain: bool
-    """Records are handled, and that is all, where no policy has to choose among them."""
+    """Whether to handle records and nothing else, if no policy has to choose among them."""
 
     unchosen: Unchosen
 
     batching: Batching | None = None
     handle_batch: BatchHandler | None = None
-    """Where a handler takes several records: what it takes, and itself."""
+    """Most records that a batch handler takes, and the handler itself."""
 
     decides_ahead: bool = False
-    """Whether the policy has handled all that it handles before its first verdict."""
+    """Whether the policy has finished calling the handler before its first verdict."""
 
     decides_anew: bool = False
-    """Whether the policy chooses anew where a record is handled again: others may lose by it."""
+    """
+    Whether the policy chooses again when a record is handled again; other records may then lose.
+    """
 
     certainty: Certainty = field(default_factory=Certainty)
 
@@ -62,7 +64,7 @@ class Serving:
     """How long a lane is served at a time."""
 
     def serve_together(self, lanes: Sequence[Lane[Record]], report: Report) -> None:
-        """Serve a run of each of these lanes, the handler called once."""
+        """Serve a run of each of these lanes with one call of the handler."""
         certain = time.monotonic() <= self.certainty.until
         if certain and self.batching is not None and self.handle_batch is not None:
             chosen = self.batching.choose(lanes)
@@ -78,7 +80,7 @@ class Serving:
             self.serve(lane, report)
 
     def serve(self, lane: Lane[Record], report: Report) -> None:
-        """Serve a lane until it has no more, its time is over, or a record holds it."""
+        """Serve a lane until it is empty, its time is up, or a record holds it."""
         over = time.monotonic() + self.slice_seconds
         while (run := next_run(lane)) is not None:
             seconds = self._go_on(run, report, over)
@@ -92,7 +94,7 @@ class Serving:
         report.served.append(lane)
 
     def _go_on(self, run: Run[Record], report: Report, over: float) -> float | None:
-        """As `_advance`, with a run that may not be begun."""
+        """As `_advance`, for a run that may not have begun."""
         if run.state is None:
             if not run.stretch.live:
                 return None
@@ -117,7 +119,7 @@ class Serving:
             yield attempt(each[0], handle) if isinstance(each, tuple) else each
 
     def _plainly(self, run: Run[Record], report: Report, over: float) -> None:
-        """Handle records that no policy has to choose among, without what others need."""
+        """Handle records for which no policy has to choose, by a shorter path."""
         stretch, records, handle = run.stretch, run.records, self.handle
         for number, record in enumerate(records, 1):
             try:
@@ -135,7 +137,7 @@ class Serving:
                 return
 
     def _advance(self, run: Run[Record], report: Report, over: float) -> float | None:
-        """Go on with a run; return for how many seconds to hold the lane; None: it is over."""
+        """Continue a run; return for how many seconds to hold the lane; None: the run is over."""
         progress: Progress = run.state
         try:
             while run.stretch.counts:
@@ -148,7 +150,8 @@ class Serving:
                     if verdict is None:
                         return None
                     seconds = progress.take(verdict, report)
-                    # What is decided and not told would be lost if the stretch ended meanwhile.
+                    # Verdicts that were reached but not reported would be lost if the stretch
+                    # ended meanwhile.
                     undecided = progress.waiting is None and not progress.decided
                     if seconds is None and undecided and time.monotonic() > over:
                         seconds = _YIELD
@@ -179,7 +182,7 @@ class Serving:
                 progress.released(report)
                 return None
             answer = self.aside.place(record, progress.unplaced, progress.attempt())
-        except Exception as error:  # noqa: BLE001  # it is said, and the record stays where it is
+        except Exception as error:  # noqa: BLE001  # it is logged, and the record stays where it is
             return progress.outage(error)
         return progress.answered(answer, report)
 
@@ -194,7 +197,7 @@ class Serving:
         return self.policy(records, matches=self.matches, handle=handle, identity=identity_of)
 
     def _while_live(self, stretch: Stretch[Record]) -> Handle:
-        """Return the handler, which begins no record once the stretch is, or may be, over."""
+        """Return the handler, which begins no record once the stretch is over, or may be."""
 
         def handle(record: Record) -> Result:
             if not stretch.live:

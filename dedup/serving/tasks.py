@@ -28,16 +28,16 @@ class ServesAwaited(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """The event loop of handlers that are awaited."""
+    """The event loop of async handlers."""
 
     make: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 
     end: Callable[[], Awaitable[None]] | None = None
-    """Awaited on it when no handler is at work any more: to close what handlers opened there."""
+    """Awaited on the loop once no handler is running: closes what handlers opened there."""
 
 
 class Tasks:
-    """Serve lanes in tasks, each its own at a time; most of what is here runs on the loop."""
+    """Serve lanes in tasks, each task one lane at a time; most of this runs on the loop."""
 
     def __init__(
         self,
@@ -67,13 +67,15 @@ class Tasks:
     # Called from other threads.
 
     def wake(self, ready: int) -> None:
-        """See to it that somebody serves the lanes in line."""
+        """Make sure that somebody serves the lanes in line."""
         if ready and not self._called and self._running < self._most:
             self._called = True
             self._loop.call_soon_threadsafe(self._start)
 
     def reclaim(self, *, everything: bool = False) -> None:
-        """Take back what no task has begun; without `everything` a task comes to it anyway."""
+        """
+        With `everything`, take back lanes that no task has begun; otherwise tasks get to them.
+        """
         if everything:
             with self._handover.lock:
                 self._handover.put_back(self._taken)
@@ -85,7 +87,7 @@ class Tasks:
 
     @property
     def oldest(self) -> float:
-        """For how many seconds the longest lane has been served."""
+        """Seconds for which the longest-running lane has been served."""
         began = list(self._began.copy().values())
         return time.monotonic() - min(began) if began else 0.0
 
@@ -136,7 +138,7 @@ class Tasks:
                     await self._serving.serve(lane, self)
                 self._hand_in_soon()
                 if time.monotonic() - self._breathed > _BREATH_SECONDS:
-                    # A handler that never waits would keep the loop from all others.
+                    # A handler that never waits would block the loop for all others.
                     await asyncio.sleep(0)
                     self._breathed = time.monotonic()
                 lane = self._next(1)
@@ -155,7 +157,8 @@ class Tasks:
             self._taken.extend(handover.lanes.take(_TAKEN_AT_A_TIME))
             if self._taken:
                 return self._taken.popleft()
-            # Under the lock: who puts a lane in line next must know that nobody looks again.
+            # Under the lock: the next thread that puts a lane in line must know that nobody will
+            # look again.
             self._running -= over
             return None
 

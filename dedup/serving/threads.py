@@ -1,4 +1,4 @@
-"""Threads that serve lanes: as many as are needed, up to the concurrency that is asked for."""
+"""Threads that serve lanes: as many as are needed, up to the configured concurrency."""
 
 import threading
 import time
@@ -11,17 +11,20 @@ from dedup.rules.record import Record
 from dedup.serving.handover import Handover, Report, first_of
 
 _TURN_SECONDS = 0.001
-"""Work that is taken at a time: less costs a lock per record, more keeps others waiting."""
+"""
+Duration of a batch of work: a shorter one costs a lock per record, a longer one keeps others
+waiting.
+"""
 
 _STUCK_SECONDS = 0.01
-"""After so long a thread's results are taken from it, and what it has not begun."""
+"""After this long, a thread's results and the lanes that it has not begun are taken from it."""
 
 _SWIFT_SECONDS = 0.0002
-"""Records that take less are Python's own work, which more than a few threads do no faster."""
+"""Faster records are pure Python work, which more than a few threads do no faster."""
 
 _SWIFT_THREADS = 2
 _ASLEEP_SECONDS = 0.05
-"""A thread whose turn takes longer than swift ones do is in a handler that waits."""
+"""A thread whose turn takes this long is in a handler that waits."""
 
 _WORTH_A_THREAD_SECONDS = 0.02
 _MOST_RECORDS = 500
@@ -36,7 +39,7 @@ class Serves(Protocol):
 
 
 class Threads:
-    """Serve lanes in threads, each its own at a time."""
+    """Serve lanes in threads, each thread one lane at a time."""
 
     def __init__(
         self,
@@ -56,13 +59,15 @@ class Threads:
         """Seconds that a record takes, as a moving average."""
 
     def wake(self, ready: int) -> None:
-        """See to it that somebody serves the lanes in line."""
+        """Make sure that somebody serves the lanes in line."""
         if ready:
             with self._handover.lock:
                 self._wake()
 
     def reclaim(self, *, everything: bool = False) -> None:
-        """Take back what a thread has taken and does not come to (with `everything`: all)."""
+        """
+        Take back lanes that a slow thread (`everything`: any thread) has taken and not begun.
+        """
         now = time.monotonic()
         stuck = [
             thread
@@ -80,21 +85,21 @@ class Threads:
                     self._wake()
 
     def close(self) -> None:
-        """Have the threads end once they have nothing to do; those in a handler are left to it."""
+        """Make the threads end once they are idle; those in a handler are left alone."""
         with self._handover.lock:
             self._ending = True
             self._handover.changed.notify_all()
 
     @property
     def oldest(self) -> float:
-        """For how many seconds the longest turn has gone on."""
+        """Seconds for which the longest-running turn has gone on."""
         now = time.monotonic()
         return max((now - t.turned for t in self._threads if t.working), default=0.0)
 
-    # The lock is held in what follows.
+    # Callers of the following methods hold the lock.
 
     def _wake(self) -> None:
-        """Wake another thread if those that are awake would take long."""
+        """Wake another thread if the ones that are awake would take long."""
         ready = self._handover.lanes.ready
         if not ready:
             return
@@ -132,7 +137,7 @@ class Threads:
             raise
 
     def _turn(self, thread: "_Thread") -> bool:
-        """Hand in what the last turn came to and take the next; False: there is no next."""
+        """Hand in the result of the last turn and take the next; False: there is no next."""
         handover, chunk = self._handover, thread.chunk
         with handover.lock:
             handover.settle(thread.report)
@@ -142,7 +147,7 @@ class Threads:
                 if self._ending:
                     return False
                 self._idle += 1
-                # Whoever notifies has counted this thread as awake already.
+                # The notifier has counted this thread as awake already.
                 handover.changed.wait()
             thread.working = True
             thread.turned = time.monotonic()
@@ -153,7 +158,7 @@ class Threads:
         report, chunk = thread.report, thread.chunk
         began = time.monotonic()
         if self._together > 1:
-            # All of them are begun at once: nobody is to take one of them back.
+            # All of them are begun at once: nobody may take one of them back.
             self._serving.serve_together(first_of(chunk, self._together), report)
         while True:
             try:
@@ -163,13 +168,14 @@ class Threads:
             self._serving.serve(lane, report)
             if time.monotonic() - began > _TURN_SECONDS:
                 break
-        # As many as are still here: if others were taken from it meanwhile, it was slow indeed.
+        # Count those that are still here: if others were taken away meanwhile, the thread was slow
+        # indeed.
         pace = (time.monotonic() - began) / max(1, report.records)
         self._pace += (pace - self._pace) * _WEIGHT
 
 
 class _Thread(threading.Thread):
-    """A thread with what it has taken."""
+    """A thread, and the lanes that it has taken."""
 
     def __init__(self, work: Callable[["_Thread"], None]) -> None:
         super().__init__(name="lanes", daemon=True)

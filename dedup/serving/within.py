@@ -1,4 +1,4 @@
-"""Wait for a call that has no bound of its own, and after so long leave it to itself."""
+"""Wait for a call that has no timeout of its own, for a limited time."""
 
 import threading
 from collections.abc import Callable
@@ -13,14 +13,14 @@ def within(seconds: float, call: Callable[[], T]) -> T:
     Return what `call` returns, or raise what it raises, in a thread of its own.
 
     Raises:
-        TimeoutError: it does neither in time; what it comes to later nobody hears.
+        TimeoutError: it does neither in time; its later result is dropped.
     """
     answer: Future[T] = Future()
 
     def run() -> None:
         try:
             answer.set_result(call())
-        except BaseException as error:  # noqa: BLE001  # raised where it is waited for
+        except BaseException as error:  # noqa: BLE001  # raised in the thread that waits for it
             answer.set_exception(error)
 
     threading.Thread(target=run, name="dovecote, within", daemon=True).start()

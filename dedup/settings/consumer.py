@@ -15,7 +15,7 @@ PREFIX = "DOVECOTE_CONSUME"
 
 
 class HttpSettings(Settings):
-    """Where /metrics, /healthz and /readyz are served."""
+    """Where to serve /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
     """Address to listen on; a container wants 0.0.0.0."""
@@ -28,11 +28,11 @@ class ConsumerSettings(Settings):
     """One consumer: from topics of one Kafka cluster to one handler."""
 
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
-    """What is read; a name that begins with `^` is a regular expression."""
+    """Topics to read; a name that begins with `^` is a regular expression."""
 
     partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
-    """Of each topic, the numbers of the partitions to read; of one that is not here, all. They are
-    shared with no other member. Absent: the group shares the partitions."""
+    """For each topic, the numbers of the partitions to read; a topic that is not listed is read
+    whole. No other member shares them. Absent: the group shares the partitions."""
 
     group: str
     """Consumer group: its members share the partitions, and it is what offsets are kept for."""
@@ -64,29 +64,33 @@ class ConsumerSettings(Settings):
     """Records that are polled at a time, and that a policy decides on."""
 
     handler_batch: Annotated[int, Field(ge=1, le=10_000)] = 1
-    """Above 1 the handler takes a list of so many events at most, and answers for each."""
+    """Above 1, the handler takes a list of at most this many events, and answers for each."""
 
     order: Literal["key", "partition", "none"] = "key"
-    """What is handled one after the other: records of a `key`, of a `partition`, or nothing."""
+    """
+    Records that are handled one after the other: those of a `key`, of a `partition`, or none.
+    """
 
     null_key: NullKey = "apart"
     """Records without a key: `apart`, in no order, or `partition`, one after the other."""
 
     max_records: Annotated[int, Field(ge=1)] = 5_000
-    """Records in memory; polling goes on without taking more."""
+    """Most records in memory; polling goes on without taking more."""
 
     max_bytes: Annotated[int, Field(ge=1)] = 64_000_000
-    """Bytes of their keys and values."""
+    """Most bytes of their keys and values."""
 
     max_skew: Annotated[int, Field(ge=1)] = 20_000
-    """Records of a partition from the first that is not concluded to the newest: the most that a
-    crash may repeat."""
+    """
+    Most records of a partition from the first that is not concluded to the newest: a crash repeats
+    no more.
+    """
 
     commit_every: Duration = timedelta(seconds=1)
     """How often offsets are committed."""
 
     drain: Duration = timedelta(seconds=10)
-    """How long handlers at work may go on when a partition is given up or the process ends."""
+    """How long running handlers may go on when a partition is given up or the process ends."""
 
     protocol: Literal["classic", "consumer"] = "classic"
     """Group protocol; `consumer` is KIP-848, and needs Kafka 4.0."""
@@ -101,13 +105,13 @@ class ConsumerSettings(Settings):
     """Where a group begins that has committed nothing."""
 
     stall_after: Duration = timedelta(seconds=60)
-    """Records in memory and none concluded for so long: /readyz says no."""
+    """/readyz fails when records are in memory and none was concluded for this long."""
 
     retries: RetriesSettings = RetriesSettings()
-    """What becomes of records that are not handled to their end."""
+    """How to treat records that are not handled to their end."""
 
     inbox: InboxSettings | None = None
-    """Where it is remembered what was handled; the handler then takes a transaction, too."""
+    """Where handled events are remembered; the handler then takes a transaction as well."""
 
     @field_validator("kafka")
     @classmethod
@@ -169,7 +173,7 @@ class ConsumerSettings(Settings):
         return self
 
     def lane_of_no_key(self) -> NullKey:
-        """Return where records go that are in line without a key."""
+        """Return the lane for records that have no key."""
         return {"key": self.null_key, "partition": "partition", "none": "apart"}[self.order]
 
     def topics_read(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""What `dovecote dead` reads of the settings of a consumer or a Spark job."""
+"""The settings of a consumer or a Spark job, as far as `dovecote dead` reads them."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PREFIX = "DOVECOTE_DEAD"
 
 
 class DeadSettings(BaseModel):
-    """The tables that say where dead letters are; whatever else the file has is its own affair."""
+    """The tables that say where dead letters are; the rest of the file is ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", hide_input_in_errors=True)
 
@@ -20,10 +20,10 @@ class DeadSettings(BaseModel):
     """Any librdkafka property; `bootstrap.servers` at least."""
 
     group: str | None = None
-    """The consumer's group, whose dead letters are meant."""
+    """The consumer's group; only its dead letters are selected."""
 
     topics: tuple[str, ...] = ()
-    """What the consumer reads."""
+    """The topics that the consumer reads."""
 
     retries: RetriesSettings = RetriesSettings()
     """The consumer's retries."""
@@ -46,11 +46,11 @@ class DeadSettings(BaseModel):
         return str(found)
 
     def first_retry_topic(self) -> str | None:
-        """Return where records are requeued to, if there are retry topics."""
+        """Return the topic for requeued records, if there are retry topics."""
         tiers = self.retries.retry_topics()
         found = tiers[0] if tiers else self.output.get("retry_topic")
         return None if found is None else str(found)
 
     def known_topics(self) -> tuple[str, ...]:
-        """Return the topics that records may be requeued to, since they come from there."""
+        """Return the topics that records may be requeued to, because they come from there."""
         return (*self.topics, *self.source.get("topics", ()))

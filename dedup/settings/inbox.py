@@ -9,20 +9,24 @@ from dovecote.process.settings import Dsn, Duration, Settings
 
 
 class InboxSettings(Settings):
-    """Where the consumer remembers what it has handled, in its handler's own transaction."""
+    """
+    Where the consumer remembers the events that it has handled, in its handler's transaction.
+    """
 
     dsn: Dsn
     """The database: a libpq connection string or a table of libpq parameters (TLS and all)."""
 
     schema_name: str = Field(default=DEFAULT_SCHEMA, alias="schema")
-    """The Postgres schema the inbox is installed in."""
+    """The Postgres schema that holds the inbox."""
 
     retention: Duration = timedelta(days=7)
-    """For how long an event is remembered. A copy that comes later is handled again."""
+    """How long an event is remembered. A copy that comes later is handled again."""
 
     answer_within: Duration = timedelta(minutes=1)
-    """For how long the server may say nothing within one statement, also one of a handler. Then
-    its connection is closed, and the event is handled again."""
+    """
+    How long the server may be silent within one statement, including those of a handler. Then its
+    connection is closed, and the event is handled again.
+    """
 
     @field_validator("retention")
     @classmethod

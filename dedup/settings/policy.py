@@ -9,34 +9,37 @@ from dovecote.process.settings import Duration, Settings
 
 
 class PolicySettings(Settings):
-    """What every policy needs to know."""
+    """Settings that every policy has."""
 
     type: str
-    """Which policy; may be left out where the command names it."""
+    """Name of the policy; may be left out if the command names it."""
 
     key: Literal["record"] | Annotated[tuple[str, ...], Field(min_length=1)] = "record"
-    """What records are grouped by: the record's own key, or fields of the value."""
+    """How records are grouped: by the record's own key, or by fields of the value."""
 
     filter: str | None = None
     """A Starlark expression over value, key, headers, or `module:function`; None: all pass."""
 
     handler: str | None = None
-    """`module:function`; None: every record that passes is handled."""
+    """`module:function`; None: every record that passes counts as handled."""
 
     value: Format = "json"
-    """How record values are written."""
+    """Format of the record values."""
 
     batch_size: Annotated[int, Field(ge=1)] = 500
     """Records in a batch, of all keys together."""
 
     remember: Duration | None = None
-    """How far apart in time copies of an event may be and are still found, whatever batches they
-    come in; absent: a policy knows its batch only."""
+    """
+    Largest distance in time between copies of an event that are still recognised, whatever batches
+    they come in; absent: a policy knows only its batch.
+    """
 
     @model_validator(mode="before")
     @classmethod
     def _is_of_this_type(cls, table: Any) -> Any:  # noqa: ANN401  # whatever the file holds there
-        # Before the fields, or a table for another operator fails by fields it rightly has.
+        # Check this first: otherwise a table for another operator fails by fields that are right
+        # for it.
         wanted = cls.model_fields["type"].default
         found = table.get("type", wanted) if isinstance(table, dict) else wanted
         if found != wanted:
@@ -57,7 +60,7 @@ class ExactSettings(PolicySettings):
     type: Literal["exact"] = "exact"
 
     by: Literal["id", "value"] = "id"
-    """What makes two records copies: the event id and round, or the bytes of the value."""
+    """How copies are recognised: by the event id and round, or by the bytes of the value."""
 
 
 class LatestSettings(PolicySettings):

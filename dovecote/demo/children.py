@@ -1,4 +1,4 @@
-"""The programs of the pipeline as child processes, each with a log file."""
+"""Run the pipeline's programs as child processes, each with a log file."""
 
 import os
 import signal
@@ -13,14 +13,14 @@ _TAIL_LINES = 15
 
 
 class ChildFailed(DovecoteError):
-    """A program of the pipeline ended, or did not, against the plan."""
+    """A program of the pipeline ended, or failed to end, against the plan."""
 
 
 class Child:
     """
     One program, which dies with this process.
 
-    `environment` comes on top of this process's: secrets belong there, where `ps` shows nothing.
+    `environment` is added to this process's: secrets belong there, because `ps` does not show it.
     Start children from the main thread: on Linux a child dies with the thread that started it.
     """
 
@@ -40,9 +40,9 @@ class Child:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **(environment or {})},
-                # Ctrl-C is for this process, which then ends its children in order. No session of
-                # their own: Linux shares the processor between sessions first, and four writers
-                # would have four shares against the Spark job's one.
+                # Ctrl-C is for this process, which then ends its children in order. They share its
+                # session, because Linux divides the processor between sessions first: with their
+                # own sessions, four writers would have four shares against the Spark job's one.
                 process_group=0,
             )
 
@@ -56,11 +56,11 @@ class Child:
         return self._process.poll()
 
     def pause(self) -> None:
-        """Stop it where it is; `resume` or `kill` follows."""
+        """Stop it in place; `resume` or `kill` follows."""
         self._process.send_signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let it go on after `pause`."""
+        """Continue it after `pause`."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
@@ -86,7 +86,7 @@ class Child:
             raise ChildFailed(self.said())
 
     def end(self) -> None:
-        """End it without regard to how, if it is running."""
+        """End it in any way, if it is running."""
         if self.status is None:
             self.kill()
 

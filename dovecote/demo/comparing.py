@@ -1,4 +1,4 @@
-"""Compare every topic of the demo with what it was made of."""
+"""Compare every topic of the demo with its sources."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from dovecote.demo.topics import TOPICS
 
 
 class Found(NamedTuple):
-    """The comparisons, in the order in which records go."""
+    """The comparisons, in the order of the pipeline."""
 
     published: Published
     deduplicated: Deduplicated
@@ -20,7 +20,7 @@ class Found(NamedTuple):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is wrong, in words."""
+        """All differences, in words."""
         return self.published.notes + self.deduplicated.notes + self.aggregated.notes
 
 
@@ -29,7 +29,7 @@ def look(where: Where) -> Found:
     Ask Postgres and Kafka, and compare.
 
     Raises:
-        EvidenceMissing: a transaction is still open, or a witness is not understood.
+        EvidenceMissing: a transaction is still open, or an answer cannot be understood.
     """
     told = {topic: evidence.records(where, topic) for topic in TOPICS}
     flights = told[configs.FLIGHTS]

@@ -1,4 +1,4 @@
-"""The configuration files of the demo's relay and Spark jobs, as one would write them by hand."""
+"""Configuration files for the demo's relay and Spark jobs, as one would write them by hand."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ DEAD_LETTER = "flights.dead"
 TRIPS, DAYS = "trips", "days"
 QUERY = "flights"
 ASIDE = ("trips.late", "trips.dead", "days.late", "days.dead")
-"""What pairing and sessions could not use: nothing, if all is well."""
+"""Topics for records that pairing and sessions could not use: empty, if all is well."""
 
 PARTITIONS = 4
 
@@ -160,7 +160,7 @@ def write(directory: Path, *, dsn: str, bootstrap: str) -> Files:
     """
     Write the files into `directory`; the jobs' checkpoints will be beside them.
 
-    No password is written down: the relay takes it from the variable `PGPASSWORD`.
+    The files contain no password: the relay takes it from the variable `PGPASSWORD`.
     """
     names = ("relay.toml", "dedup.toml", "trips.toml", "days.toml")
     files = Files(*(directory / name for name in names))
@@ -195,17 +195,17 @@ def write(directory: Path, *, dsn: str, bootstrap: str) -> Files:
 
 
 def checkpoint(directory: Path, query: str = QUERY) -> Path:
-    """Return where a job of `directory` keeps its progress."""
+    """Return the directory of a job's checkpoint in `directory`."""
     return directory / "checkpoints" / query
 
 
 def late(output: str) -> str:
-    """Return the topic of what came too late for `output`."""
+    """Return the topic for records that came too late for `output`."""
     return f"{output}.late"
 
 
 def dead(output: str) -> str:
-    """Return the topic of what nothing can be made of."""
+    """Return the topic for records that cannot become part of `output`."""
     return f"{output}.dead"
 
 

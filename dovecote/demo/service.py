@@ -1,5 +1,5 @@
 """
-The flight-operations service: its tables, and a writer that keeps them.
+The flight-operations service: its tables, and a writer that updates them.
 
 Run as a program it is one writer: `python -m dovecote.demo.service --dsn … --writer 0
 --writers 4`. The connection string may also be `DOVECOTE_DSN`.
@@ -47,9 +47,9 @@ CREATE TABLE IF NOT EXISTS flight_ops.event_log (
 );
 """
 
-# One statement takes the locks of all flights in one order, so that no two writers ever wait for
-# each other. The lock, not the request, decides which number an event gets; `outbox.write` comes
-# after it, so the number is also the order in which Kafka has the flight's events.
+# One statement locks all flights in one order, so that writers never deadlock. The lock, not the
+# request, decides which number an event gets. `outbox.write` comes after it, so the numbers are
+# also in the order in which Kafka has the flight's events.
 _TAKE = """
 INSERT INTO flight_ops.flight AS known
     (flight, carrier, origin, destination, scheduled, stage, status,
@@ -85,7 +85,7 @@ def write(
     """
     Write `steps`, of different flights: business rows and events, in the caller's transaction.
 
-    Each event gets the next of `rows`, which tells it from another event with the same id.
+    Each event gets the next of `rows`, which distinguishes it from another event with the same id.
     """
     taken = sorted(steps, key=lambda step: step.flight.key)
     numbers: dict[str, int] = dict(conn.execute(_TAKE, _columns(taken)).fetchall())
@@ -107,7 +107,7 @@ def write(
 def write_all(
     conn: psycopg.Connection, plan: Iterable[Transaction], *, topic: str, writer: int
 ) -> dict[str, int]:
-    """Do what is planned, one transaction after the other; return how often it ended how."""
+    """Execute a plan, one transaction after the other; return the number of each outcome."""
     rows = (f"{writer}-{number}" for number in count(1))
     done = {"committed": 0, "rolled_back": 0}
     for planned in plan:
@@ -173,7 +173,7 @@ def main() -> None:
     parser.add_argument("--writer", type=int, required=True)
     parser.add_argument("--writers", type=int, required=True)
     given = parser.parse_args()
-    # Four busy writers would keep the Spark job from ever getting warm on two cores.
+    # Four busy writers would otherwise keep the Spark job from warming up on two cores.
     os.nice(_NICE)
     plan = transactions(flights(given.flights), writer=given.writer, writers=given.writers)
     with psycopg.connect(given.dsn) as conn:

@@ -1,4 +1,4 @@
-"""What the service's writers are asked to do with the flights: a plan, the same in every run."""
+"""The plan of the service's writers: what they do with the flights, the same in every run."""
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
@@ -28,7 +28,7 @@ _SCHEDULED_AHEAD = timedelta(days=1)
 
 
 class Step(NamedTuple):
-    """Something that happens to a flight."""
+    """An event in the life of a flight."""
 
     flight: Flight
     type: str
@@ -40,17 +40,17 @@ class Step(NamedTuple):
 
     @property
     def id(self) -> str:
-        """The event's id; the request brings it along, so a repeated request has the same."""
+        """The event's id, which is part of the request: a repeated request has the same one."""
         return str(uuid5(NAMESPACE_URL, f"{self.flight.key}/{self.type}"))
 
     @property
     def departure_delay(self) -> int | None:
-        """What is known of the delay at that moment."""
+        """The departure delay, as far as it is known at that moment."""
         return self.flight.departure_delay if self.stage else None
 
     @property
     def arrival_delay(self) -> int | None:
-        """What is known of the delay at that moment."""
+        """The arrival delay, as far as it is known at that moment."""
         return self.flight.arrival_delay if self.type == ARRIVED else None
 
 
@@ -62,7 +62,7 @@ class Transaction(NamedTuple):
 
 
 class Total(NamedTuple):
-    """What all writers together come to."""
+    """The totals of all writers together."""
 
     committed: int
     """Events in committed transactions."""
@@ -72,7 +72,7 @@ class Total(NamedTuple):
 
 
 def steps(flight: Flight) -> list[Step]:
-    """Return what happens to `flight`, in order, as far as the data knows."""
+    """Return the steps of `flight`, in order, as far as the data has them."""
     told = [Step(flight, SCHEDULED, 0, flight.scheduled - _SCHEDULED_AHEAD)]
     if flight.departure_delay is None:
         return [*told, Step(flight, CANCELLED, 1, flight.scheduled)]
@@ -85,9 +85,9 @@ def steps(flight: Flight) -> list[Step]:
 
 def transactions(flights: Iterable[Flight], *, writer: int, writers: int) -> Iterator[Transaction]:
     """
-    Yield what `writer` (from 0) of `writers` does, in order.
+    Yield the transactions of `writer` (from 0) of `writers`, in order.
 
-    Now and then a transaction is rolled back; the writer then does all of it again.
+    Now and then a transaction is rolled back; the writer then repeats all of it.
     """
     sizes = cycle(_SIZES)
     size, taken = next(sizes), dict[str, Step]()
@@ -103,7 +103,7 @@ def transactions(flights: Iterable[Flight], *, writer: int, writers: int) -> Ite
 
 
 def total(flights: Iterable[Flight], *, writers: int) -> Total:
-    """Return what all of `writers` come to."""
+    """Return the totals of all `writers`."""
     known = list(flights)
     counts = {True: 0, False: 0}
     for writer in range(writers):
@@ -113,7 +113,7 @@ def total(flights: Iterable[Flight], *, writers: int) -> Total:
 
 
 class Results(NamedTuple):
-    """What must have come of all flights in the end, whatever happened on the way."""
+    """The expected results of all flights, whatever happens on the way."""
 
     departures: int
     arrivals: int
@@ -122,7 +122,7 @@ class Results(NamedTuple):
 
 
 def results(flights: Iterable[Flight]) -> Results:
-    """Return how many records there must be in the end, so that one knows what to wait for."""
+    """Return the expected numbers of records, for which the demo waits."""
     left: list[Move] = []
     came: list[Move] = []
     for flight in flights:
@@ -156,7 +156,7 @@ def _attempts(taken: dict[str, Step], number: int) -> Iterator[Transaction]:
 
 
 def _steps_of(flights: Iterable[Flight], writer: int, writers: int) -> Iterator[Step]:
-    """Yield the steps that are `writer`'s: every step of a flight falls to another writer."""
+    """Yield the steps of `writer`: every step of a flight goes to a different writer."""
     rest = iter(flights)
     while under_way := [steps(flight) for flight in islice(rest, _UNDER_WAY)]:
         for stage in range(3):
@@ -171,5 +171,7 @@ def _steps_of(flights: Iterable[Flight], writer: int, writers: int) -> Iterator[
 
 
 def is_repeated(step: Step) -> bool:
-    """Tell whether the request comes twice, as after a timeout; another writer gets the second."""
+    """
+    Return whether the request is repeated, as after a timeout; another writer gets the second.
+    """
     return crc32(f"{step.flight.key}/{step.type}".encode()) % _REPEATED_ONE_IN == 0

@@ -18,16 +18,16 @@ TOPICS = (
     configs.DAYS,
     *configs.ASIDE,
 )
-# Brokers delete records by their timestamps, and those of trips and days are of 2013.
+# Brokers delete records by their timestamps, and those of trips and days are from 2013.
 _KEPT = {"retention.ms": "-1"}
 
 
 def make(bootstrap: str) -> None:
     """
-    Make those that are not there.
+    Create the topics that do not exist.
 
     Raises:
-        KafkaException: the broker does not answer, or does not let us.
+        KafkaException: the broker does not answer, or refuses.
     """
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
     wanted = [NewTopic(topic, configs.PARTITIONS, 1, config=_KEPT) for topic in TOPICS]

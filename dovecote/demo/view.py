@@ -1,4 +1,4 @@
-"""What one sees while the demo runs: a live view on a terminal, plain lines elsewhere."""
+"""The demo's display: a live view on a terminal, plain lines elsewhere."""
 
 import time
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ _SHOWN = 10
 
 
 class Stage(NamedTuple):
-    """How far one part of the pipeline is."""
+    """Progress of one part of the pipeline."""
 
     name: str
     done: int
@@ -30,7 +30,9 @@ class Snapshot(NamedTuple):
     """The pipeline at one moment."""
 
     stages: tuple[Stage, ...]
-    """In the order of the flow: what one has not done of what the one before has is its lag."""
+    """
+    In the order of the flow: a stage's lag is what the stage before it has done and it has not.
+    """
 
     outcomes: tuple[tuple[str, int], ...]
     """Records in the topics that the job writes."""
@@ -39,18 +41,18 @@ class Snapshot(NamedTuple):
 
 
 class View(Protocol):
-    """Shows what happens."""
+    """Shows progress."""
 
     def happened(self, text: str) -> None:
-        """Say something that is worth a line."""
+        """Report an event that is worth a line."""
 
     def update(self, snapshot: Snapshot) -> None:
-        """Show how far everything is."""
+        """Show the progress of all stages."""
 
 
 @contextmanager
 def shown(console: Console) -> Iterator[View]:
-    """Give a view on `console`: live if it is a terminal."""
+    """Yield a view on `console`: live if it is a terminal."""
     if console.is_terminal:
         with Live(console=console, refresh_per_second=5, transient=False) as live:
             yield _LiveView(live)
@@ -59,7 +61,7 @@ def shown(console: Console) -> Iterator[View]:
 
 
 def show_table(console: Console, lines: list[Line]) -> None:
-    """Print the numbers that the demo ends with."""
+    """Print the demo's final numbers."""
     table = Table(box=None, pad_edge=False)
     table.add_column("number")
     table.add_column("", justify="right")

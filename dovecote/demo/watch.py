@@ -1,4 +1,4 @@
-"""Watch the pipeline from outside while it runs: what has arrived where."""
+"""Watch the pipeline from outside while it runs: count what has arrived in each topic."""
 
 import json
 import threading
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.1
 
 
 class Arrivals:
-    """Notes which records of topics a `read_committed` consumer has got to see."""
+    """Notes which records a `read_committed` consumer of the topics has seen."""
 
     def __init__(self, bootstrap: str, partitions: Mapping[str, int]) -> None:
         self._bootstrap, self._partitions = bootstrap, partitions
@@ -48,7 +48,7 @@ class Arrivals:
         return sum(map(len, self._offsets[topic].values()))
 
     def fresh(self, topic: str) -> int:
-        """Return how many records of `topic` were seen that no retry has brought there."""
+        """Return how many records of `topic` were seen that did not come from a retry."""
         return self.count(topic) - self._came_back[topic]
 
     def count_before(self, topic: str, ends: Mapping[int, int]) -> int:
@@ -68,11 +68,11 @@ class Arrivals:
         consumer = Consumer(
             {
                 "bootstrap.servers": self._bootstrap,
-                "group.id": "demo-view",  # the client wants a name; nothing is committed under it
+                "group.id": "demo-view",  # the client needs a name; nothing is committed under it
                 "isolation.level": "read_committed",
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
-                # Who looks on must not cost the broker much: few fetches, large ones.
+                # A spectator must not cost the broker much: few fetches, large ones.
                 "fetch.min.bytes": 1_000_000,
                 "fetch.wait.max.ms": 200,
             }
@@ -98,7 +98,7 @@ class Arrivals:
                 raise KafkaException(error)
 
 
-# Of a topic just made the broker may not know yet that it leads it.
+# The broker may not know yet that it leads a new topic.
 _NOT_YET = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError.LEADER_NOT_AVAILABLE,
@@ -111,18 +111,18 @@ def _is_not_yet(error: BaseException) -> bool:
 
 
 class Ends:
-    """Tells where a topic ends."""
+    """Finds the ends of a topic."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
         self._places = [TopicPartition(topic, p) for p in range(partitions)]
 
     def stable(self) -> dict[int, int]:
-        """Return by partition up to where a `read_committed` consumer can read."""
+        """Return, by partition, the offset up to which a `read_committed` consumer can read."""
         return self._latest(IsolationLevel.READ_COMMITTED)
 
     def has_open_transaction(self) -> bool:
-        """Tell whether records of a transaction that is not committed yet are in the topic."""
+        """Return whether the topic has records of a transaction that is not committed yet."""
         return self._latest(IsolationLevel.READ_UNCOMMITTED) != self.stable()
 
     @retry(
@@ -144,7 +144,9 @@ class Ends:
 
 
 def batched(checkpoint: Path, topic: str) -> dict[int, int]:
-    """Return by partition up to where the job's finished batches have read `topic`."""
+    """
+    Return, by partition, the offset up to which the job's finished batches have read `topic`.
+    """
     done = [
         int(file.name) for file in (checkpoint / "commits").glob("[0-9]*") if file.name.isdigit()
     ]

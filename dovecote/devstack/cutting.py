@@ -1,4 +1,4 @@
-"""Cut brokers off that outlive the command that started them."""
+"""Cut off brokers that outlive the command that started them."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ def isolate(
     Cut one broker off from the others, from clients, or from both, and open all other gates.
 
     Raises:
-        StackError: there is one broker, or they do not run, or there is none of that number.
+        StackError: the stack has one broker, or none of that number, or it does not run.
     """
     state = _with_gates(home)
     if not 1 <= number <= state.brokers:
@@ -29,10 +29,10 @@ def isolate(
 
 def heal(home: Path | None) -> None:
     """
-    Open all gates; what was held back arrives.
+    Open all gates; held data arrives.
 
     Raises:
-        StackError: there is one broker, or they do not run.
+        StackError: the stack has one broker, or it does not run.
     """
     shut(_with_gates(home).members[GATES].address)
 

@@ -1,8 +1,8 @@
 """
-Servers that outlive the command that started them, and are found again by the next one.
+Servers that outlive the command that started them, and that the next one finds again.
 
-A state file says which processes they are. Only these are ever ended: a process that was given
-the id of one of them later is told apart by when it began.
+A state file names their processes. Only these are ever ended: if another process got one of their
+ids later, its start time gives it away.
 """
 
 import fcntl
@@ -34,12 +34,12 @@ _POLL_SECONDS = 0.02
 
 _REPLICAS = 3
 GATES = "gates"
-"""What the gates are called among the members."""
+"""The name of the gates among the members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A server that was started: where it is reached, and its processes."""
+    """A server that was started: its address, and its processes."""
 
     address: str
     server: Process
@@ -52,18 +52,18 @@ class Member:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class State:
-    """What the state file holds."""
+    """The contents of the state file."""
 
     directory: Path
     """Where the servers keep their data."""
 
     members: Mapping[str, Member] = field(default_factory=dict)
-    """By the server's name."""
+    """Members by the server's name."""
 
     @classmethod
     def read(cls, home: Path) -> Self | None:
         """
-        Return the state kept in `home`; None if nothing was ever started there.
+        Return the state stored in `home`; None if nothing was ever started there.
 
         Raises:
             StackError: the file is not one of ours.
@@ -87,7 +87,7 @@ class State:
             raise StackError(msg) from error
 
     def write(self, home: Path) -> None:
-        """Keep the state in `home`, readable for its owner: it holds a password."""
+        """Store the state in `home`, readable for its owner only: it holds a password."""
         held = {
             "directory": str(self.directory),
             "members": {name: asdict(member) for name, member in self.members.items()},
@@ -110,7 +110,7 @@ class State:
 
     @property
     def brokers(self) -> int:
-        """How many brokers there are."""
+        """Number of brokers."""
         return sum(name.startswith("kafka") for name in self.members)
 
     @property
@@ -123,10 +123,11 @@ def up(
     home: Path | None, progress: Progress | None = None, *, brokers: int | None = None
 ) -> tuple[State, bool]:
     """
-    Start what does not run of the stack of `home`; return its state, and whether it was all there.
+    Start the servers of `home` that do not run; return the state, and whether all ran already.
 
-    Without `home`, the current directory's: its data then lies elsewhere if the user that runs
-    Postgres cannot come here. Without `brokers`, as many as the last time, or one.
+    Without `home`, it is the stack of the current directory: its data is elsewhere if the user
+    that runs Postgres cannot reach that directory. Without `brokers`, there are as many as the
+    last time, or one.
 
     Raises:
         StackError: a server did not start, or the stack has another number of brokers.
@@ -195,7 +196,7 @@ def _start_missing(
 ) -> State:
     members = {name: m for name, m in state.members.items() if m.running} if state else {}
     if brokers > 1 and GATES in members:
-        # They hold the port of a broker that is to come back; with it they can have it again.
+        # They hold the port of a broker that is to come back; once they end, it can have it again.
         _end([members.pop(GATES)])
     servers = _servers(directory, brokers, set(members), progress)
     missing = {name: each for name, each in servers.items() if name not in members}
@@ -213,7 +214,8 @@ def _start_missing(
         )
     after = State(directory=directory, members={name: members[name] for name in servers})
     after.write(place)
-    # Only now: had we been killed before, they would have ended with us, and not run unknown.
+    # Detach only now: if we had been killed before, they would have ended with us, and not run
+    # unknown.
     for server, _ in missing.values():
         server.detach()
     return after
@@ -222,7 +224,7 @@ def _start_missing(
 def _servers(
     directory: Path, brokers: int, running: Collection[str], progress: Progress | None
 ) -> dict[str, tuple[Server, Callable[[], str]]]:
-    """Return the servers of a stack by their names, and what tells their addresses."""
+    """Return the servers of a stack by their names, each with a function for its address."""
     if brokers == 1:
         stack = Stack(directory, progress=progress)
         return {

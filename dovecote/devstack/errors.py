@@ -1,9 +1,9 @@
 """
-What can go wrong with the embedded servers.
+Errors of the embedded servers.
 
 DovecoteError
 └── StackError               a server of the embedded stack is not as asked for
-    ├── JavaMissing          no Java >= 17 was found; the message says where one was looked for
+    ├── JavaMissing          no Java >= 17 was found; the message says where it was looked for
     ├── JarsMissing          jars could not be fetched; the message says what to do offline
     ├── ServerFailed         a server did not start or stop; the message quotes its log
     └── ServerNotRunning     a server was to be paused or resumed, but does not run
@@ -13,7 +13,7 @@ from outbox.errors import DovecoteError
 
 
 class StackError(DovecoteError):
-    """A server of the embedded stack is not as asked for."""
+    """A server of the embedded stack is not in the requested state."""
 
 
 class JavaMissing(StackError):

@@ -1,15 +1,14 @@
 """
 Run one server, and end it when the process that asked for it is gone.
 
-A program of its own, between the asking process and the server. Its standard input is a pipe from
-the asking process: first a line of JSON (`Launch`), then commands, a line each. The end of the
-pipe means that the asking process is gone, however it went, and ends the server, unless the
-server was detached. It answers a line per command; it exits when the server and all the server's
-children have.
+This is a separate program, between the asking process and the server. Its standard input is a pipe
+from the asking process: first a line of JSON (`Launch`), then commands, a line each. The end of
+the pipe means that the asking process is gone, for whatever reason, and ends the server, unless
+the server was detached. The keeper answers each command with a line; it exits when the server and
+all the server's children have.
 
-Being the server's parent, and (on Linux) the reaper of what the server leaves behind, it never
-signals a process that is not the server's own: a process id is not used again before its parent
-has reaped it.
+It is the server's parent, and (on Linux) reaps the children that the server leaves behind. So it
+never signals a foreign process: a process id is not used again before its parent has reaped it.
 """
 
 import ctypes
@@ -33,8 +32,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 GRACE_SECONDS = 20.0
 
-# How often to look whether the asking process is still the parent: a fork of it may hold the
-# pipe open without knowing of it.
+# How often to check that the asking process is still the parent: its fork may hold the pipe open
+# without knowing it.
 _ORPHAN_CHECK_SECONDS = 1.0
 
 
@@ -48,7 +47,7 @@ class Launch:
     """Working directory, readable for the server's user."""
 
     log: str
-    """File that the server's output is added to."""
+    """File to which the server's output is appended."""
 
     user: int | None = None
     """Id of the user to run as; None: the same one."""
@@ -62,14 +61,16 @@ class Launch:
     """Seconds between asking and killing."""
 
     remove: str | None = None
-    """Folder to remove when the asking process is gone, with its parent once that is empty."""
+    """
+    Folder to remove when the asking process is gone, and then its parent folder if that is empty.
+    """
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
 
 
 class Keeper:
-    """Parent of one server: starts it, does what it is told, waits for its end."""
+    """Parent of one server: starts it, obeys commands, and waits for its end."""
 
     def __init__(self, launch: Launch, libc: ctypes.CDLL | None) -> None:
         self._launch = launch
@@ -141,7 +142,7 @@ class Keeper:
         self._answer(command)
 
     def _stop(self) -> None:
-        self._signal_all(signal.SIGCONT)  # a paused server would not hear
+        self._signal_all(signal.SIGCONT)  # a paused server would not get the signal
         if self._server.returncode is None:
             os.kill(self._server.pid, self._launch.stop_signal)
         self._kill_at = self._kill_at or time.monotonic() + self._launch.grace
@@ -168,10 +169,10 @@ class Keeper:
                 try:
                     child.send_signal(number)
                 except psutil.NoSuchProcess:
-                    continue  # it ended meanwhile, which is no reason to spare the others
+                    continue  # it has ended meanwhile; go on with the others
 
     def _reap(self) -> bool:
-        """Reap what has ended; return whether anything of the server is left."""
+        """Reap processes that have ended; return whether any of the server's is left."""
         try:
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -197,30 +198,31 @@ class Keeper:
 
 
 def die_with(parent: int, libc: ctypes.CDLL | None) -> Callable[[], None] | None:
-    """Return what makes a child of `parent` die with it, even where `parent` is SIGKILLed."""
+    """Return a function that makes a child of `parent` die with it, even after SIGKILL."""
     if libc is None:
         return None
 
     def run() -> None:
         libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-        if os.getppid() != parent:  # it went before we asked
+        if os.getppid() != parent:  # it ended before we asked
             os.kill(os.getpid(), signal.SIGKILL)
 
     return run
 
 
 def main() -> None:
-    """Read how to run the server from standard input, and keep it."""
+    """Read a `Launch` from standard input, and keep its server."""
     for number in (signal.SIGINT, signal.SIGHUP):
-        # Ctrl-C is for the asking process, which then says what is to become of the server.
+        # Ctrl-C is for the asking process, which then decides about the server.
         signal.signal(number, signal.SIG_IGN)
     libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
     if libc is not None:
-        # What the server leaves behind becomes ours, so that we wait for it and nobody else must.
+        # Adopt processes that the server leaves behind: we then wait for them, and nobody else has
+        # to.
         libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     line = bytearray()
     while not line.endswith(b"\n"):
-        byte = os.read(0, 1)  # unbuffered: what follows the line belongs to `run`
+        byte = os.read(0, 1)  # unbuffered: `run` reads the bytes after the line
         if not byte:
             return
         line += byte

@@ -1,4 +1,4 @@
-"""Where files of the stack may lie: folders that the servers' users can reach, and free ports."""
+"""Places for the stack: folders that the servers' users can reach, and free ports."""
 
 import os
 import random
@@ -13,20 +13,20 @@ from dovecote.devstack.errors import StackError
 
 LOOPBACK = "127.0.0.1"
 
-# Below every system's range for outgoing connections: while a server is down, no client's
-# socket can be given its port.
+# Below every system's range for outgoing connections: a client's socket cannot take the port of a
+# server that is down.
 _PORTS = range(15_000, 32_000)
 
 
 class User(NamedTuple):
-    """Who runs a server: ids of the user and of its group."""
+    """The user that runs a server: its id and its group's."""
 
     uid: int
     gid: int
 
 
 def cache() -> Path:
-    """Return the folder of everything that is fetched or made once: `DOVECOTE_CACHE`."""
+    """Return the folder for everything that is fetched or made once: `DOVECOTE_CACHE`."""
     if given := os.environ.get("DOVECOTE_CACHE"):
         return Path(given).absolute()
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
@@ -34,7 +34,7 @@ def cache() -> Path:
 
 
 def is_reachable(path: Path, user: User | None) -> bool:
-    """Tell whether `user` (None: this process) may go into `path` and all folders above it."""
+    """Return whether `user` (None: this process) may go into `path` and all folders above it."""
     if user is None:
         return os.access(path, os.X_OK)
     resolved = path.resolve()
@@ -68,7 +68,7 @@ def temporary_places(user: User | None) -> Iterator[Path]:
 
 
 def free_port() -> int:
-    """Return a port of the loopback that nobody has, or holds for later."""
+    """Return a port of the loopback that nobody uses, or holds for later."""
     rng = random.SystemRandom()
     while not _can_have(port := rng.choice(_PORTS), share=False):
         pass
@@ -76,16 +76,16 @@ def free_port() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on `port` of the loopback."""
-    # As servers do: connections of an earlier server that linger do not matter.
+    """Return whether a server could listen on `port` of the loopback."""
+    # Like servers, ignore lingering connections of an earlier server.
     return _can_have(port, share=True)
 
 
 def hold(port: int) -> socket.socket:
     """
-    Return what keeps `port` from being given out while its server is down, until it is closed.
+    Return a socket that reserves `port` while its server is down, until it is closed.
 
-    Bound, and not listening: it is in no server's way, and `free_port` passes it over.
+    It is bound, but does not listen: no server is hindered, and `free_port` passes it over.
     """
     held = socket.socket()
     held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -104,7 +104,7 @@ def _can_have(port: int, *, share: bool) -> bool:
 
 
 def kept_port(file: Path) -> int:
-    """Return the port in `file` if it is still free, else a new one, which `file` then holds."""
+    """Return the port in `file` if it is still free; otherwise write a new one to `file`."""
     if file.exists() and is_free(port := int(file.read_text())):
         return port
     port = free_port()

@@ -1,4 +1,4 @@
-"""Tell processes apart: an id alone is given to another process sooner or later."""
+"""Tell processes apart: sooner or later, another process gets the same id."""
 
 import os
 import signal
@@ -16,11 +16,11 @@ _STATE, _START_TICKS = 0, 19
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process for certain: its id, and when it began."""
+    """One particular process: its id, and its start time."""
 
     pid: int
     began: str
-    """When, in a form that only compares; no two processes share it and the id."""
+    """Start time, only for comparison; no two processes share it and the id."""
 
     @classmethod
     def of(cls, pid: int) -> Self | None:
@@ -34,14 +34,14 @@ class Process:
         return Process.of(self.pid) == self
 
     def terminate(self) -> None:
-        """Send SIGTERM to this very process, never to another that was given its id."""
+        """Send SIGTERM to this very process, never to another one with its id."""
         if sys.platform == "linux":
             self._terminate_by_descriptor()
         elif self.running:
             os.kill(self.pid, signal.SIGTERM)
 
     def _terminate_by_descriptor(self) -> None:
-        """As `terminate`; the descriptor stays with the process that is looked at."""
+        """As `terminate`; a process descriptor stays with its process."""
         try:
             descriptor = os.pidfd_open(self.pid)
         except ProcessLookupError:
@@ -63,7 +63,7 @@ def _began(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     fields = stat.rpartition(")")[2].split()
-    if fields[_STATE] in "ZX":  # it has ended; only its parent has yet to hear of it
+    if fields[_STATE] in "ZX":  # it has ended, but its parent has not reaped it
         return None
     # The ticks count from the boot: after the next boot they mean another time.
     return f"{_BOOT_ID.read_text().strip()}/{fields[_START_TICKS]}"

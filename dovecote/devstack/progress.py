@@ -10,7 +10,7 @@ _LINE_EVERY_SECONDS = 2.0
 
 
 class Fetched(NamedTuple):
-    """How far a download is."""
+    """State of a download."""
 
     what: str
     modules: int
@@ -30,7 +30,7 @@ Progress: TypeAlias = Callable[[Fetched], None]
 
 @contextmanager
 def shown(out: TextIO | None = None) -> Iterator[Progress]:
-    """Give a `Progress` that writes to `out` (standard error)."""
+    """Yield a `Progress` that writes to `out` (standard error)."""
     stream = sys.stderr if out is None else out
     with _live(stream) if stream.isatty() else _lines(stream) as progress:
         yield progress

@@ -21,7 +21,7 @@ from dovecote.devstack.processes import Process
 _TAIL_LINES = 25
 _PROBE_SECONDS = 0.02
 _ANSWER_SECONDS = 10.0
-# Beyond the keeper's own grace, for the kernel to take a large process apart.
+# More time than the keeper's grace, for the kernel to take a large process apart.
 _MARGIN_SECONDS = 20.0
 
 
@@ -30,9 +30,9 @@ class Server(ABC):
     One server of the stack, run by a keeper that ends it when this process is gone.
 
     Every method that changes the state returns when the change is complete: after `start`,
-    `resume` and `restart` the server answers, after `stop` and `kill` no process of it is left.
-    None of them is safe to call from two threads at once. A temporary `directory` is removed at
-    the end of the `with` block, or when this process is gone.
+    `resume` and `restart` the server answers; after `stop` and `kill` none of its processes is
+    left. The methods are not thread-safe. A temporary `directory` is removed at the end of the
+    `with` block, or when this process is gone.
     """
 
     name: str
@@ -48,7 +48,7 @@ class Server(ABC):
         self._paused = False
 
     def _keep_port(self, name: str) -> int:
-        """Return the port of the last time, or a new one, and keep it while the server is down."""
+        """Return the last port, or a new one, and reserve it while the server is down."""
         port = kept_port(self.directory / name)
         weakref.finalize(self, hold(port).close)
         return port
@@ -81,14 +81,14 @@ class Server(ABC):
 
     def start(self) -> None:
         """
-        Start the server, on the data and the address of the last time, and wait until it answers.
+        Start the server, on its last data and address, and wait until it answers.
 
         Raises:
             ServerFailed: it ended, or did not answer in time; the message quotes its log.
         """
         if self.running:
             return
-        self._end("kill")  # what another's kill has left of it
+        self._end("kill")  # left over from another process's kill
         started = self.log.stat().st_size if self.log.exists() else 0
         launch = replace(
             self._prepare(),
@@ -114,11 +114,11 @@ class Server(ABC):
             raise
 
     def stop(self) -> None:
-        """End the server as its operator would; what it holds is on disk afterwards."""
+        """End the server as its operator would; its data is on disk afterwards."""
         self._end("stop")
 
     def kill(self) -> None:
-        """SIGKILL the whole server, as a crash of the machine would: nothing is tidied up."""
+        """SIGKILL the whole server, as a crash of the machine would, without any cleanup."""
         self._end("kill")
 
     def restart(self) -> None:
@@ -133,17 +133,17 @@ class Server(ABC):
         self._paused = True
 
     def resume(self) -> None:
-        """Let a paused server go on, and wait until it answers."""
+        """Continue a paused server, and wait until it answers."""
         _ = self.pid
         self._tell("resume")
         self._paused = False
         self._wait_until_ready(time.monotonic() + self.start_seconds, self.log.stat().st_size)
 
     def detach(self) -> None:
-        """Let the server outlive this process, and know no more of it."""
+        """Let the server outlive this process, and forget it here."""
         if self._keeper is not None:
             self._tell("detach")
-            # The standard library would warn that the keeper still runs, which is the purpose.
+            # The standard library would warn that the keeper still runs, which is intended.
             self._keeper.returncode = 0
         self._forget()
 
@@ -163,15 +163,15 @@ class Server(ABC):
 
     @abstractmethod
     def _prepare(self) -> Launch:
-        """Make the data on the first start; return how to run the server."""
+        """Make the data on the first start; return the server's `Launch`."""
 
     @abstractmethod
     def _probe(self) -> str | None:
-        """Return why the server does not answer, or None when it does."""
+        """Return why the server does not answer, or None if it does."""
 
     @property
     def _kept(self) -> bool:
-        """Whether the keeper runs, and with it something of the server."""
+        """Whether the keeper runs, and any process of the server."""
         return self._keeper is not None and self._keeper.poll() is None
 
     def _end(self, command: str) -> None:
@@ -205,7 +205,7 @@ class Server(ABC):
             self._write(command)
             self._read()
         except (BrokenPipeError, EOFError):
-            return  # the keeper ended with its server: nothing is left to be told
+            return  # the keeper ended with its server: there is nothing left to end
 
     def _write(self, line: str) -> None:
         if self._keeper is None or self._keeper.stdin is None:
@@ -213,7 +213,7 @@ class Server(ABC):
         self._keeper.stdin.write(f"{line}\n".encode())
 
     def _read(self) -> str:
-        """Return the keeper's next line; raise EOFError when it has ended."""
+        """Return the keeper's next line; raise EOFError once it has ended."""
         if self._keeper is None or self._keeper.stdout is None:
             raise EOFError
         deadline = time.monotonic() + _ANSWER_SECONDS
@@ -231,7 +231,7 @@ class Server(ABC):
 
     def _wait_until_ready(self, deadline: float, log_from: int) -> None:
         while self._keeper is not None and self._keeper.stdout is not None:
-            # The keeper says nothing unasked: its pipe is readable when it has ended.
+            # The keeper sends only answers: its pipe becomes readable when it has ended.
             if select.select([self._keeper.stdout], [], [], _PROBE_SECONDS)[0]:
                 msg = f"{self.name} ended while it was starting. {self._tail(log_from)}"
                 raise ServerFailed(msg)

@@ -36,8 +36,8 @@ class Stack:
     """
     A Postgres and a Kafka that end with this process, however it ends.
 
-    As a context manager it starts both at once and stops both at exit. The servers keep their
-    data in `directory`; without one, in a temporary folder that is removed at exit.
+    As a context manager it starts both at once and stops both at exit. The servers keep their data
+    in `directory`; without one, in a temporary folder that is removed at exit.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Stack:
         self._temporary = directory is None
         self.directory = (directory or temporary_directory(server_user())).absolute()
         if self._temporary:
-            # For a stack that is made and never started, too.
+            # Also removes the folder of a stack that is never started.
             finalize(self, _remove, self.directory, os.getpid())
         self.postgres = Postgres(
             self.directory / "postgres",
@@ -87,7 +87,7 @@ class Stack:
         try:
             self.postgres.stop()
         finally:
-            # Data that is about to be removed needs no orderly end, which takes Kafka a second.
+            # Skip the orderly end for data that is about to be removed: it takes Kafka a second.
             if self._temporary and not self.kafka.leaves_archive:
                 self.kafka.kill()
             else:

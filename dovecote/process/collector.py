@@ -1,4 +1,4 @@
-"""Have a process tidy up seldom: it makes many objects, and no cycles of them."""
+"""Run the garbage collector rarely: the process makes many objects but no reference cycles."""
 
 import gc
 
@@ -9,9 +9,9 @@ _ALLOCATIONS = 200_000
 
 def relax() -> None:
     """
-    Leave what is loaded so far out of Python's collections, collect less often, keep freed memory.
+    Exempt what is loaded so far from garbage collection, collect rarely, and keep freed memory.
 
-    For the process as a whole: to collect less often halves what a record costs where handlers do
+    This affects the whole process: rarer collections halve the cost of a record if handlers do
     little.
     """
     keep_freed()

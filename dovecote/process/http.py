@@ -27,7 +27,7 @@ class Report(Protocol):
 
 
 class Ready(Protocol):
-    """Says whether a process does what it is there for."""
+    """Reports whether a process does its job."""
 
     def ready(self) -> Report: ...
 
@@ -38,7 +38,7 @@ def serve(host: str, port: int, health: Ready, numbers: Collector) -> Iterator[i
     Serve in the background and yield the port: the given one, or any free one for 0.
 
     Raises:
-        BadSettings: nobody can listen there.
+        BadSettings: the address cannot be listened on.
     """
 
     class Handler(BaseHTTPRequestHandler):
@@ -47,7 +47,7 @@ def serve(host: str, port: int, health: Ready, numbers: Collector) -> Iterator[i
                 case "/metrics":
                     self._answer(200, generate_latest(numbers), CONTENT_TYPE_LATEST)
                 case "/healthz":
-                    # Alive means the process answers: an outage is no reason to restart it.
+                    # Alive means that the process answers: an outage is no reason to restart it.
                     self._answer(200, b'{"ok":true}')
                 case "/readyz":
                     report = health.ready()

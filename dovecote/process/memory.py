@@ -1,4 +1,4 @@
-"""Keep the memory that a batch gives back, C's and Python's: the next one takes it again."""
+"""Keep the memory that a batch frees, in C and in Python, for the next batch to use."""
 
 import ctypes
 from collections.abc import Iterable
@@ -9,22 +9,23 @@ _MIB = 1 << 20
 # From CPython's obmalloc.h.
 _ARENA_BITS = 20
 _WANTED = {
-    # Small pieces are joined when they are freed. Kept apart, as glibc has it, they are looked
-    # through again each time that something large is freed: librdkafka frees thousands of both.
+    # Coalesce small blocks when they are freed. By default glibc keeps them apart, and looks
+    # through them each time that something large is freed: librdkafka frees thousands of both.
     _MXFAST: 0,
-    # By default what is free is given back from 128 KiB on, and taken anew page by page.
+    # By default, free memory from 128 KiB on is returned to the system, and then faulted in page
+    # by page.
     _TRIM_THRESHOLD: 64 * _MIB,
     _TOP_PAD: 16 * _MIB,
-    # The largest there is.
+    # The largest value allowed.
     _MMAP_THRESHOLD: 32 * _MIB,
 }
 
 
 def keep_freed() -> bool:
     """
-    Let each heap keep up to 64 MiB that are free; return False where this is not glibc.
+    Let each heap keep up to 64 MiB of free memory; return False if this is not glibc.
 
-    For the process as a whole; glibc has more heaps where threads need them.
+    This affects the whole process; glibc makes more heaps if threads need them.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -36,11 +37,11 @@ def keep_freed() -> bool:
 
 class Arenas:
     """
-    Python's memory for small objects, kept from the first large batches on.
+    Python's memory for small objects, kept after the first large batches.
 
-    It comes in arenas of 1 MiB. One in which nothing lives any more is given back at once, and a
-    new one is touched page by page, each a fault: where batches come and go, these faults took
-    half of the time of the thread that reads them. So one object is kept in each arena.
+    It comes in arenas of 1 MiB. Python returns an arena at once when nothing lives in it any more,
+    and a new one costs a page fault for each page. With batches coming and going, these faults
+    took half of the time of the thread that reads them. So one object is kept in each arena.
     """
 
     def __init__(self, most: int = 64) -> None:
@@ -49,10 +50,10 @@ class Arenas:
         self._kept: dict[int, object] = {}
 
     def keep(self, objects: Iterable[object]) -> None:
-        """Keep the arenas in which these small objects are, while there are fewer than `most`."""
+        """Keep the arenas of these small objects, while there are fewer than `most`."""
         kept = self._kept
         for each in objects:
             if len(kept) >= self._most:
                 return
-            # Where it is, in CPython.
+            # In CPython, the id is the address.
             kept.setdefault(id(each) >> _ARENA_BITS, each)

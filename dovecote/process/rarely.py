@@ -1,4 +1,4 @@
-"""Log what may happen to thousands of records at once, a few lines a second."""
+"""Log an event that may happen to thousands of records at once, in a few lines a second."""
 
 import logging
 import threading
@@ -6,7 +6,7 @@ import time
 
 
 class Rarely:
-    """Lets `most` lines a second through, and says how many it kept."""
+    """Lets `most` lines a second through, and counts the rest."""
 
     def __init__(self, log: logging.Logger, most: int = 10) -> None:
         self._log, self._most = log, most

@@ -1,9 +1,10 @@
 """
-Settings of one process: a TOML file below the environment, into a model that explains itself.
+Settings of one process, from a TOML file and the environment, checked by a pydantic model.
 
-Unknown fields are errors. Secrets come from the environment or from files, never from the TOML:
-write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file = "/run/secrets/kafka" }`. A file
-is read again for each connection of `dsn` and each client of Kafka.
+The environment overrides the file. Unknown fields are errors. Secrets come from the environment or
+from files, never from the TOML: write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file =
+"/run/secrets/kafka" }`. A file is read again for each connection of `dsn` and each client of
+Kafka.
 """
 
 import json
@@ -53,8 +54,8 @@ def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str
     """
     Return the settings in `file`, overridden by `environ`.
 
-    `PREFIX_HTTP__PORT` sets `port` in the table `http`; in a table of Kafka properties the
-    name's underscores stand for dots.
+    `PREFIX_HTTP__PORT` sets `port` in the table `http`. In a table of Kafka properties,
+    underscores in the variable's name stand for dots.
 
     Raises:
         BadSettings: the file cannot be read, or a setting is missing, unknown or impossible.
@@ -77,11 +78,13 @@ _UNSET = "environment variable"
 
 
 class _Impossible(Exception):
-    """A setting that cannot be brought before the model; the message begins with its path."""
+    """A setting that never reaches the model; the message begins with its path."""
 
 
 def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
-    """Return what `{env = …}` or `{file = …}` points at, and whether it was a pointer."""
+    """
+    Return the target of `{env = …}` or `{file = …}`, and whether the value was such a pointer.
+    """
     match value:
         case {"env": str(name), **rest} if not rest:
             if name not in environ:
@@ -95,7 +98,7 @@ def _resolve(value: object, environ: Mapping[str, str]) -> tuple[object, bool]:
 
 
 def _text(path: Path) -> str:
-    """Return what a file holds, as a secret has it."""
+    """Return a file's text as a secret."""
     try:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
@@ -111,12 +114,12 @@ def _environ(info: ValidationInfo) -> Mapping[str, str]:
 
 
 def pointed(value: object, info: ValidationInfo) -> object:
-    """Return what `{env = …}` or `{file = …}` points at; anything else as it is."""
+    """Return the target of `{env = …}` or `{file = …}`; return other values unchanged."""
     return _resolve(value, _environ(info))[0]
 
 
 def _kafka(value: object, _: object, info: ValidationInfo) -> dict[str, str]:
-    """Return properties, whose secrets are read anew; pydantic would copy them."""
+    """Return properties that read their secrets again; pydantic itself would copy them."""
     if not isinstance(value, Mapping):
         msg = 'must be a table of Kafka client properties, such as "bootstrap.servers"'
         raise ValueError(msg)  # noqa: TRY004  # pydantic turns only ValueError into a message
@@ -144,9 +147,9 @@ def _property(name: str, given: object, environ: Mapping[str, str]) -> str:
 
 
 def _dsn(value: object, _: object, info: ValidationInfo) -> str:
-    """Return a connection string, which reads its secrets anew; pydantic would copy it."""
+    """Return a connection string that reads its secrets again; pydantic itself would copy it."""
     value, pointed = _resolve(value, _environ(info))
-    # libpq would take it for a server on this machine: mostly a variable that was not set.
+    # libpq would take it for a server on this machine; mostly a variable was not set.
     if value == {} or (isinstance(value, str) and not value.strip()):
         raise ValueError(_EMPTY_DSN)
     if isinstance(value, Mapping):
@@ -174,7 +177,7 @@ def _conninfo(parameters: Mapping[str, str]) -> str:
 
 
 def _parsed(read: Callable[[], str]) -> str:
-    """Return a connection string that libpq can read, from where it is kept."""
+    """Return a connection string that libpq can read, and that can be read again."""
     if not (text := read()):
         raise ValueError(_EMPTY_DSN)
     _parts(text)
@@ -185,7 +188,7 @@ def _parts(text: str) -> dict[str, Any]:
     try:
         return conninfo_to_dict(text)
     except ProgrammingError:
-        # What libpq says of it quotes it, and it may hold a password.
+        # libpq's own message quotes the connection string, which may hold a password.
         msg = "libpq cannot read this connection string (not shown, it may hold a password)"
         raise ValueError(msg) from None
 
@@ -199,7 +202,7 @@ Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
 
 KafkaTable: TypeAlias = Annotated[dict[str, str], WrapValidator(_kafka)]
-"""`KafkaProperties` inside of something else, which keeps them out of its repr."""
+"""`KafkaProperties` as a part of another type, which keeps them out of its repr."""
 
 KafkaProperties: TypeAlias = Annotated[
     KafkaTable, Field(repr=False, json_schema_extra={"open": True})
@@ -211,7 +214,7 @@ Dsn: TypeAlias = Annotated[str, WrapValidator(_dsn), Field(repr=False)]
 
 
 def without_secrets(dsn: str) -> str:
-    """Return `dsn` as it may appear in a log: who, where, and nothing else."""
+    """Return `dsn` in a form that logs may show: host, user and the like, and nothing else."""
     parts = conninfo_to_dict(dsn)
     shown = {k: str(v) for k, v in parts.items() if k in {"host", "port", "dbname", "user"}}
     return make_conninfo(**shown)
@@ -250,7 +253,7 @@ def _set(data: dict[str, Any], path: list[str], value: dict[str, str]) -> None:
 def _plain(
     model: type[BaseModel], data: Mapping[str, Any], environ: Mapping[str, str], *path: str
 ) -> dict[str, Any]:
-    """Replace pointers by their text where the field is an ordinary one."""
+    """Replace pointers by their text in ordinary fields."""
     fields = _fields(model)
     plain: dict[str, Any] = {}
     for name, value in data.items():
@@ -272,7 +275,7 @@ def _plain(
 
 
 def _fields(model: type[BaseModel]) -> dict[str, FieldInfo]:
-    """Return the fields of a model by the names that a file has for them."""
+    """Return the fields of a model by their names in a file."""
     return {field.alias or name: field for name, field in model.model_fields.items()}
 
 
@@ -298,7 +301,7 @@ def _is_pointer(value: object) -> bool:
 
 
 def _literal(text: str) -> object:
-    """Return lists and tables in a variable as JSON; everything else as the text it is."""
+    """Parse lists and tables in a variable as JSON; return other text unchanged."""
     if text[:1] in {"[", "{"}:
         try:
             return json.loads(text)
@@ -316,15 +319,16 @@ _PLAINLY = {
     "dict_type": "must be a table",
     "too_short": "must not be empty",
 }
-"""What pydantic says in words of its own."""
+"""Plain words for errors that pydantic words in its own way."""
 
-# Said of a default that other settings decide, when one of those is wrong, which is said as well.
+# pydantic reports it for a default that depends on another setting, if that one is wrong; it
+# reports the cause as well.
 _CONSEQUENCE = "default_factory_not_called"
 
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """What settings were made of, to say who set what is wrong."""
+    """The sources of the settings, so that an error can name the one at fault."""
 
     model: type[BaseModel]
     data: Mapping[str, Any]
@@ -332,7 +336,9 @@ class _Given:
     prefix: str
 
     def remark(self, kind: str, path: Sequence[str | int]) -> str:
-        """Return what to add to an error of this kind: who set it, or where it can be set."""
+        """
+        Return what to add to an error of this kind: where the setting was set, or can be set.
+        """
         if kind == "missing":
             return self._remedy(path)
         source = self._source(path)
@@ -360,14 +366,14 @@ class _Given:
                 return f" (set by {name})"
             case {**inner} if inner and (variable := _variable(inner)):
                 return f" (set by {variable})"
-            # Where the environment sets nothing, the file is named above.
+            # If the environment sets nothing, the file is named already.
             case _ if self.file is not None and _points(self.data) and not _points(found):
                 return f" (set in {self.file})"
             case _:
                 return ""
 
     def _meant(self, path: Sequence[str | int]) -> str:
-        """Return the variable that was meant where one underscore stands for two."""
+        """Return the variable that was meant when one underscore stands for two."""
         name = str(path[0])
         if len(path) != 1 or self.data[name] != {"env": f"{self.prefix}_{name.upper()}"}:
             return ""
@@ -381,7 +387,9 @@ class _Given:
 
 
 def _variable(value: object) -> str | None:
-    """Return a variable that sets something in it, where one has a table too many in its name."""
+    """
+    Return a variable that sets something in it, if that variable's name has one table too many.
+    """
     match value:
         case {"env": str(name)}:
             return name
@@ -392,7 +400,7 @@ def _variable(value: object) -> str | None:
 
 
 def _points(value: object) -> bool:
-    """Tell whether anything of it stands elsewhere."""
+    """Return whether any part of it is a pointer."""
     return isinstance(value, dict) and (_is_pointer(value) or any(map(_points, value.values())))
 
 

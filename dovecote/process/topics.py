@@ -1,4 +1,4 @@
-"""Ask Kafka which topics there are, before anything is done with them."""
+"""Ask Kafka which topics exist, before anything else is done with them."""
 
 from collections.abc import Collection, Mapping
 
@@ -14,10 +14,10 @@ _log = kafka_logger("dovecote.consumer.kafka")
 
 def topics(kafka: Mapping[str, str], *, timeout: float = 10.0) -> Collection[str]:
     """
-    Return the topics that there are for us.
+    Return the topics that exist and that we may see.
 
     Raises:
-        DovecoteError: Kafka does not answer; the message says where it was looked for.
+        DovecoteError: Kafka does not answer; the message names the brokers asked.
     """
     admin = AdminClient(fresh_all(kafka), logger=_log)
     try:

@@ -1,4 +1,4 @@
-"""Have Python's threads take turns sooner: who polls for records waits for who sends them."""
+"""Switch between Python's threads sooner: the thread that polls waits for those that send."""
 
 import sys
 
@@ -7,9 +7,10 @@ _SECONDS = 0.0005
 
 def take_turns() -> None:
     """
-    Let a thread that wants the interpreter have it after half a millisecond, not after five.
+    Let a waiting thread have the interpreter after half a millisecond, not after five.
 
-    For the process as a whole. A busy loop takes the interpreter again as soon as it has let go of
-    it, and whoever comes back from Kafka's client with records waits that long, several times.
+    This affects the whole process. A busy loop takes the interpreter again as soon as it has
+    released it. Each time that another thread returns from Kafka's client with records, it waits
+    for that long, several times.
     """
     sys.setswitchinterval(_SECONDS)

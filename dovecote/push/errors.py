@@ -1,18 +1,18 @@
-"""What can be wrong with what somebody asks of `dovecote push`."""
+"""Errors of requests to `dovecote push`."""
 
 from outbox.errors import DovecoteError
 
 
 class NoSuchSubscription(DovecoteError):
-    """There is no subscription of that name."""
+    """There is no subscription with that name."""
 
 
 class Conflict(DovecoteError):
-    """What is asked for does not go with what is there."""
+    """The request conflicts with the present state."""
 
 
 class Refused(DovecoteError):
-    """What is asked for cannot be done with these settings, or by this broker."""
+    """These settings or this broker do not allow the request."""
 
 
 class Away(DovecoteError):

@@ -1,4 +1,4 @@
-"""Name the numbers that `push` exposes."""
+"""The metrics that `push` exposes."""
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
@@ -54,13 +54,15 @@ class Metrics:
         return Numbers(self, subscription)
 
     def forget(self, subscription: str) -> None:
-        """Expose a subscription no more that there is no more."""
+        """Stop exposing a subscription that was deleted."""
         for gauge in (self._in_flight, self._open, self._lag):
             gauge.remove(subscription)
 
 
 class Numbers:
-    """Those of one subscription, found once: there are thousands of requests a second."""
+    """
+    The metrics of one subscription, looked up once: there are thousands of requests a second.
+    """
 
     def __init__(self, metrics: Metrics, subscription: str) -> None:
         self._attempts = {

@@ -22,7 +22,7 @@ from dovecote.push.store.tables import Tables
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What goes on in this process."""
+    """The parts that run in this process."""
 
     at: Listening
     feed: Feed
@@ -35,12 +35,13 @@ def running(
     environ: Mapping[str, str] = os.environ,
 ) -> Iterator[Running]:
     """
-    Deliver what the database says, and serve the API, until the block ends.
+    Deliver the subscriptions in the database, and serve the API, until the block ends.
 
-    `make` returns the engine, which tells a book of its attempts, and its numbers.
+    `make` takes the book in which the engine notes its attempts; it returns the engine and its
+    metrics.
 
     Raises:
-        BadSettings: nobody can listen where the settings say, or a key is none.
+        BadSettings: the address cannot be listened on, or a key is not valid.
         SchemaMissing: the tables are not installed.
     """
     keys = Keys(settings.secrets.keys)

@@ -24,7 +24,7 @@ def _is_pointer(value: object) -> bool:
 
 
 def _properties(value: object) -> object:
-    """Return properties of Kafka with dots in their names, which variables cannot have."""
+    """Return Kafka properties with dots in their names, which variables cannot have."""
     if not isinstance(value, Mapping):
         return value
     return {(k.replace("_", ".") if _is_pointer(v) else k): v for k, v in value.items()}
@@ -38,7 +38,7 @@ def _text(value: object, info: ValidationInfo) -> object:
 
 
 Pointed: TypeAlias = Annotated[str, BeforeValidator(_text)]
-"""Text, or where it is: `{ env = "NAME" }` or `{ file = "PATH" }`."""
+"""Text, or a pointer to it: `{ env = "NAME" }` or `{ file = "PATH" }`."""
 
 
 def _hidden(value: object, info: ValidationInfo) -> object:
@@ -49,7 +49,7 @@ def _hidden(value: object, info: ValidationInfo) -> object:
 
 
 class HttpSettings(Settings):
-    """Where the API, the page, /metrics, /healthz and /readyz are served."""
+    """Where to serve the API, the page, /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
     """Address to listen on; any but loopback needs `api.tokens`."""
@@ -66,13 +66,13 @@ class HttpSettings(Settings):
 
 
 class ApiSettings(Settings):
-    """Who may use the API."""
+    """Access to the API."""
 
     tokens: dict[str, Pointed] = Field(default_factory=dict)
-    """Names of who may, and `sha256:…` of the token of each; `dovecote push token` makes both."""
+    """Names of users, and `sha256:…` of the token of each; `dovecote push token` makes both."""
 
     max_body: int = Field(default=256_000, ge=1_000, le=16_000_000)
-    """Bytes of a request's body."""
+    """Most bytes of a request's body."""
 
     @field_validator("tokens")
     @classmethod
@@ -85,17 +85,19 @@ class ApiSettings(Settings):
 
 
 class SecretSettings(Settings):
-    """Where the secrets of subscriptions are."""
+    """Where the secrets of subscriptions are stored."""
 
     keys: Annotated[str, BeforeValidator(_hidden)] = Field(default="", repr=False)
-    """Keys that seal secrets in the database, newest first, with spaces between them;
-    `dovecote push key` makes one. None: secrets are given by reference only."""
+    """
+    Keys that seal secrets in the database, newest first, separated by spaces; `dovecote push key`
+    makes one. None: secrets can only be given by reference.
+    """
 
     environment: str = "PUSH_SECRET_"
-    """`env:NAME` in a subscription is the variable of this and NAME."""
+    """`env:NAME` in a subscription is the variable with this prefix and NAME."""
 
     directory: Path | None = None
-    """`file:NAME` in a subscription is the file NAME in here."""
+    """`file:NAME` in a subscription is the file NAME in this directory."""
 
     @field_validator("environment")
     @classmethod
@@ -107,29 +109,31 @@ class SecretSettings(Settings):
 
 
 class PushSettings(Settings):
-    """One process that pushes; those with the same database and brokers share the work."""
+    """One process that pushes; processes with the same database and brokers share the work."""
 
     dsn: Dsn
     """The database: a libpq connection string or a table of libpq parameters (TLS and all)."""
 
     brokers: dict[str, Broker] = Field(min_length=1, repr=False)
-    """Kafka clusters, by the names that subscriptions use: any librdkafka property;
-    `bootstrap.servers` at least."""
+    """
+    Kafka clusters, by the names that subscriptions use: any librdkafka property;
+    `bootstrap.servers` at least.
+    """
 
     schema_name: str = Field(default=DEFAULT_SCHEMA, alias="schema")
-    """The Postgres schema that subscriptions are in."""
+    """The Postgres schema of the subscriptions."""
 
     allow_addresses: tuple[str, ...] = ()
     """Networks that requests may go to although they are not public, such as `10.0.0.0/8`."""
 
     ca_file: str | None = None
-    """Certificate authorities that are trusted besides the system's."""
+    """Certificate authorities to trust in addition to the system's."""
 
     origin: str = "dovecote"
-    """Who we are, as the handshake of CloudEvents webhooks says it."""
+    """Our name in the handshake of CloudEvents webhooks."""
 
     poll: Duration = timedelta(seconds=1)
-    """How often changes are looked for, besides being told of them."""
+    """How often to look for changes, in addition to notifications."""
 
     http: HttpSettings = HttpSettings()
 

@@ -11,7 +11,7 @@ from dovecote.push.settings import PushSettings
 
 
 def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, CollectorRegistry]]:
-    """Return what makes the engine, and its numbers, for a book."""
+    """Return a function that makes the engine and its metrics for a book."""
     surroundings = Surroundings(
         brokers=settings.brokers,
         allow_addresses=networks(settings.allow_addresses),

@@ -1,4 +1,4 @@
-"""Flights from Postgres to a receiver over HTTP: outbox, relay, Kafka, push, a signature."""
+"""Send flights from Postgres to a receiver over HTTP: outbox, relay, Kafka, push, a signature."""
 
 import base64
 import json
@@ -49,14 +49,14 @@ port = PORT
 
 
 def main() -> None:
-    """Run all of it until every flight has arrived."""
+    """Run the example until every flight has arrived."""
     secret = f"whsec_{base64.b64encode(secrets.token_bytes(32)).decode()}"
     arrived: dict[str, Any] = {}
     complete = threading.Event()
 
     def handle(id_: str, flight: dict[str, Any]) -> None:
         arrived[id_] = flight
-        print(f"{id_}  {flight['flight']:8} {flight['from']} to {flight['to']}")  # noqa: T201  # it shows
+        print(f"{id_}  {flight['flight']:8} {flight['from']} to {flight['to']}")  # noqa: T201  # the output of the example
         if len(arrived) == FLIGHTS:
             complete.set()
 
@@ -87,11 +87,11 @@ def main() -> None:
         subscribe(f"http://127.0.0.1:{port}", endpoint, folder)
         if not complete.wait(_SECONDS):
             sys.exit(f"only {len(arrived)} of {FLIGHTS} flights arrived")
-    print(f"{FLIGHTS} flights arrived, each with a signature that is right")  # noqa: T201  # it shows
+    print(f"{FLIGHTS} flights arrived, each with a signature that is right")  # noqa: T201  # the output of the example
 
 
 def event(flight: Flight) -> Event:
-    """Return what the service says of a flight."""
+    """Return the service's event for a flight."""
     value = {
         "flight": f"{flight.carrier}{flight.number}",
         "from": flight.origin,
@@ -101,7 +101,7 @@ def event(flight: Flight) -> Event:
 
 
 def subscribe(url: str, endpoint: str, folder: Path) -> None:
-    """Have the flights sent to `endpoint`, signed with a secret of push's environment."""
+    """Subscribe `endpoint` to the flights, signed with a secret from push's environment."""
     subscription = {
         "id": "flights",
         "topics": [TOPIC],
@@ -115,7 +115,7 @@ def subscribe(url: str, endpoint: str, folder: Path) -> None:
 
 @contextmanager
 def dovecote(name: str, config: Path, environment: dict[str, str]) -> Iterator[None]:
-    """Run a command of ours beside this program; it says on stderr what is in its way."""
+    """Run one of our commands beside this program; it reports its problems on stderr."""
     arguments = [command(), name, "--config", str(config)]
     process = subprocess.Popen(arguments, env={**os.environ, **environment})
     try:
@@ -126,7 +126,7 @@ def dovecote(name: str, config: Path, environment: dict[str, str]) -> Iterator[N
 
 
 def wait_for(url: str) -> None:
-    """Return when a server answers there that it is ready."""
+    """Wait until the server at `url` reports that it is ready."""
     deadline, pause = time.monotonic() + _SECONDS, threading.Event()
     while time.monotonic() < deadline:
         try:

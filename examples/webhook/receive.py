@@ -1,4 +1,4 @@
-"""Receive events over HTTP, and only those whose signature is right."""
+"""Receive events over HTTP, and accept only those with a valid signature."""
 
 import json
 from collections.abc import Callable
@@ -9,7 +9,9 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
 
 def receiver(secret: str, handle: Callable[[str, Any], None]) -> ThreadingHTTPServer:
-    """Return a server on any free port that gives `handle` the id and the value of each event."""
+    """
+    Return a server on any free port that calls `handle` with the id and the value of each event.
+    """
     webhook = Webhook(secret)
 
     class Receiver(BaseHTTPRequestHandler):
@@ -31,6 +33,6 @@ def receiver(secret: str, handle: Callable[[str, Any], None]) -> ThreadingHTTPSe
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
-            """Say nothing: `handle` does."""
+            """Print nothing: `handle` does."""
 
     return ThreadingHTTPServer(("127.0.0.1", 0), Receiver)

@@ -1,8 +1,8 @@
 """
-Connections of psycopg on which no statement waits for a silent server for ever.
+Connections of psycopg on which no statement waits for ever for a silent server.
 
-A balancer may go on acknowledging what is sent to a server that is gone: to TCP, and to all of its
-timers, such a connection is well. Only the answer that does not come tells.
+A load balancer may go on acknowledging data for a server that is gone. TCP and all of its timers
+then see a healthy connection; only the missing answer shows the failure.
 """
 
 import os
@@ -21,7 +21,7 @@ from outbox.postgres.session import connect_as, conninfo
 
 T = TypeVar("T")
 
-# Left to themselves, libpq waits for two minutes and TCP for a quarter of an hour.
+# By default, libpq waits for two minutes and TCP for a quarter of an hour.
 NOTICE: Mapping[str, int] = {
     "connect_timeout": 10,
     "keepalives_idle": 10,
@@ -29,15 +29,15 @@ NOTICE: Mapping[str, int] = {
     "keepalives_count": 3,
     "tcp_user_timeout": 25_000,
 }
-"""When a server that is gone is noticed, in libpq's parameters."""
+"""How soon to notice a server that is gone, as libpq parameters."""
 
 
 class Overdue(psycopg.OperationalError):
-    """The server has said nothing for too long; the connection is closed."""
+    """The server has been silent for too long; the connection is closed."""
 
 
 def cut(conn: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
-    """End what waits on a connection, from any thread, even if nothing comes through it."""
+    """End all waiting on a connection, from any thread, even if nothing comes through it."""
     with (
         suppress(OSError, psycopg.Error),  # it has ended already
         socket.socket(fileno=os.dup(conn.fileno())) as end,
@@ -46,13 +46,13 @@ def cut(conn: "psycopg.Connection[Any] | psycopg.AsyncConnection[Any]") -> None:
 
 
 class Connection(psycopg.Connection[TupleRow]):
-    """Closes itself when the server has been silent within a statement for `patience` seconds."""
+    """Closes itself if the server is silent within a statement for `patience` seconds."""
 
     patience = 30.0
 
     @classmethod
     def open(cls, dsn: str, *, patience: float) -> Self:
-        """Return an autocommit connection; what `dsn` says of timeouts holds."""
+        """Return an autocommit connection; timeouts in `dsn` take precedence."""
         conn = cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
         conn.patience = patience
         return conn
@@ -63,14 +63,16 @@ class Connection(psycopg.Connection[TupleRow]):
         Return a connection with the settings that `outbox.postgres.session` makes sure of.
 
         Raises:
-            SharedSession: a pooler shares the session with others.
+            SharedSession: a pooler shares the session with other clients.
         """
         conn = connect_as(cls, dsn, ours=notice)
         conn.patience = patience
         return conn
 
     def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
-        """Wait as psycopg does, but no longer than `patience` for the server to say something."""
+        """
+        Wait as psycopg does, but at most `patience` seconds for the server to send something.
+        """
         try:
             return super().wait(_bounded(gen, self.patience), *how, **named)  # type: ignore[arg-type]  # whatever psycopg asks
         except Overdue:
@@ -80,19 +82,19 @@ class Connection(psycopg.Connection[TupleRow]):
 
 
 class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
-    """As `Connection`, to be awaited."""
+    """As `Connection`, for asyncio."""
 
     patience = 30.0
 
     @classmethod
     async def open(cls, dsn: str, *, patience: float) -> Self:
-        """Return an autocommit connection; what `dsn` says of timeouts holds."""
+        """Return an autocommit connection; timeouts in `dsn` take precedence."""
         conn = await cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
         conn.patience = patience
         return conn
 
     async def wait(self, gen: PQGen[T], *how: float | None, **named: float | None) -> T:
-        """As that of `Connection`."""
+        """As `Connection.wait`."""
         try:
             return await super().wait(_bounded(gen, self.patience), *how, **named)  # type: ignore[arg-type]  # whatever psycopg asks
         except Overdue:
@@ -103,10 +105,10 @@ class AsyncConnection(psycopg.AsyncConnection[TupleRow]):
 
 def _bounded(gen: PQGen[T], patience: float) -> PQGen[T]:
     """
-    Be `gen`, and raise once nothing has come or gone for `patience` seconds.
+    Run `gen`, and raise once nothing has come or gone for `patience` seconds.
 
-    Whoever drives it says so ten times a second when the socket is not ready, in order to hear
-    signals: hence no thread and no timer, and nothing that a fork could lose.
+    While the socket is not ready, psycopg resumes the generator ten times a second, in order to
+    hear signals. So this needs no thread and no timer, and nothing that a fork could lose.
     """
     try:
         wanted = next(gen)

@@ -1,9 +1,9 @@
 """
-Connect to Postgres as all of ours do: to a session of our own, with the settings that we rely on.
+Connect to Postgres as all our programs do: own session, known settings.
 
-A role or a database may have other settings for its other users. Row-level security is off, so
-that Postgres raises an error where it would hide rows from us, which we would take for rows that
-are published. A session that several clients share in turn is no place for locks or settings.
+A role or a database may have other settings for its other users. Row-level security is off:
+Postgres then raises an error where it would otherwise hide rows, which we would count as
+published. A session that several clients share in turn is no place for locks or settings.
 """
 
 from collections.abc import Mapping
@@ -18,29 +18,31 @@ from outbox.secrets import fresh
 
 OWN_FUNCTIONS_ONLY = "SET search_path = pg_catalog, pg_temp"
 """
-For a session of ours: functions and operators are Postgres' own.
+For sessions of our own: all functions and operators are Postgres' own.
 
-Whoever may create in a schema on the path could otherwise have one of theirs run with our rights,
-by a better match of its arguments (CVE-2018-1058; before Postgres 15 everybody may, in `public`).
+A role that may create objects in a schema on the path could otherwise have its function run with
+our rights, if it matches the arguments better (CVE-2018-1058). Before Postgres 15, every role may
+create objects in `public`.
 """
 
 _RELIED_ON = (
     f"{OWN_FUNCTIONS_ONLY}; SET row_security = off; SET standard_conforming_strings = on;"
     " SET array_nulls = on; SET quote_all_identifiers = off; SET transform_null_equals = off;"
     " SET DateStyle = 'ISO, MDY';"
-    # What goes on in Kafka rests on what we write: a crash must not take that back.
+    # Kafka's side relies on our writes: a crash must not take them back.
     " SELECT set_config('synchronous_commit', 'on', false)"
     " WHERE current_setting('synchronous_commit') = 'off'"
 )
 
-# Where Postgres raises it, of rows that would be hidden, and of rows that may not be written.
+# The functions of Postgres that raise the error, for rows that would be hidden and for rows that
+# may not be written.
 _HIDING = frozenset({"check_enable_rls", "ExecWithCheckOptions"})
 
 SESSION = "SELECT pg_catalog.pg_backend_pid()"
-"""Which session of Postgres a statement runs in."""
+"""A query for the backend process of the session that it runs in."""
 
-# How often a session is looked at while another connection is at work. A pool that hands its
-# sessions out in turn may hand out the same one twice by chance, with few of them.
+# How often to look at a session while another connection is at work. A pool that rotates through a
+# few sessions may by chance hand out the same one twice.
 _LOOKS = 4
 
 
@@ -49,9 +51,9 @@ Kind = TypeVar("Kind", bound=Connection[TupleRow])
 
 def conninfo(dsn: str, *, name: str = "", ours: Mapping[str, int | str] = {}) -> str:
     """
-    Return `dsn` as it is now, with our encoding, and what of `ours` it does not say itself.
+    Return `dsn` as it is now, with our encoding and those of `ours` that it does not set itself.
 
-    `name` is what the server shows of us, whatever `dsn` says.
+    `name` is the application name that the server shows, whatever `dsn` says.
     """
     dsn = fresh(dsn)
     given = conninfo_to_dict(dsn)
@@ -77,11 +79,11 @@ def connect_as(
     ours: Mapping[str, int | str] = {},
 ) -> Kind:
     """
-    Connect to a session of our own; `name` and `ours` are for `conninfo`, `kind` is its class.
+    Connect to a session of our own, of class `kind`; `name` and `ours` are for `conninfo`.
 
     Raises:
-        psycopg.OperationalError: the server does not answer, or does not let us in.
-        SharedSession: it is one that other clients use between our statements.
+        psycopg.OperationalError: the server does not answer, or refuses the connection.
+        SharedSession: other clients use the session between our statements.
     """
     parameters = conninfo(dsn, name=name, ours=ours)
     conn = kind.connect(parameters, autocommit=True, row_factory=tuple_row)
@@ -97,37 +99,37 @@ def connect_as(
 
 
 def settle(conn: Connection[Any]) -> None:
-    """Give the session what we rely on, if nobody else can have it after us."""
+    """Apply the settings that we rely on, if no other client can get the session after us."""
     if is_direct(conn):
         conn.execute(_RELIED_ON)
 
 
 def hides_rows(error: BaseException | None) -> bool:
-    """Tell whether Postgres refuses because of row-level security, and not for lack of a right."""
+    """Return whether Postgres refuses because of row-level security, not for lack of a right."""
     diagnosed = getattr(error, "diag", None)
     where = getattr(diagnosed, "source_function", None)
-    # So asyncpg has it. The text may be in any language.
+    # asyncpg has the name in an attribute of its own. The message may be in any language.
     where = where or getattr(error, "server_source_function", None)
     return where in _HIDING
 
 
 def is_direct(conn: Connection[Any]) -> bool:
     """
-    Tell whether nothing that knows of sessions stands between us and the server.
+    Return whether nothing that knows of sessions stands between us and the server.
 
-    A pooler tells each client a number of its own to cancel by, and not that of the session.
+    A pooler gives each client its own number to cancel by, which is not the session's.
     """
     return _session(conn) == conn.info.backend_pid
 
 
 def _session(conn: Connection[Any]) -> int:
-    """Return the session's own number, which a pooler does not tell as it tells its clients'."""
+    """Return the session's own number; a pooler reports a different one to its clients."""
     row = conn.execute(SESSION).fetchone()
     return int(row[0]) if row else 0
 
 
 def _require_own(conn: Connection[Any], parameters: str) -> None:
-    """Check that a pooler keeps a session for us: nothing is changed, and no lock is taken."""
+    """Check that a pooler keeps a session for us; change no setting and take no lock."""
     if _is_shared(conn, parameters):
         host, port = conn.info.host, conn.info.port
         msg = (
@@ -141,11 +143,10 @@ def _require_own(conn: Connection[Any], parameters: str) -> None:
 
 def _is_shared(conn: Connection[Any], parameters: str) -> bool:
     """
-    Tell whether one session is met from two connections, or two sessions from one connection.
+    Return whether two connections meet in one session, or one connection has two sessions.
 
-    The other connection keeps its session by a transaction, while ours asks again: whichever
-    session a pool hands out next, the last one or the one that has waited for longest, one of the
-    two is met.
+    The other connection pins its session with a transaction while ours asks again. A pool may hand
+    out the session used last or the one idle longest: either way, one of the two cases shows.
     """
     ours = {_session(conn), _session(conn)}
     if len(ours) > 1:
@@ -154,7 +155,7 @@ def _is_shared(conn: Connection[Any], parameters: str) -> bool:
         for _ in range(_LOOKS):
             try:
                 with other.transaction():
-                    # Where there is one session only, ours would wait for this transaction.
+                    # If there is one session only, our query would wait for this transaction.
                     if _session(other) in ours:
                         return True
                     ours.add(_session(conn))

@@ -1,4 +1,4 @@
-"""Send to Kafka, and stop at the first record of which the broker may not have taken it."""
+"""Send to Kafka, and stop at the first record that the broker may not have taken."""
 
 import time
 from collections.abc import Mapping
@@ -16,33 +16,34 @@ _log = kafka_logger("dovecote.producer.kafka")
 FIXED: dict[str, str | bool] = {
     "acks": "all",
     "enable.idempotence": "true",
-    # What follows a record that failed must not arrive before it has gone through the outbox. A
-    # record that times out is not covered, so none does: whoever waits for it looks at the clock.
+    # Records after a failed one must not arrive before it has gone through the outbox. The
+    # guarantee does not cover a record that times out, so none does: the waiting side watches the
+    # clock.
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
-    # librdkafka's own default differs from Java's, and a key would change its partition.
+    # librdkafka's default differs from Java's, and would put a key on another partition.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": False,
 }
-"""Properties that the order and the safety of events rest on."""
+"""Properties that the order and the safety of events depend on."""
 
 _OTHER_NAMES = frozenset({"request.required.acks", "delivery.timeout.ms", "transactional.id"})
 
-# Purging answers at once; what does not come by then is taken for unsure.
+# Purging answers at once; a record without an answer by then is unsure.
 _PURGE_SECONDS, _STEP = 5.0, 0.05
 
 
 def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str, str | bool]:
     """
-    Return the producer's configuration, for at most so many events, of so many bytes together.
+    Return the producer's configuration, for at most `events` events of `size` bytes together.
 
     Raises:
-        BadSettings: `given` names a property that may not be another, or one that is unknown, or
-            no brokers.
+        BadSettings: `given` names a property that is fixed or unknown, or no brokers.
     """
     if wrong := (FIXED.keys() | _OTHER_NAMES) & given.keys():
         msg = (
-            f"kafka: {', '.join(sorted(wrong))}: what a producer guarantees rests on it; leave out"
+            f"kafka: {', '.join(sorted(wrong))}: the producer's guarantees depend on it; leave it "
+            "out"
         )
         raise BadSettings(msg)
     if not given.get("bootstrap.servers") and not given.get("metadata.broker.list"):
@@ -50,17 +51,17 @@ def properties(given: Mapping[str, str], *, events: int, size: int) -> dict[str,
         raise BadSettings(msg)
     defaults = {
         "client.id": "dovecote-producer",
-        # Errors; below them it warns of each new producer that a property is said to be new.
+        # Errors only: otherwise it warns, for each new producer, that a property is experimental.
         "log_level": "3",
         "compression.type": "lz4",
-        # One request at a time bundles what comes meanwhile.
+        # One request at a time collects whatever is sent in the meantime.
         "linger.ms": "1",
-        # The broker's own default; librdkafka's, 1000000, is below what `Limits` let in.
+        # The broker's default; librdkafka's, 1000000, is below what `Limits` allow.
         "message.max.bytes": "1048588",
-        # More would be as safe, but for order: of the first two requests to a partition a broker
-        # takes the second even if it has refused the first.
+        # More would be as safe, but not in order: if a broker refuses the first of two requests to
+        # a new partition, it still takes the second.
         "max.in.flight.requests.per.connection": "1",
-        # All that is waiting fits: there are bounds of our own.
+        # Leave room for everything that waits: we have limits of our own.
         "queue.buffering.max.messages": str(events + 1),
         "queue.buffering.max.kbytes": str(size // 1024 + 2048),
         "retry.backoff.ms": "5",
@@ -88,19 +89,19 @@ class Direct:
         self._producer = Producer(dict(configuration), logger=_log)
 
     def trouble(self, topic: str, timeout: float) -> str | None:
-        """Return why records for `topic` could not be sent right now, or None."""
+        """Return why records for `topic` cannot be sent right now, or None."""
         try:
             found = self._producer.list_topics(topic, timeout=timeout).topics[topic]
         except KafkaException as error:
             return str(error.args[0].str())
         if any(partition.leader < 0 for partition in found.partitions.values()):
             return f"a partition of {topic} has no leader"
-        # That there is no such topic is known to the cluster: it is there.
+        # The cluster is there: it knows that the topic is not.
         return None
 
     def send(self, number: int, event: Event) -> None:
         """
-        Hand a record over; `reports` tells what became of it.
+        Hand a record over; `reports` returns the outcome.
 
         Raises:
             KafkaException, BufferError: it will not be sent.
@@ -115,13 +116,15 @@ class Direct:
         )
 
     def reports(self, timeout: float) -> tuple[list[int], str | None]:
-        """Wait for news, and return which records the broker has, and what failed if any did."""
+        """
+        Wait for reports; return the records that the broker has, and the failure if there was one.
+        """
         self._poll(timeout)
         found, self._acknowledged = self._acknowledged, []
         return found, self._failure
 
     def stop(self) -> list[int]:
-        """Send nothing any more; return what the broker has acknowledged by now."""
+        """Stop sending; return the records that the broker has acknowledged by now."""
         self._producer.purge()
         deadline = time.monotonic() + _PURGE_SECONDS
         while len(self._producer) and time.monotonic() < deadline:
@@ -132,8 +135,8 @@ class Direct:
         try:
             self._producer.poll(timeout)
         except (KafkaException, SystemError) as error:
-            # So librdkafka tells of a fatal error, once; as a SystemError, if it had a report to
-            # call back with right behind it. Reports that are left come with the next call.
+            # librdkafka reports a fatal error once, and raises a SystemError if a delivery report
+            # was due right after it. The remaining reports come with the next call.
             self._failure = self._failure or str(error)
 
     def _reported(self, number: int, error: KafkaError | None, _: object) -> None:

@@ -1,4 +1,6 @@
-"""Write a producer's events into the outbox in transactions of their own, and ask what drained."""
+"""
+Write a producer's events into the outbox in its own transactions, and ask which have drained.
+"""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,18 +20,18 @@ from outbox.writing.append import Append
 
 _NOTICE = {**overdue.NOTICE, "connect_timeout": 5, "tcp_user_timeout": 10_000}
 
-# Until the end of the statement: what row-level security hid would look as if it had drained.
+# Lasts until the end of the statement. If row-level security hid rows, they would seem drained.
 _SHOWING_ALL = sql.SQL("pg_catalog.set_config('row_security', 'off', true)")
 
 
 class Fallback:
-    """One connection, made when it is needed and again when it is lost; for one thread."""
+    """One connection, made when it is needed and again after it is lost; for one thread."""
 
     def __init__(self, dsn: str, schema: str, limits: Limits) -> None:
         try:
             conninfo_to_dict(dsn)
         except psycopg.ProgrammingError:
-            # What libpq says of it quotes it, and it may hold a password.
+            # libpq's own message quotes the connection string, which may hold a password.
             msg = (
                 "dsn: libpq cannot read this connection string (not shown, it may hold a password)"
             )
@@ -44,7 +46,7 @@ class Fallback:
         Commit events in one transaction, and return its number.
 
         Raises:
-            psycopg.Error, DovecoteError: they are not written, or nobody knows.
+            psycopg.Error, DovecoteError: they are not written, or the outcome is unknown.
         """
         append = Append(events, self._schema, self._limits)
         query, parameters = append.statement()
@@ -58,12 +60,12 @@ class Fallback:
                 raise append.explained(error, **place) or error from error
 
     def token(self) -> int:
-        """Return the number of a transaction that has just been committed, and wrote nothing."""
+        """Return the number of a transaction that was committed just now and wrote nothing."""
         with self._connected() as conn:
             return int(conn.execute("SELECT pg_current_xact_id()::text").fetchall()[0][0])
 
     def drained(self, asked: Mapping[Lane, int]) -> list[Lane]:
-        """Return which of the lanes have nothing left in the outbox."""
+        """Return the lanes that have nothing left in the outbox."""
         query = sql.SQL("SELECT {}(%s::text[]::xid8[], %b::bytea[]) FROM {}").format(
             sql.Identifier(self._schema, "drained"), _SHOWING_ALL
         )
@@ -74,7 +76,7 @@ class Fallback:
         return [lane for lane, answer in zip(asked, answers, strict=True) if answer]
 
     def parked(self, most: int) -> list[Lane]:
-        """Return lanes of which something is parked, `most` of them."""
+        """Return lanes that have a parked event, at most `most` of them."""
         query = sql.SQL("SELECT {}(%s) FROM {}").format(
             sql.Identifier(self._schema, "parked_lanes"), _SHOWING_ALL
         )
@@ -82,13 +84,13 @@ class Fallback:
             return list(conn.execute(query, [most]).fetchall()[0][0])
 
     def cut(self) -> None:
-        """End what the other thread waits for: a server that hangs answers to nothing else."""
+        """End the other thread's wait: a server that hangs answers nothing else."""
         with self._lock:
             if self._conn is not None:
                 overdue.cut(self._conn)
 
     def close(self) -> None:
-        """Give the connection back."""
+        """Close the connection."""
         with self._lock:
             if self._conn is not None:
                 self._conn.close()
@@ -97,7 +99,8 @@ class Fallback:
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Any]]:
         if self._conn is None:
-            # Through a pooler, too: nothing is set here that would stay with its session.
+            # This also works through a pooler: nothing is set here that would stay with its
+            # session.
             dsn = conninfo(self._dsn, ours={"application_name": "dovecote producer", **_NOTICE})
             conn = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
             with self._lock:

@@ -1,4 +1,4 @@
-"""What the threads of a producer share: the events that nobody has accepted yet, and a lock."""
+"""Shared by the threads of a producer: the events that nobody has accepted yet, and a lock."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ _log = logging.getLogger("dovecote.producer")
 
 
 class Ledger:
-    """Everything here but `give` and `count` is for those that have `changed`."""
+    """Call everything except `give` and `count` with `changed` held."""
 
     def __init__(self, options: Options, observe: Callable[[Counted, int], None] | None) -> None:
         self.changed = threading.Condition()
@@ -38,11 +38,11 @@ class Ledger:
         )
 
     def accepted(self, numbers: Iterable[int], by: Via) -> list[Answer]:
-        """Return what is to be told of events that somebody has."""
+        """Return the answers for events that Kafka or the outbox has."""
         return self._told([self.waiting.accepted(number, by) for number in numbers])
 
     def refused(self, numbers: Iterable[int]) -> list[Answer]:
-        """Return what is to be told of events that nobody is known to have."""
+        """Return the answers for events that neither is known to have."""
         kafka = self.kafka_trouble or "not tried, as earlier events may be in the outbox"
         reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble or 'has not answered'}"
         return self._told([self.waiting.refused(number, reasons) for number in numbers])
@@ -53,18 +53,20 @@ class Ledger:
         return answers
 
     def give(self, answers: Iterable[Answer]) -> None:
-        """Tell those who wait, and count."""
+        """Deliver the answers to the callers that wait, and count them."""
         for what, count in Counter(answer.give() for answer in answers).items():
             self.count(what, count)
 
     def count(self, what: Counted, count: int) -> None:
-        """Let the service count; a mistake of its own keeps no event from being sent."""
+        """
+        Report a count to the service; an exception in its callback keeps no event from being sent.
+        """
         if self._observe is None:
             return
         try:
             self._observe(what, count)
         except Exception:  # noqa: BLE001  # whatever it is: it is not ours
-            # Once: it will be in the way of each event.
+            # Log it once: the callback will fail for every event.
             if not self._has_told:
                 _log.exception("`observe` failed; events are sent all the same")
             self._has_told = True

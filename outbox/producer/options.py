@@ -1,4 +1,4 @@
-"""What can be chosen of a producer, and what it tells of itself."""
+"""A producer's options, and the state that it reports."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -8,33 +8,35 @@ from outbox.errors import BadSettings
 from outbox.event import Limits
 
 Counted: TypeAlias = Literal["kafka", "outbox", "refused", "broken", "restored"]
-"""Events accepted by either, or by neither; producers stopped, and made anew."""
+"""
+Events accepted by either, or by neither; Kafka producers that stopped, and that were made anew.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """How long to wait for whom, and how much may wait."""
+    """How long to wait for Kafka and the outbox, and how much may wait."""
 
     delivery_timeout: timedelta = timedelta(seconds=10)
-    """An event that the broker has not acknowledged by then goes into the outbox."""
+    """An event that the broker has not acknowledged after this time goes into the outbox."""
 
     accept_timeout: timedelta = timedelta(seconds=30)
-    """An event that the outbox has not taken either, this long after it was sent, is given up."""
+    """An event is given up if the outbox has not taken it either, this long after it was sent."""
 
     max_events: int = 10_000
     """At most this many events wait to be accepted; then `send` waits."""
 
     max_bytes: int = 32 * 1024 * 1024
-    """… and so many bytes of them."""
+    """At most this many bytes of events wait; then `send` waits."""
 
     limits: Limits = field(default_factory=Limits)
     """The most bytes of one event, as for `outbox.write`."""
 
     fresh: bool = False
-    """Nothing that was sent before is still in the outbox: do not wait until it has drained."""
+    """The outbox holds nothing that was sent before: do not wait until it has drained."""
 
     def __post_init__(self) -> None:
-        """Refuse what could not work."""
+        """Refuse values that cannot work."""
         for name in ("delivery_timeout", "accept_timeout"):
             given = getattr(self, name)
             if not isinstance(given, timedelta):
@@ -61,6 +63,6 @@ class State(NamedTuple):
     lanes: int
     """Keys that go through the outbox; one, if all of them do."""
     kafka_trouble: str | None
-    """What is in the way to Kafka …"""
+    """Why events do not reach Kafka …"""
     outbox_trouble: str | None
-    """… and to Postgres, as far as it was needed."""
+    """… and Postgres, as far as it was needed."""

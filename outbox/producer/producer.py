@@ -1,7 +1,7 @@
 """
-Send events to Kafka now; what Kafka may not have taken goes through the outbox, with the same id.
+Send events to Kafka at once; those that Kafka may not have taken go through the outbox.
 
-The only part of what a service imports that loads a Kafka client, and only where it is asked for.
+Both copies have the same id. A service loads a Kafka client only by importing this module.
 """
 
 import asyncio
@@ -32,13 +32,14 @@ __all__ = ["Counted", "Options", "Producer", "State", "Via"]
 
 class Producer:
     """
-    Send events, of which none is lost that is accepted; the events of a key keep their order.
+    Send events without losing one that was accepted; events with the same key keep their order.
 
-    Accepted is what the broker has acknowledged, or what is committed to the outbox. Copies of an
-    event have its id. For any number of threads, but one producer at a time for each key.
+    An event is accepted once the broker has acknowledged it, or once it is committed to the
+    outbox. All copies of an event have its id. Any number of threads may share a producer, but
+    each key must have only one producer at a time.
 
-    In a process that is forked it begins anew with the first event that is sent there: what was
-    sent before is the parent's, and is not sent by the child.
+    In a forked process it begins anew with the first event that is sent there. Events sent before
+    belong to the parent; the child does not send them.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Producer:
         observe: Callable[[Counted, int], None] | None = None,
     ) -> None:
         """
-        Begin; the servers need not be there.
+        Begin; the servers need not be reachable.
 
-        `kafka` are properties of librdkafka. `observe` is told what is counted, and how many, by
-        threads of the producer; it must be quick. An exception of it is logged, the first one, and
-        keeps no event from being sent.
+        `kafka` holds properties of librdkafka. The producer's threads call `observe` with the name
+        of a counter and a count; it must be quick. Its first exception is logged, and none of them
+        keeps an event from being sent.
 
         Raises:
-            BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is no
+            BadSettings: a property is unknown, missing, or must not be chosen, or `dsn` is not a
                 connection string.
             NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
@@ -76,7 +77,9 @@ class Producer:
         return Sender(fallback, self._connect, self._options, self._observe)
 
     def forked(self) -> None:
-        """Leave to the parent process what is its own; whoever is forked calls this by itself."""
+        """
+        Leave the parent process what belongs to it; called automatically in a forked process.
+        """
         if self._begun is not None:
             forks.leave(self._begun)
             self._begun.forked()
@@ -100,17 +103,17 @@ class Producer:
 
     def send(self, event: Event) -> Via:
         """
-        Send an event; return who has accepted it, once somebody has.
+        Send an event; return who has accepted it, once it is accepted.
 
         Raises:
             InvalidEvent: it could never be published; it was not sent.
-            NotAccepted: neither Kafka nor the outbox has said that it has it.
-            ProducerClosed: nothing is sent any more.
+            NotAccepted: neither Kafka nor the outbox has confirmed that it has the event.
+            ProducerClosed: the producer sends nothing any more.
         """
         return self.send_soon(event).result()
 
     async def send_async(self, event: Event) -> Via:
-        """As `send`. Whoever cancels it takes nothing back."""
+        """As `send`. Cancelling does not take the event back."""
         made = self._made(event)
         sender = self._sender
         promise = sender.offer(*made, wait=False)
@@ -122,13 +125,13 @@ class Producer:
         """
         Send an event, and return the promise of what `send` returns or raises.
 
-        Waits while too much is waiting already. What the promise calls back runs in a thread of
-        the producer, and must not wait for the producer.
+        Waits while too much is waiting already. Callbacks of the promise run in a thread of the
+        producer, and must not wait for the producer.
         """
         return self._sender.wait_and_offer(*self._made(event))
 
     def flush(self, timeout: timedelta | None = None) -> bool:
-        """Wait until all that was sent so far is accepted or refused; tell whether it is."""
+        """Wait until all events sent so far are accepted or refused; return whether they are."""
         if self._begun is None:
             return True
         return self._sender.flush(None if timeout is None else timeout.total_seconds())
@@ -137,7 +140,7 @@ class Producer:
         """
         Wait for what was sent; what Kafka has not acknowledged by then goes into the outbox.
 
-        What the outbox does not take within `accept_timeout` is refused.
+        Events that the outbox does not take within `accept_timeout` are refused.
         """
         with self._lock:
             self._closed = True
@@ -146,13 +149,13 @@ class Producer:
 
     @property
     def state(self) -> State:
-        """How it is doing right now."""
+        """The producer's current state."""
         return self._sender.state
 
     def _made(self, event: Event) -> tuple[Event, Lane | None, int]:
-        """Return the event as it is sent, whatever way, and which lane and how large it is."""
+        """Return the event as either way sends it, its lane and its size."""
         key, trace = event.key_bytes(), event.traceparent or tracing.current_traceparent()
-        # The value may be a list that the caller goes on to change.
+        # The value may be a list that the caller changes later.
         made = replace(
             event,
             key=key,

@@ -1,14 +1,14 @@
 """
-Which way each event of a producer goes: to Kafka itself, or through the outbox.
+Route each event of a producer: to Kafka directly, or through the outbox.
 
-Decides, and does nothing: no clock, no Kafka, no Postgres. Events are numbers, in the order in
-which they were offered. A *lane* is a key of a topic, whose events are to keep their order. Once
-an event of a lane has gone into the outbox, the later ones follow it there, until the outbox says
-of the *token* (the transaction that wrote the last of them) that it has drained.
+This module only decides: it has no clock, no Kafka, no Postgres. Events are numbers, in the order
+in which they were offered. A *lane* is a key of a topic, whose events keep their order. Once an
+event of a lane has gone into the outbox, the later ones follow it there. They do so until the
+outbox reports that the lane's *token* (the transaction that wrote its last event) has drained.
 
-A lane whose events come faster than that can be told would never return. So when an earlier token
-has drained, the lane *holds* its next events for a moment, neither here nor there, until the last
-one has, too.
+A lane that is busier than these reports would never return. So once an earlier token has drained,
+the lane *holds* its next events for a moment, and sends them neither way until the last one has
+drained as well.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,24 +18,24 @@ from typing import TypeAlias
 
 Lane: TypeAlias = bytes
 EVERY: Lane = b""
-"""Stands for all lanes: they are too many to be known one by one, or not known yet."""
+"""Stands for all lanes, when they are too many to be known one by one, or not known yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds of what is remembered and asked, and of how long a lane holds its events."""
+    """Limits on what is remembered and asked, and on how long a lane holds its events."""
 
     lanes: int = 10_000
-    """So many lanes are known one by one; if there are more, all go through the outbox."""
+    """Most lanes that are known one by one; beyond that, all go through the outbox."""
 
     questions: int = 1_000
-    """So many are asked about at once."""
+    """Most lanes in one question to the outbox."""
 
     hold: float = 3.0
-    """A lane holds its events for so long, in seconds; then they go into the outbox after all."""
+    """Seconds for which a lane holds its events; then they go into the outbox after all."""
 
     rest: float = 1.0
-    """… and waits for so long before it tries again: twice as long each time."""
+    """Seconds before the lane tries again; each failure doubles them."""
 
     longest_rest: float = 60.0
 
@@ -45,11 +45,11 @@ class _Road:
     """A lane on its way through the outbox."""
 
     token: int | None = None
-    """The newest transaction that wrote an event of it; None: none has yet."""
+    """The newest transaction that wrote an event of the lane; None: no event is written yet."""
     asked: int | None = None
-    """An older one, perhaps: one that is asked about until it has drained."""
+    """The transaction that is asked about until it has drained; perhaps an older one."""
     waiting: int = 0
-    """Events of it that are to be written."""
+    """Events of the lane that are still to be written."""
     held: list[int] = field(default_factory=list)
     held_since: float | None = None
     holds_from: float = 0.0
@@ -57,14 +57,14 @@ class _Road:
 
 
 class Routing:
-    """The events of one producer that nobody has accepted yet, and the lanes that they are in."""
+    """The unaccepted events of one producer, and their lanes."""
 
     def __init__(self, limits: Limits | None = None, *, fresh: bool = False) -> None:
         """
         Begin without a broker.
 
-        Unless `fresh`, an earlier producer of these lanes may have left events in the outbox:
-        they come first.
+        Unless `fresh`, an earlier producer of these lanes may have left events in the outbox: they
+        go first.
         """
         self._limits = limits or Limits()
         self.is_up = False
@@ -77,9 +77,9 @@ class Routing:
 
     def offer(self, number: int, lane: Lane | None) -> bool:
         """
-        Take an event, and tell whether it is to be sent to Kafka now.
+        Take an event, and return whether it is to be sent to Kafka now.
 
-        Numbers rise. Without a lane, an event has no order.
+        Numbers rise. An event without a lane has no order.
         """
         self._lane_of[number] = lane
         if not self.is_up:
@@ -96,7 +96,7 @@ class Routing:
         return False
 
     def acknowledged(self, numbers: Iterable[int]) -> list[int]:
-        """Learn that the broker has these, and return those that are accepted by it."""
+        """Record that the broker has these, and return those that it has thereby accepted."""
         accepted = [number for number in numbers if number in self._direct]
         for number in accepted:
             del self._direct[number], self._lane_of[number]
@@ -104,9 +104,10 @@ class Routing:
 
     def broken(self) -> None:
         """
-        Learn that an event failed or may have, and that the producer is no more.
+        Record that an event failed or may have failed, and that the Kafka producer is gone.
 
-        What it has not acknowledged goes into the outbox in the order in which it was sent.
+        Events that it has not acknowledged go into the outbox in the order in which they were
+        sent.
         """
         self.is_up = False
         unsure = list(self._direct)
@@ -117,7 +118,7 @@ class Routing:
             self._release(road)
 
     def restored(self) -> None:
-        """Learn that there is a producer again."""
+        """Record that there is a Kafka producer again."""
         self.is_up = True
 
     @property
@@ -127,16 +128,16 @@ class Routing:
 
     @property
     def backlog(self) -> int:
-        """How many events are to be written into the outbox."""
+        """Number of events that are still to be written into the outbox."""
         return len(self._queue)
 
     @property
     def lanes(self) -> int:
-        """How many lanes go through the outbox, `EVERY` counting as one."""
+        """Number of lanes that go through the outbox; `EVERY` counts as one."""
         return len(self._roads)
 
     def write(self) -> Sequence[int]:
-        """Return what is to be written now, in this order, in one transaction."""
+        """Return the events to write now, in this order, in one transaction."""
         if self._writing:
             msg = "one transaction after the other"
             raise AssertionError(msg)
@@ -144,7 +145,7 @@ class Routing:
         return self._writing
 
     def written(self, token: int) -> Sequence[int]:
-        """Learn that the transaction `token` is committed, and return what is accepted by it."""
+        """Record the commit of transaction `token`, and return the events that it has accepted."""
         done, self._writing = self._writing, []
         for number in done:
             road = self._road(self._lane_of.pop(number))
@@ -153,7 +154,7 @@ class Routing:
         return done
 
     def not_written(self, given_up: Iterable[int]) -> None:
-        """Learn that nothing was written, perhaps; `given_up` shall not be tried again."""
+        """Record that perhaps nothing was written; do not try `given_up` again."""
         refused = set(given_up)
         self._queue[:0] = [number for number in self._writing if number not in refused]
         self._writing = []
@@ -166,21 +167,22 @@ class Routing:
 
     @property
     def needs_token(self) -> bool:
-        """Tell whether it takes a transaction without events to know what is to drain."""
+        """Return whether an empty transaction is needed to name the events that have to drain."""
         road = self._roads.get(EVERY)
         return road is not None and road.token is None and not road.waiting
 
     def began(self, token: int) -> None:
-        """Learn of such a transaction, which was committed just now."""
+        """Record such a transaction, committed just now."""
         if self.needs_token:
             self._roads[EVERY].token = token
 
     def questions(self) -> dict[Lane, int]:
-        """Return the tokens to ask about, those first that were not asked about for longest."""
+        """Return the tokens to ask about; the ones that have waited longest come first."""
         asked: dict[Lane, int] = {}
         written = ((lane, road) for lane, road in self._roads.items() if road.token is not None)
         for lane, road in islice(written, self._limits.questions):
-            # Of the newest one it could never be told, where they come faster than answers.
+            # Do not ask about the newest: if events come faster than answers, it would never have
+            # drained.
             road.asked = asked[lane] = road.asked or road.token or 0
         return asked
 
@@ -192,9 +194,9 @@ class Routing:
         parked: Sequence[Lane],
     ) -> Sequence[int]:
         """
-        Learn which of the lanes asked about have drained; return what is to be sent to Kafka now.
+        Record which of the lanes asked about have drained; return the events to send to Kafka now.
 
-        `parked` are lanes of which something is parked, if `EVERY` was asked about.
+        If `EVERY` was asked about, `parked` holds the lanes with a parked event.
         """
         free = set(drained)
         released: list[int] = []
@@ -213,7 +215,7 @@ class Routing:
         return released
 
     def overdue(self, now: float) -> None:
-        """Give up holding where it takes too long."""
+        """Stop holding the lanes that have held for too long."""
         for road in list(self._roads.values()):
             if road.held_since is not None and now - road.held_since >= self._limits.hold:
                 self._release(road)
@@ -222,11 +224,11 @@ class Routing:
 
     @property
     def is_holding(self) -> bool:
-        """Tell whether a lane holds its events."""
+        """Return whether a lane holds its events."""
         return any(road.held_since is not None for road in self._roads.values())
 
     def _leave(self, lane: Lane, token: int, parked: Sequence[Lane]) -> list[int]:
-        """Let a lane go back to Kafka, and return what it held."""
+        """Return a lane to Kafka; return the events that it held."""
         if lane == EVERY and len(parked) > self._limits.lanes:
             return []
         road = self._roads.pop(lane)
@@ -259,7 +261,7 @@ class Routing:
             self._merge()
 
     def _merge(self) -> None:
-        """Have all lanes go through the outbox together."""
+        """Route all lanes through the outbox together."""
         roads = list(self._roads.values())
         tokens = [road.token for road in roads if road.token is not None]
         for road in roads:
@@ -273,6 +275,6 @@ class Routing:
         return None if lane is None else self._roads.get(EVERY) or self._roads.get(lane)
 
     def _forget(self, lane: Lane, road: _Road) -> None:
-        """Forget a lane of which nothing is in the outbox, nor will be."""
+        """Forget a lane that has nothing in the outbox, nor will have."""
         if road.token is None and not road.waiting and lane in self._roads:
             del self._roads[lane]

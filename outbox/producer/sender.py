@@ -1,5 +1,5 @@
 """
-Get every event accepted: by Kafka while it answers, else by the outbox.
+Get every event accepted: by Kafka while it answers, otherwise by the outbox.
 
 One thread waits for the broker's acknowledgements, another one (`outbox.producer.spill`) for
 Postgres. The thread that offers an event hands its record to the Kafka client itself, and
@@ -27,14 +27,14 @@ from outbox.producer.waiting import Via
 
 _log = logging.getLogger("dovecote.producer")
 
-# How long one look at Kafka takes, and one try to reach it, in seconds.
+# Seconds for one look at Kafka, and for one attempt to reach it.
 _LOOK, _TRY = 0.05, 2.0
-# Postgres may take so long to let a thread of ours go.
+# Seconds that Postgres gets to let go of a thread of ours.
 _END = 10.0
 
 
 class Sender:
-    """What is offered, on its way; and the thread that speaks with Kafka."""
+    """The events on their way, and the thread that speaks with Kafka."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Sender:
         options: Options,
         observe: Callable[[Counted, int], None] | None,
     ) -> None:
-        """Begin to reach for Kafka and Postgres; `connect` makes a producer."""
+        """Begin to reach for Kafka and Postgres; `connect` makes a Kafka producer."""
         self._fallback, self._connect, self._options = fallback, connect, options
         self._ledger = ledger = Ledger(options, observe)
         self._changed, self._routing, self._waiting = (
@@ -56,7 +56,8 @@ class Sender:
         self._topic: str | None = None
         self._reaching = Pause(0.1, 10.0)
         self._spill = Spill(ledger, fallback, options, self._send_held)
-        # Before anything is offered, or it would go round through the outbox.
+        # Reach for Kafka before the first event, which would otherwise take the way through the
+        # outbox.
         self._reach()
         self._threads = [
             threading.Thread(
@@ -73,10 +74,10 @@ class Sender:
         """
         Take an event, and return the promise of who accepts it.
 
-        Unless it may `wait`, None where there is no room for it now.
+        Without `wait`, return None if there is no room for it now.
 
         Raises:
-            ProducerClosed: nothing is taken any more.
+            ProducerClosed: the sender takes nothing any more.
         """
         with self._changed:
             while not self._closing and not self._waiting.has_room(size):
@@ -106,10 +107,9 @@ class Sender:
 
     def forked(self) -> None:
         """
-        Tell whoever waits, in a process that was forked, that only the parent learns the answer.
+        Fail all promises in a forked process: only the parent learns the answer.
 
-        Whoever had the lock of a promise when the process was forked does not run here, nor does
-        what it was to call back.
+        A thread that held a promise's lock at the fork does not run here, nor do its callbacks.
         """
         for number in self._waiting.numbers():
             event, promise = self._waiting[number].event, self._waiting[number].answer
@@ -118,13 +118,13 @@ class Sender:
             promise.set_exception(NotAccepted(msg))
 
     def flush(self, timeout: float | None) -> bool:
-        """Wait until all that was offered is accepted or refused; tell whether it is."""
+        """Wait until everything offered is accepted or refused; return whether it is."""
         with self._changed:
             newest = self._waiting.newest
             return self._changed.wait_for(lambda: self._waiting.is_past(newest), timeout)
 
     def close(self, timeout: float) -> None:
-        """Give Kafka so long, then the outbox as long as it may take; refuse what is left."""
+        """Give Kafka `timeout`, then the outbox as long as it may take; refuse the rest."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -146,12 +146,13 @@ class Sender:
 
     @property
     def state(self) -> State:
-        """How it is doing right now."""
+        """The current state."""
         with self._changed:
             return self._ledger.state
 
     def _send(self, number: int) -> None:
-        # Behind one that could not be sent nothing is: it goes where that one goes.
+        # No event goes to Kafka after one that could not be sent: it follows that one to the
+        # outbox.
         if self._ledger.kafka_trouble is not None or self._direct is None:
             return
         event = self._waiting[number].event
@@ -161,12 +162,12 @@ class Sender:
             self._fail(str(error), event.topic)
 
     def _send_held(self, number: int) -> None:
-        # Until now it has waited for us, and not for the broker.
+        # Until now the event has waited for us, and not for the broker.
         self._waiting.renew(number, time.monotonic())
         self._send(number)
 
     def _run(self, run: Callable[[threading.Event], None]) -> None:
-        """Run a thread; nobody may wait for one that has ended by a mistake of ours."""
+        """Run a thread; if it ends by a mistake of ours, nobody may go on waiting for it."""
         try:
             run(self._ended)
         except BaseException as error:
@@ -198,7 +199,7 @@ class Sender:
             return
         self._reaching.longer()
         direct = self._connect()
-        # Without a topic to ask for, the first event will tell.
+        # Without a topic to ask for, the first event will show it.
         trouble = None if self._topic is None else direct.trouble(self._topic, _TRY)
         with self._changed:
             if trouble is not None:
@@ -211,7 +212,7 @@ class Sender:
         self._ledger.count("restored", 1)
 
     def _look(self, direct: Direct) -> None:
-        """Wait a little for what the broker acknowledges, and see whether anything failed."""
+        """Wait a little for the broker's acknowledgements, and see whether anything failed."""
         acknowledged, failure = direct.reports(_LOOK)
         with self._changed:
             accepted = self._routing.acknowledged(acknowledged)
@@ -233,7 +234,9 @@ class Sender:
             self._ledger.count("broken", 1)
 
     def _overdue(self) -> str | None:
-        """Return what to say of an event that the broker has not acknowledged for too long."""
+        """
+        Return the failure to report if the broker has not acknowledged an event for too long.
+        """
         if (oldest := self._routing.unsure) is None:
             return None
         waited = time.monotonic() - self._waiting[oldest].since

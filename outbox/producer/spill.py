@@ -1,4 +1,4 @@
-"""Write into the outbox what Kafka may not have taken, and ask when it has left it again."""
+"""Write events that Kafka may not have taken into the outbox, and ask when they have left it."""
 
 import logging
 import threading
@@ -17,17 +17,17 @@ from outbox.producer.routing import Limits as RoutingLimits
 
 _log = logging.getLogger("dovecote.producer")
 
-# Pauses end without anybody saying so: look this often, in seconds.
+# A pause ends without a signal: look this often, in seconds.
 _LOOK = 0.05
 
 
 class Spill:
-    """The side of a producer that speaks with Postgres, in one thread."""
+    """The Postgres side of a producer, in one thread."""
 
     def __init__(
         self, ledger: Ledger, fallback: Fallback, options: Options, send: Callable[[int], None]
     ) -> None:
-        """`send` hands an event to Kafka, under the lock."""
+        """`send` hands an event to Kafka, with the lock held."""
         self._ledger, self._fallback, self._send = ledger, fallback, send
         self._patience = options.delivery_timeout.total_seconds()
         self._longest = options.accept_timeout.total_seconds()
@@ -54,7 +54,7 @@ class Spill:
             self._busy_since = None
 
     def require_answer(self) -> None:
-        """Give Postgres up, from another thread, if it hangs."""
+        """From another thread, cut the connection to Postgres if it hangs."""
         since = self._busy_since
         if since is not None and time.monotonic() - since > self._patience:
             self._fallback.cut()
@@ -100,7 +100,7 @@ class Spill:
             self._ledger.routing.began(token)
 
     def _ask(self) -> None:
-        """Ask which keys may go to Kafka again, and send what they have held back."""
+        """Ask which lanes may return to Kafka, and send the events that they have held back."""
         routing, most = self._ledger.routing, RoutingLimits().lanes
         with self._ledger.changed:
             asked = routing.questions()

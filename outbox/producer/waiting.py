@@ -1,4 +1,4 @@
-"""Events that nobody has accepted yet: so many at most, each with the promise of an answer."""
+"""A limited number of events that nobody has accepted yet, each with the promise of an answer."""
 
 from collections.abc import Iterable
 from concurrent.futures import Future
@@ -10,15 +10,15 @@ from outbox.event import Event
 from outbox.producer.options import Counted
 
 Via: TypeAlias = Literal["kafka", "outbox"]
-"""Who has accepted an event: the broker has acknowledged it, or it is committed in Postgres."""
+"""The acceptor of an event: the broker has acknowledged it, or Postgres has committed it."""
 
-# What an event takes beside its key, value and headers, roughly.
+# Rough size of an event besides its key, value and headers, in bytes.
 _OVERHEAD = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An event that was offered at a time, and who waits for what becomes of it."""
+    """An event, the time when it was offered, and the promise of its answer."""
 
     event: Event
     since: float
@@ -27,13 +27,13 @@ class Offer:
 
 
 class Answer(NamedTuple):
-    """What is to be told to whoever waits, once no lock is held."""
+    """The answer to a waiting caller, to be given once no lock is held."""
 
     to: Future[Via]
     by: Via | NotAccepted
 
     def give(self) -> Counted:
-        """Tell it, and return what to count."""
+        """Give it, and return what to count."""
         if isinstance(self.by, NotAccepted):
             self.to.set_exception(self.by)
             return "refused"
@@ -42,7 +42,7 @@ class Answer(NamedTuple):
 
 
 class Waiting:
-    """Offers by their numbers, oldest first. The caller has a lock."""
+    """Offers by their numbers, oldest first. The caller holds a lock."""
 
     def __init__(self, *, events: int, size: int) -> None:
         self._most_events, self._most_bytes = events, size
@@ -55,20 +55,20 @@ class Waiting:
 
     @property
     def size(self) -> int:
-        """Bytes that wait."""
+        """Bytes of all events that wait."""
         return self._bytes
 
     def is_past(self, number: int) -> bool:
-        """Tell whether nobody waits for this offer any more, nor for one before it."""
+        """Return whether neither this offer nor any before it is waiting."""
         return next(iter(self._offers), number + 1) > number
 
     @property
     def newest(self) -> int:
-        """The number of the newest offer that there ever was."""
+        """The highest number of any offer so far."""
         return self._next - 1
 
     def has_room(self, size: int) -> bool:
-        """Tell whether one more may wait; one alone always may."""
+        """Return whether one more may wait; the first one always may."""
         fits = len(self._offers) < self._most_events and self._bytes + size <= self._most_bytes
         return fits or not self._offers
 
@@ -76,7 +76,7 @@ class Waiting:
         """Take an offer, and return its number and the promise."""
         number, self._next = self._next, self._next + 1
         answer: Future[Via] = Future()
-        # Whoever waits may give up waiting, but not take an event back.
+        # The caller may give up waiting, but cannot take the event back.
         answer.set_running_or_notify_cancel()
         self._offers[number] = Offer(event, now, size, answer)
         self._bytes += size
@@ -86,15 +86,15 @@ class Waiting:
         return self._offers[number]
 
     def renew(self, number: int, now: float) -> None:
-        """Take an offer as one of now."""
+        """Set an offer's time to now."""
         self._offers[number] = replace(self._offers[number], since=now)
 
     def accepted(self, number: int, by: Via) -> Answer:
-        """Return what is to be told of an event that somebody has."""
+        """Return the answer for an event that was accepted."""
         return Answer(self._pop(number).answer, by)
 
     def refused(self, number: int, reasons: str) -> Answer:
-        """Return what is to be told of an event that is not."""
+        """Return the answer for an event that was not accepted."""
         offer = self._pop(number)
         msg = (
             f"event {offer.event.id} for topic {offer.event.topic!r} is accepted neither by Kafka "
@@ -103,7 +103,7 @@ class Waiting:
         return Answer(offer.answer, NotAccepted(msg))
 
     def older(self, numbers: Iterable[int], than: float) -> list[int]:
-        """Return those of the events that were offered before a time."""
+        """Return those of the events that were offered before `than`."""
         return [number for number in numbers if self._offers[number].since < than]
 
     def numbers(self) -> list[int]:
@@ -116,7 +116,7 @@ class Waiting:
 
 
 def size_of(event: Event) -> int:
-    """Return about how many bytes an event with encoded key and value takes."""
+    """Return roughly how many bytes an event with encoded key and value takes."""
     key, value = event.key_bytes(), event.value_bytes()
     headers = sum(len(name) + len(data or b"") for name, data in event.headers)
     return _OVERHEAD + len(key or b"") + len(value or b"") + headers

@@ -19,7 +19,7 @@ _OUTBOX = Migrations(__name__, "outbox", "", DEFAULT_SCHEMA)
 
 Duty = Literal["writer", "relay"]
 
-# All that a role needs for its duty, and no more; every program is tested with just these.
+# All the rights that a role needs for its duty, and no others; every program is tested with these.
 _GRANTS: dict[Duty, str] = {
     "writer": """
 GRANT USAGE ON SCHEMA {schema} TO {role};
@@ -51,13 +51,13 @@ $capture$;
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """Who is to write events, and who is to relay them; a role may do both."""
+    """The roles that write events, and the roles that relay them; a role may do both."""
 
     writers: Sequence[str] = ()
     relays: Sequence[str] = ()
 
     def grants(self, schema: str) -> str:
-        """Return the SQL that gives each role what it needs; it can be repeated."""
+        """Return the SQL that grants each role what it needs; it can be repeated."""
         duties: list[tuple[Duty, Sequence[str]]] = [
             ("writer", self.writers),
             ("relay", self.relays),
@@ -96,9 +96,10 @@ def install(
     conn: Connection, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY
 ) -> list[Migration]:
     """
-    Apply the steps that are missing, all or none, and return them; grant `roles` what they need.
+    Apply the missing steps, all or none, and return them; grant `roles` what they need.
 
-    Runs in a transaction of its own, or as part of the caller's open one. Two at once take turns.
+    Runs in its own transaction, or as part of the caller's open one. Two concurrent calls take
+    turns.
 
     Raises:
         BadSettings: there is no such role.
@@ -109,7 +110,7 @@ def install(
 
 
 def limit_events(conn: Connection, schema: str, most_bytes: int) -> None:
-    """Let in events of so many bytes; sessions that are there hold to it, too."""
+    """Set the most bytes of an event; sessions that are open already obey it as well."""
     query = "CREATE OR REPLACE FUNCTION {}() RETURNS int LANGUAGE sql IMMUTABLE AS {}"
     conn.execute(
         sql.SQL(query).format(
@@ -125,31 +126,31 @@ def advice(duty: Duty, role: str, schema: str) -> str:
 
 
 def place(schema: str) -> str:
-    """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+    """Return the option that makes a command of `dovecote init` apply to `schema`."""
     return _OUTBOX.place(schema)
 
 
 def about(schema: str, message: str) -> str:
-    """Return `message` with its commands of `dovecote init` made to be about `schema`."""
+    """Return `message` with its commands of `dovecote init` changed to apply to `schema`."""
     return re.sub("`dovecote init(?![^`]*--schema)", lambda it: f"{it[0]}{place(schema)}", message)
 
 
 def installing(schema: str) -> str:
-    """Return what to do where the outbox is missing in `schema`."""
+    """Return what to do if the outbox is missing in `schema`."""
     return _OUTBOX.advice(schema)
 
 
 def version(conn: Connection, schema: str = DEFAULT_SCHEMA) -> int:
-    """Return the version installed in `schema`; 0 where there is none."""
+    """Return the version installed in `schema`; 0 if there is none."""
     return _OUTBOX.version(conn, schema)
 
 
 def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     """
-    Check that `schema` is installed at the version this Dovecote needs.
+    Check that `schema` is installed at the version that this Dovecote needs.
 
     Raises:
-        SchemaMissing: it is not, or is older; the message has the command that installs it.
+        SchemaMissing: it is missing or older; the message has the command that installs it.
         SchemaTooNew: it was upgraded by a newer Dovecote.
     """
     _OUTBOX.require(conn, schema)

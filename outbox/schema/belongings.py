@@ -1,10 +1,12 @@
-"""What of a schema is ours: what is found there first, what is made, and whether all is seen."""
+"""
+Which objects of a schema are ours: find foreign ones first, and check that all rows are visible.
+"""
 
 from psycopg import Connection, sql
 
 from outbox.errors import NotAllowed
 
-# What there is in a schema, whatever it is: each such thing depends on it.
+# Every object in a schema depends on the schema, whatever its kind.
 FOUND = """
 SELECT string_agg(what, ', ' ORDER BY what) FROM (
     SELECT pg_describe_object(classid, objid, 0) AS what FROM pg_depend
@@ -48,8 +50,8 @@ CREATE TABLE IF NOT EXISTS {schema}.migrations (
 );
 """
 
-# Ahead of what came after a version. Applied to an older one, it would leave steps out for good,
-# for what is there is told by the newest alone; and nobody would be told.
+# Runs before the steps after a given version. Applied to an older schema, those steps would leave
+# a gap for good, because only the newest version is recorded; and nobody would notice.
 BEHIND = """
 DO $behind$
 DECLARE
@@ -64,8 +66,8 @@ END
 $behind$;
 """
 
-# Behind every step: what it made is not for everybody, whatever default privileges say. What
-# others have put into the schema since is theirs.
+# Runs after every step, so that PUBLIC has no rights to what it made, whatever the default
+# privileges say. Objects that others have put into the schema since then are theirs.
 NOTHING_FOR_PUBLIC = """
 DO $nobody$
 DECLARE
@@ -98,7 +100,8 @@ $nobody$;
 """
 
 
-# Of the owner they hide something if that is forced, and of superusers and their like nothing.
+# Policies hide rows from the owner only if they are forced, and never from superusers and roles
+# with BYPASSRLS.
 _HIDDEN = """
 SELECT c.relname::text FROM pg_catalog.pg_class AS c, pg_catalog.pg_namespace AS n,
        pg_catalog.pg_roles AS o
@@ -110,7 +113,7 @@ SELECT c.relname::text FROM pg_catalog.pg_class AS c, pg_catalog.pg_namespace AS
 
 
 def showing(schema: str, table: str | None = None) -> str:
-    """Return what to do about row-level security on a table of ours, or on any of them."""
+    """Return what to do about row-level security on one table of ours, or on any of them."""
     name = f"{sql.Identifier(schema).as_string()}.…" if table is None else ""
     name = name or sql.Identifier(schema, str(table)).as_string()
     return (
@@ -121,7 +124,7 @@ def showing(schema: str, table: str | None = None) -> str:
 
 def require_seen(conn: Connection, schema: str) -> None:
     """
-    Check that every row is seen by this role, and by the functions, which are their owner's.
+    Check that this role sees every row, and so do the functions, which run as their owner.
 
     Raises:
         NotAllowed: row-level security may hide some.

@@ -1,4 +1,4 @@
-"""How the relay learns of events: from the table, or from the write-ahead log alone."""
+"""Where the relay reads events: from the table, or from the write-ahead log alone."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,42 +13,44 @@ from outbox.schema import restored, slots
 from outbox.schema.belongings import showing
 from outbox.schema.migrations import own_functions_only
 
-# Who makes or drops slots takes turns: `dovecote init` and `reshard`, and a relay that has left
-# the log.
+# Everyone that makes or drops slots takes this lock: `dovecote init` and `reshard`, and a relay
+# that has left the log.
 LOCK = 0x646F7665636F7466
 
 
-# Which database this is: a dump that is restored elsewhere brings the places of its own.
+# Identifies this database: a dump restored elsewhere brings places that belong to its origin.
 _HERE = sql.SQL(
     "(SELECT c.system_identifier || '/' || d.oid FROM pg_control_system() AS c,"
     " pg_database AS d WHERE d.datname = current_database())"
 )
 
 State = Literal["table", "wal", "leaving"]
-"""Where the relay reads; `leaving`: in the log, until nobody writes to it any more."""
+"""
+Where the relay reads; `leaving`: in the log, until the last writer has stopped writing to it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """What is installed: names, where events are read, and where the newest slot began."""
+    """How an outbox is captured: names, where events are read, and where the newest slot began."""
 
     slot: str
-    """That of an outbox in one piece; those of shards are called after it."""
+    """The slot of an outbox in one piece; slots of shards derive their names from it."""
     publication: str
     database: str
     state: State
     changed: str
-    """Tells one time in a state from the next."""
+    """Distinguishes one stay in a state from the next."""
     begins_at: str | None
     before: str | None
     departed: Sequence[int] = ()
-    """While the log is being left: the shards that are back in the table."""
+    """The shards that are back in the table while the log is being left."""
     begins_here: bool = True
-    """Whether `begins_at` is of this database, and not of one that it was restored from."""
+    """Whether `begins_at` belongs to this database, and not to one that it was restored from."""
     anew: Mapping[str, str] = field(default_factory=dict)
     """
-    Where slots begin that were made with a gap accepted, by name; those before `begins_at` are of
-    old. Behind a space: what had been committed by then.
+    Where each slot begins that was made with a gap accepted, by name. After a space: what had been
+    committed by then. A place before `begins_at` belongs to an older slot.
     """
 
 
@@ -56,13 +58,13 @@ def installed(conn: Connection[Any], schema: str) -> Capture:
     """
     Return how the outbox in `schema` is captured.
 
-    The names follow from object ids: a slot's must be unique on the server, and a restored dump
-    must not take another database's for its own.
+    Names derive from object ids: a slot's name must be unique on the server, and a restored dump
+    must not take another database's slot for its own.
     """
     query = sql.SQL(
         "SELECT format('dovecote_%s_%s', d.oid, n.oid), 'dovecote_' || n.oid, d.datname, r.state,"
         " r.changed::text, r.begins_at::text, r.before::text,"
-        # An older schema knows of none of these.
+        # An older schema has none of these columns.
         " ARRAY(SELECT jsonb_array_elements_text(to_jsonb(r) -> 'departed')::int),"
         " coalesce(to_jsonb(r) ->> 'begins_in' = {here}, true),"
         " coalesce(to_jsonb(r) -> 'anew', '{{}}')"
@@ -77,7 +79,7 @@ def installed(conn: Connection[Any], schema: str) -> Capture:
 
 
 def prefix(conn: Connection[Any], schema: str) -> str:
-    """Return how messages in the log begin that are events of the outbox in `schema`."""
+    """Return the prefix of those messages in the log that are events of the outbox in `schema`."""
     query = sql.SQL("SELECT prefix FROM {}").format(sql.Identifier(schema, "capture"))
     row = conn.execute(query).fetchone()
     if row is None:
@@ -90,10 +92,11 @@ def use_wal(
     dsn: str, schema: str, *, accept_gap: bool = False, shard: int | None = None
 ) -> list[str]:
     """
-    Have writers write to the write-ahead log, and return the names of the slots that hold it.
+    Switch writers to the write-ahead log, and return the names of the slots that hold it.
 
-    What the table holds by then is remembered: relays publish it first. With `accept_gap` slots
-    are made anew, or just that of `shard`, and events that the old ones had not sent are given up.
+    The capture remembers which rows the table holds by then: relays publish those first. With
+    `accept_gap` all slots are made anew, or only that of `shard`. Events that the old slots had
+    not sent are given up.
 
     Raises:
         DovecoteError: the server or a role cannot do it; the message says what is missing.
@@ -105,7 +108,7 @@ def use_wal(
         shards = _shards(conn, schema)
         if shard is not None:
             _require_slot_of(conn, schema, shard=shard, shards=shards)
-        # Before anything is changed: it says so.
+        # Check first: this raises before anything has changed.
         _let_relays_read(conn, schema)
         # A relay that is leaving the log stays in it; once it has left, the log begins anew.
         _change(conn, schema, "wal", since="leaving")
@@ -132,16 +135,16 @@ def use_wal(
                     _remember(conn, schema, begins_at, before=None if accept_gap else before)
                     if accept_gap:
                         _remember_anew(conn, schema, names, begins_at=begins_at, before=before)
-        # Behind the state: a relay of the table publishes nothing that was written after it.
+        # The state comes first: a relay of the table publishes nothing that was written after it.
         _set_mode(conn, schema, wal=True)
     return names
 
 
 def use_table(dsn: str, schema: str) -> bool:
     """
-    Have writers write to the table, and return whether a relay has still to leave the log.
+    Switch writers to the table, and return whether a relay has still to leave the log.
 
-    Each shard does so by itself, once no transaction is left that may write to the log.
+    Each shard leaves by itself, once no transaction is left that may write to the log.
 
     Raises:
         DovecoteError: the role may not do it; the message says who may.
@@ -152,17 +155,17 @@ def use_table(dsn: str, schema: str) -> bool:
         _set_mode(conn, schema, wal=False)
         departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
         conn.execute(departed.format(_reading(schema)))
-        # In a transaction of its own: who begins now has been told of the mode.
+        # Use a separate transaction: one that begins after it sees the new mode.
         _change(conn, schema, "leaving", since="wal")
         return installed(conn, schema).state == "leaving"
 
 
 def let_relays_read(conn: Connection, schema: str) -> None:
     """
-    Where events are in the log, give to every role that relays what reading it takes.
+    If events are in the log, grant every role that relays what it needs to read the log.
 
     Raises:
-        DovecoteError: one of them lacks what nobody can give it here.
+        DovecoteError: one of them lacks a right that nobody can grant here.
     """
     with conn.transaction(), own_functions_only(conn):
         if installed(conn, schema).state != "table":
@@ -171,7 +174,7 @@ def let_relays_read(conn: Connection, schema: str) -> None:
 
 @contextmanager
 def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
-    """Give a connection that alone may make or drop slots; say who has the right if it has not."""
+    """Yield a connection that holds the lock on slots; if a right is missing, name who has it."""
     with session.connect(dsn) as conn:
         conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
@@ -184,7 +187,7 @@ def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
 
 
 def _who_may(conn: Connection, schema: str) -> str:
-    """Return who is to change the capture, where this role lacks a right."""
+    """Return who may change the capture, for a role that lacks a right."""
     row = conn.execute(
         "SELECT pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), current_user"
         " FROM pg_class AS c, pg_namespace AS n WHERE c.relnamespace = n.oid"
@@ -202,14 +205,14 @@ def _reading(schema: str) -> sql.Identifier:
 
 
 def _change(conn: Connection, schema: str, state: State, *, since: State) -> None:
-    """Go over to `state`, if it is `since` now."""
+    """Change to `state`, if the state is `since` now."""
     query = "UPDATE {} SET state = %s, changed = pg_current_xact_id() WHERE state = %s"
     conn.execute(sql.SQL(query).format(_reading(schema)), [state, since])
 
 
 def _let_relays_read(conn: Connection, schema: str) -> None:
-    """Give to every role that relays what reading the log takes, and name one that cannot."""
-    # In an older schema they are known by the one, in a newer one by the other.
+    """Grant every role that relays what it needs to read the log; raise if one cannot."""
+    # The name depends on the age of the schema: `claims` in an older one, `parked` in a newer one.
     tables = [sql.Identifier(schema, name).as_string() for name in ("claims", "parked")]
     rows = conn.execute(
         sql.SQL(
@@ -234,18 +237,18 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
 
 
 def _shards(conn: Connection, schema: str) -> int:
-    """Return in how many shards the outbox is published, for which there is to be a slot each."""
+    """Return the number of shards in which the outbox is published; each needs a slot."""
     table = sql.Identifier(schema, "sharding")
     found = conn.execute("SELECT to_regclass(%s)", [table.as_string(conn)]).fetchone()
     if found is None or found[0] is None:
-        # An older schema knows of no shards.
+        # An older schema has no shards.
         return 1
-    # A relay that was refused under a wrong name has left its line, and has published nothing.
+    # A relay that was refused for its name has left a row here, but published nothing.
     rows = conn.execute(
         sql.SQL(
             "WITH known AS (SELECT s.shards, s.name, EXISTS (SELECT FROM {} AS c"
             " WHERE (c.system_identifier, c.database) = (s.system_identifier, s.database)"
-            # An older schema does not tell who is about to begin.
+            # An older schema does not say which relay is about to begin.
             " AND to_jsonb(c) ->> 'began' IS DISTINCT FROM 'false' AND c.name IN"
             " (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '.shard-' || n END"
             " FROM generate_series(0, s.shards - 1) AS n)) AS has_published"
@@ -270,7 +273,9 @@ def _shards(conn: Connection, schema: str) -> int:
 
 
 def _require_none_restored(conn: Connection[Any], schema: str, *, done: str) -> None:
-    """Check that no rows wait that a change of the capture would lose, or publish again."""
+    """
+    Check that there are no waiting rows that a change of the capture would lose or publish again.
+    """
     events = sql.Identifier(schema, "events")
     if (xid := restored.foreign(conn, events)) is not None:
         msg = (
@@ -292,7 +297,7 @@ def _require_logical(conn: Connection) -> None:
 
 
 def _publish(conn: Connection, schema: str, publication: str) -> None:
-    """Publish inserts into the table: while modes change, events come both ways."""
+    """Publish inserts into the table: while modes change, events arrive both ways."""
     exists = conn.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
     if not exists.fetchone():
         query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
@@ -303,7 +308,9 @@ def _publish(conn: Connection, schema: str, publication: str) -> None:
 
 
 def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | None) -> None:
-    """Remember where all slots begin, and what relays are to publish from the table before."""
+    """
+    Remember where all slots begin, and which rows relays have to publish from the table first.
+    """
     reading = _reading(schema)
     conn.execute(
         sql.SQL(
@@ -316,13 +323,15 @@ def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | No
         "SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'begins_in'",
         [reading.as_string(conn)],
     )
-    # An older schema does not tell of which database that is.
+    # An older schema does not record the database.
     if found.fetchone() is not None:
         conn.execute(sql.SQL("UPDATE {} SET begins_in = {}").format(reading, _HERE))
 
 
 def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) -> None:
-    """Check that a slot of this shard is wanted: otherwise another one would be made anew."""
+    """
+    Check that this shard is to have a slot; otherwise the command would make a wrong one anew.
+    """
     if installed(conn, schema).state != "table" and shard < shards:
         return
     pieces = "one piece, whose slot is that of shard 0" if shards == 1 else f"{shards} shards"
@@ -338,7 +347,9 @@ def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) 
 def _remember_anew(
     conn: Connection, schema: str, names: list[str], *, begins_at: str, before: str
 ) -> None:
-    """Remember where slots begin that were made with a gap accepted; others stay as they are."""
+    """
+    Remember where the slots begin that were made with a gap accepted; leave others as they are.
+    """
     query = "UPDATE {} SET anew = anew || jsonb_object(%s::text[], %s::text[])"
     places = [f"{begins_at} {before}"] * len(names)
     conn.execute(sql.SQL(query).format(_reading(schema)), [names, places])

@@ -20,7 +20,7 @@ from outbox.postgres.session import OWN_FUNCTIONS_ONLY
 from outbox.schema.belongings import BEHIND, FOUND, LEDGER, NOTHING_FOR_PUBLIC, require_seen
 from outbox.schema.templates import fill, require_name
 
-# One number for all schemas of ours in a database: two `dovecote init` at once take turns.
+# One number for all our schemas in a database: two `dovecote init` at once take turns.
 LOCK = 0x646F7665636F7465
 
 
@@ -35,7 +35,7 @@ class Migration:
     """SQL that runs once, too, but needs the functions: triggers, and rights to functions."""
 
     def render(self, schema: str) -> str:
-        """Return the SQL of this step, and of the row that remembers it, for `schema`."""
+        """Return the SQL of this step, and of the row that records it, for `schema`."""
         remember = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, {name});"
         return (
             fill(self.script, schema)
@@ -55,20 +55,20 @@ class Migrations:
 
     package: str
     thing: str
-    """What they install, as messages name it."""
+    """The thing that the steps install, as messages name it."""
     option: str
-    """What `dovecote init` takes to install them, if anything."""
+    """The option of `dovecote init` that installs it, if there is one."""
     default: str
-    """The schema they are installed in where none is named."""
+    """The schema to install into if none is named."""
 
     def advice(self, schema: str, *, installed: int = 0) -> str:
-        """Return what to do where they, or those after version `installed`, are missing."""
+        """Return what to do if the steps, or those after version `installed`, are missing."""
         command = f"dovecote init{self.option and f' {self.option}'}{self.place(schema)}"
         printed = f"{command} --print-sql{f' --since {installed}' if installed else ''}"
         return f"run `{command}`, or apply what `{printed}` shows"
 
     def place(self, schema: str) -> str:
-        """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+        """Return the option that makes a command of `dovecote init` apply to `schema`."""
         # Without it the command would install another schema, and the message would come again.
         return "" if schema == self.default else f" --schema {shlex.quote(schema)}"
 
@@ -136,7 +136,7 @@ class Migrations:
         Return the SQL from version `since` to the newest, and `grants`.
 
         Raises:
-            BadSettings: this version of Dovecote knows none so new as `since`.
+            BadSettings: `since` is newer than any version that this Dovecote knows.
         """
         if since > (newest := self.steps()[-1].version):
             msg = f"there is no version {since}: the newest that this Dovecote knows is {newest}"
@@ -155,7 +155,7 @@ class Migrations:
 
     def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:
         """
-        Apply the steps that are missing, all or none, and return them; then run `grants`.
+        Apply the missing steps, all or none, and return them; then run `grants`.
 
         With any step, every function is replaced by the text of its file.
 
@@ -165,7 +165,7 @@ class Migrations:
         Raises:
             BadSettings: there is no such role.
             NotAllowed: the schema is another role's, and only its owner can grant rights in it.
-            SchemaMissing: its tables are there, and what belongs in them is not.
+            SchemaMissing: its tables are there, but their rows are not.
             SchemaTooNew: the database was upgraded by a newer Dovecote.
         """
         require_name(schema)
@@ -185,7 +185,7 @@ class Migrations:
         return missing
 
     def version(self, conn: Connection, schema: str) -> int:
-        """Return the version installed in `schema`; 0 where there is none."""
+        """Return the version installed in `schema`; 0 if there is none."""
         query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
         try:
             with conn.transaction():
@@ -196,11 +196,11 @@ class Migrations:
 
     def require(self, conn: Connection, schema: str) -> None:
         """
-        Check that `schema` is installed at the version this Dovecote needs.
+        Check that `schema` is installed at the version that this Dovecote needs.
 
         Raises:
-            NotAllowed: row-level security hides rows of it.
-            SchemaMissing: it is not, or is older; the message has the command that installs it.
+            NotAllowed: row-level security hides some of its rows.
+            SchemaMissing: it is missing or older; the message has the command that installs it.
             SchemaTooNew: it was upgraded by a newer Dovecote.
         """
         require_seen(conn, schema)
@@ -237,7 +237,9 @@ class Migrations:
             raise BadSettings(row[0].join(self._others(schema)))
 
     def _others(self, schema: str) -> tuple[str, str]:
-        """Return what to say before and behind the names of what others have in the schema."""
+        """
+        Return the message's text before and after the names of foreign objects in the schema.
+        """
         option = self.option and f" {self.option}"
         behind = (
             f"), from which PUBLIC's rights would be taken; give the {self.thing} a schema of "
@@ -258,9 +260,9 @@ class Migrations:
 @contextmanager
 def own_functions_only(conn: Connection) -> Iterator[None]:
     """
-    Look up functions and operators where nobody else can make any, within a transaction.
+    Within a transaction, look up functions and operators only where nobody else can make any.
 
-    Names are sent as UTF-8, whatever the caller's session speaks.
+    Names are sent as UTF-8, whatever encoding the caller's session uses.
     """
     conn.execute(
         "SELECT pg_catalog.set_config('dovecote.path',"
@@ -271,7 +273,7 @@ def own_functions_only(conn: Connection) -> Iterator[None]:
     conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
     conn.execute("SET LOCAL client_encoding = 'UTF8'")
     yield
-    # It may be the caller's transaction, which goes on.
+    # Restore it: this may be the caller's transaction, which goes on.
     conn.execute(
         "SELECT set_config('search_path', current_setting('dovecote.path'), true),"
         " set_config('client_encoding', current_setting('dovecote.encoding'), true)"
@@ -284,7 +286,7 @@ def _grant(conn: Connection, schema: str, grants: str) -> None:
         " FROM pg_namespace WHERE nspname = %s",
         [schema],
     ).fetchone()
-    # Postgres itself would only warn of grants that had no effect.
+    # Postgres itself only warns of grants that had no effect.
     if row is not None and not row[0]:
         msg = (
             f"schema {schema!r} belongs to role {row[1]}: run it as that role, or use --print-sql"

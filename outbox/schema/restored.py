@@ -1,9 +1,9 @@
 """
-Rows that were restored from another server, and have transaction ids of that one.
+Rows that were restored from another server and carry that server's transaction ids.
 
-An id that is over on this server means nothing bad: the row is published like any other. One of a
-transaction that is open here, or is still to come, belongs to somebody else as well, and until
-that one is over nobody can say that the row was seen.
+A row is published like any other if its id belongs to a transaction that is over on this server.
+If that transaction is open here or still to come, the id belongs to somebody else as well, and
+until it is over nobody can say that the row was seen.
 """
 
 from typing import Any
@@ -12,7 +12,7 @@ from psycopg import Connection, sql
 
 
 def foreign(conn: Connection[Any], events: sql.Identifier) -> str | None:
-    """Return the id of a transaction that has rows in `events`, and is not over on this server."""
+    """Return the id of a transaction with rows in `events` that is not over on this server."""
     query = sql.SQL(
         "(SELECT xid::text FROM {events} WHERE xid >= pg_snapshot_xmax(pg_current_snapshot())"
         " LIMIT 1) UNION ALL (SELECT xid::text FROM {events}"
@@ -23,7 +23,7 @@ def foreign(conn: Connection[Any], events: sql.Identifier) -> str | None:
 
 
 def remedy(events: sql.Identifier) -> str:
-    """Return the statement that makes all such rows those of the transaction that it runs in."""
+    """Return the statement that assigns all such rows to the transaction that it runs in."""
     return (
         sql.SQL(
             "UPDATE {} SET xid = pg_current_xact_id()"

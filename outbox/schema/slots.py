@@ -8,7 +8,7 @@ from psycopg import Connection, connect, errors, sql
 from outbox.errors import DovecoteError, first_line
 from outbox.postgres.session import conninfo
 
-# How often it is tried to drop a slot, a tenth of a second apart.
+# Number of attempts to drop a slot, a tenth of a second apart.
 _TRIES = 50
 
 # Server versions, as libpq numbers them.
@@ -17,9 +17,10 @@ _OPTIONS_IN_PARENTHESES, _FAILOVER = 150_000, 170_000
 
 def slot_name(base: str, number: int, of: int) -> str:
     """
-    Return what the slot of a shard is called, where that of an outbox in one piece is `base`.
+    Return the name of a shard's slot; `base` is the slot of an outbox in one piece.
 
-    Slots of another number of shards have other names: both are there while the number changes.
+    The name contains the number of shards: slots for the old and the new number coexist while it
+    changes.
     """
     return base if of == 1 else f"{base}_{number}_of_{of}"
 
@@ -30,7 +31,7 @@ def slot_names(base: str, shards: int) -> list[str]:
 
 
 def existing(conn: Connection[Any], base: str) -> list[str]:
-    """Return which slots of an outbox there are, in whatever number of shards."""
+    """Return the existing slots of an outbox, for any number of shards."""
     rows = conn.execute(
         "SELECT slot_name::text FROM pg_replication_slots"
         " WHERE slot_name ~ ('^' || %s || '(_[0-9]+_of_[0-9]+)?$') ORDER BY 1",
@@ -43,8 +44,8 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
     """
     Make slots that all begin at one place; return it, and what had been committed by then.
 
-    What stays is made by `conn`, which alone may make slots: from one that goes with the session
-    that it takes to make it. A command that was cut off leaves nothing behind when it goes on.
+    `conn` holds the lock on slots and makes the lasting ones, as copies of a temporary slot that
+    ends with its session. So a command that is cut off leaves nothing when its session ends.
     """
     first = names[0]
     source = f"{first}_by_{conn.info.backend_pid}"
@@ -67,13 +68,15 @@ def make(dsn: str, conn: Connection[Any], names: Sequence[str]) -> tuple[str, st
 
 
 def copy(dsn: str, conn: Connection[Any], source: str, names: Sequence[str]) -> None:
-    """Make slots that begin where `source` stands: unlike a new one, none waits for writers."""
+    """
+    Make slots that begin where `source` stands; unlike new ones, they do not wait for writers.
+    """
     name = source
     try:
         for name in names:
             conn.execute("SELECT pg_copy_logical_replication_slot(%s, %s, false)", [source, name])
         if names and conn.info.server_version >= _FAILOVER:
-            # A copy is not synchronised to standbys, whatever its source is.
+            # A copy is not synchronised to standbys, whether its source is or not.
             with connect(_replicating(dsn), autocommit=True) as replication:
                 for name in names:
                     query = f'ALTER_REPLICATION_SLOT "{name}" (FAILOVER true)'
@@ -98,7 +101,7 @@ def _cannot_make(conn: Connection[Any], name: str, error: Exception) -> Dovecote
 
 
 def drop(conn: Connection[Any], name: str) -> None:
-    """Drop a slot; whoever has just let go of it is not gone at once."""
+    """Drop a slot; retry, because a reader that has just released it is not gone at once."""
     for _ in range(_TRIES):
         try:
             conn.execute("SELECT pg_drop_replication_slot(%s)", [name])
@@ -112,9 +115,9 @@ def drop(conn: Connection[Any], name: str) -> None:
 
 def drop_all(conn: Connection[Any], names: Sequence[str]) -> None:
     """
-    Drop those slots that there are, or none if one is in use, for it could not be made again.
+    Drop the slots that exist, or none if one is in use, because it could not be made again.
 
-    Nothing keeps a relay from taking one while the others are dropped, for some milliseconds.
+    A relay can still take one while the others are dropped, for some milliseconds.
     """
     for _ in range(_TRIES):
         rows = conn.execute(
@@ -146,10 +149,10 @@ def _imported(conn: Connection[Any], name: str) -> str:
 
 def in_order(snapshot: str) -> str:
     """
-    Return the text of a slot's snapshot as Postgres reads it, too.
+    Return the text of a slot's snapshot in a form that Postgres itself accepts.
 
-    Behind a transaction that rolled back, the exported one may end before it begins: all before
-    its beginning is over then.
+    After a transaction that rolled back, the exported snapshot may end before it begins:
+    everything before its beginning is over then.
     """
     xmin, xmax, running = snapshot.split(":")
     return snapshot if int(xmin) <= int(xmax) else f"{xmin}:{xmin}:{running}"

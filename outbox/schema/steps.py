@@ -1,8 +1,8 @@
 """
-The schema's migrations as one SQL statement, for migration tools of the callers' own.
+The schema's migrations as one SQL statement, for migration tools that callers already use.
 
-One statement, because not every driver takes several; one that looks first at what is there, so
-that it may run after `dovecote init`, before it, or again.
+It is one statement because not every driver takes several. It looks first at what is installed, so
+it may run after `dovecote init`, before it, or again.
 """
 
 from outbox import schema as outbox_schema
@@ -114,9 +114,9 @@ def _step(version: int | None, script: str) -> str:
 
 def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
     """
-    Return the SQL statement that drops `schema`, with what it has in the rest of the database.
+    Return the SQL statement that drops `schema`, and its objects elsewhere in the database.
 
-    It refuses to while events are in the table, or may be in the write-ahead log.
+    It refuses while events are in the table, or may be in the write-ahead log.
     """
     place = outbox_schema.place(schema)
     filled = outbox_schema.fill(_UNINSTALL, schema, lock=str(capture.LOCK), place=place)

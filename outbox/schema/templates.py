@@ -1,4 +1,4 @@
-"""Texts of SQL with names in them: no name, however it is written, ends what it stands in."""
+"""Fill names into SQL texts safely: no name, however it is written, can end its literal."""
 
 import re
 
@@ -9,15 +9,15 @@ from outbox.errors import BadSettings
 _TAG = re.compile(r"\$((?:[A-Za-z_]\w*)?)\$")
 _PLACE = re.compile(r"\{(\w+)\}")
 
-# NAMEDATALEN, less the byte that ends it: what is longer is cut, and two names may be one then.
+# NAMEDATALEN, less the final byte: Postgres cuts longer names, and could take two for one.
 _LONGEST_NAME = 63
 
 
 def fill(text: str, schema: str, **others: str) -> str:
     """
-    Return `text` with the quoted name of the schema in the place of `{schema}`, and `others`.
+    Return `text` with the schema's quoted name in place of `{schema}`, and `others` in theirs.
 
-    No name ends a text in dollar quotes that it stands in: the tags are such as are in none.
+    No name can end a dollar-quoted text around it: the tags do not occur in any name.
     """
     require_name(schema)
     given = {"schema": sql.Identifier(schema).as_string(), **others}
@@ -30,7 +30,9 @@ def fill(text: str, schema: str, **others: str) -> str:
 
 
 def quoted(text: str, tag: str) -> str:
-    """Return `text` in dollar quotes, by this tag or by one that it does not contain either."""
+    """
+    Return `text` in dollar quotes, with this tag or a longer one that the text does not contain.
+    """
     while f"${tag}$" in text:
         tag += "_"
     return f"${tag}${text}${tag}$"

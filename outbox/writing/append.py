@@ -1,4 +1,4 @@
-"""What an adapter is asked to do: append these events."""
+"""The request that an adapter executes: append these events."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from outbox.postgres.session import hides_rows
 from outbox.schema.belongings import showing
 from outbox.writing import statements, tracing
 
-# No such function, no such schema.
+# The function does not exist; the schema does not exist.
 _NOT_INSTALLED = frozenset({"42883", "3F000"})
 _INSUFFICIENT_PRIVILEGE = "42501"
 
@@ -24,7 +24,7 @@ class Append(NamedTuple):
 
     def statement(self) -> statements.Statement:
         """
-        Return what is to be executed.
+        Return the statement to execute.
 
         Raises:
             InvalidEvent: an event could never be published.
@@ -39,7 +39,9 @@ class Append(NamedTuple):
     def explained(
         self, error: BaseException | None, *, database: object = None, role: object = None
     ) -> DovecoteError | None:
-        """Return the error to raise for the server's own, if there is more to say of it."""
+        """
+        Return the error to raise in place of the server's, or None if there is nothing to add.
+        """
         sqlstate = getattr(error, "sqlstate", None)
         if sqlstate in _NOT_INSTALLED:
             where = repr(database) if database else "this database"
@@ -57,5 +59,5 @@ class Append(NamedTuple):
 
 
 def autocommit(remedy: str) -> NoTransaction:
-    """Return the error of a connection that would commit each statement by itself."""
+    """Return the error for a connection that would commit each statement by itself."""
     return NoTransaction(f"connection is in autocommit mode; {remedy}")

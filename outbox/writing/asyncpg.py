@@ -1,4 +1,4 @@
-"""Write on asyncpg's connections, a pool's included."""
+"""Write on asyncpg's connections, including those of a pool."""
 
 from asyncpg import Connection, PostgresError
 from asyncpg.pool import PoolConnectionProxy
@@ -16,7 +16,7 @@ def way(kind: type) -> Way | None:
 
 
 async def _write(conn: Connection, append: Append) -> None:
-    # asyncpg has no mode: whatever is not in a transaction commits by itself.
+    # asyncpg has no autocommit mode: anything outside a transaction commits by itself.
     if not conn.is_in_transaction():
         raise autocommit(_OPEN)
     if not append.events:

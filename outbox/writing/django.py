@@ -21,14 +21,15 @@ def way(kind: type) -> Way | None:
 
 def _write(conn: BaseDatabaseWrapper, append: Append) -> None:
     _require_psycopg(conn)
-    # False in an atomic block, and where the settings have turned it off.
+    # False in an atomic block, and where the settings have turned autocommit off.
     if conn.get_autocommit():
         raise autocommit(_OPEN)
     if not append.events:
         return
     statement = append.statement()
     try:
-        # Django's cursor, not the driver's: its wrappers and its log of queries see the write.
+        # Use Django's cursor, not the driver's, so that its wrappers and its query log see the
+        # write.
         with conn.cursor() as cursor:
             cursor.execute(statement.query.decode(), statement.params)
     except DatabaseError as error:

@@ -1,8 +1,8 @@
 """
 Find the adapter of a connection by its class, and write with it.
 
-Nothing is imported that the caller has not: a class tells which library it comes from, and only
-then is the adapter of that library loaded.
+The class tells which library the connection comes from; only that library's adapter is imported,
+so nothing is loaded that the caller does not use already.
 """
 
 from collections.abc import Callable
@@ -31,10 +31,10 @@ _ways: dict[type, Way] = {}
 
 def write(conn: object, append: Append) -> None:
     """
-    Append on a connection that answers when it is asked.
+    Append on a synchronous connection.
 
     Raises:
-        UnsupportedConnection: it is no such connection; the message says what to do instead.
+        UnsupportedConnection: `conn` is not one; the message says what to do instead.
     """
     kind = type(conn)
     way = _ways.get(kind) or _find(kind)
@@ -49,7 +49,7 @@ async def write_async(conn: object, append: Append) -> None:
     Append on a connection that has to be awaited.
 
     Raises:
-        UnsupportedConnection: it is no such connection; the message says what to do instead.
+        UnsupportedConnection: `conn` is not one; the message says what to do instead.
     """
     kind = type(conn)
     way = _ways.get(kind) or _find(kind)
@@ -60,7 +60,9 @@ async def write_async(conn: object, append: Append) -> None:
 
 
 def _find(kind: type) -> Way:
-    """Return the way of a class, which may come from the library or be derived from one of its."""
+    """
+    Return the way for a class, which may be the library's own or derived from one of its classes.
+    """
     library = next((name for base in kind.__mro__ if (name := _root(base)) in _LIBRARIES), None)
     if library is None:
         msg = f"events cannot be written on {_name(kind)}; {_ANY}"

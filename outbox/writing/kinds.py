@@ -1,10 +1,11 @@
 """
-What the connections of each library look like to a type checker.
+Describe the connections of each library to a type checker.
 
-By what tells them apart, so that none of the libraries has to be there to be checked against.
+The protocols name only what tells the classes apart, so that type checking needs none of the
+libraries.
 """
 
-# ruff: noqa: ANN401  # that they take and give whatever the library says is the point
+# ruff: noqa: ANN401 # these take and return whatever the library's own methods do
 from typing import Any, Protocol, TypeAlias
 
 import psycopg
@@ -38,7 +39,7 @@ class SQLAlchemyAsyncScoped(Protocol):
 
 
 class DjangoConnection(Protocol):
-    """`django.db.connection`, and what `django.db.connections` holds."""
+    """`django.db.connection`, and the members of `django.db.connections`."""
 
     vendor: str
 
@@ -46,7 +47,7 @@ class DjangoConnection(Protocol):
 
 
 class AsyncpgConnection(Protocol):
-    """`asyncpg.Connection`, and what `Pool.acquire` gives."""
+    """`asyncpg.Connection`, and the proxy that `Pool.acquire` returns."""
 
     def is_in_transaction(self) -> bool: ...
     async def fetchrow(self, query: str, *args: Any) -> Any: ...

@@ -27,7 +27,7 @@ def _write(conn: Connection[Any], append: Append) -> None:
         return
     statement = append.statement()
     try:
-        # Not conn.execute: the connection may be one of other cursors, with other placeholders.
+        # Not conn.execute: the connection may have a cursor class with other placeholders.
         Cursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
@@ -49,7 +49,9 @@ async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
 
 
 def _encoded(conn: Connection[Any] | AsyncConnection[Any], query: bytes) -> bytes:
-    """Return the query in the encoding of the session, where the schema's name needs one."""
+    """
+    Return the query in the session's encoding, which matters if the schema's name is not ASCII.
+    """
     if query.isascii():
         return query
     encoding = conn.info.encoding

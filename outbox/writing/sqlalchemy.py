@@ -32,12 +32,13 @@ def _on_connection(conn: Connection, append: Append) -> None:
 def _on_session(session: Session, append: Append) -> None:
     if not append.events:
         return
-    # Before the flush: where an event is bad, nothing is written.
+    # Build the statement before the flush, so that a bad event leaves nothing written.
     statement = append.statement()
     conn = session.connection()
     _require_transaction(conn)
     if session.autoflush:
-        # The rows that are changed are locked by it, and have to be before an event is positioned.
+        # The flush locks the rows that changed, and they must be locked before an event gets its
+        # position.
         session.flush()
     _execute(conn, append, statement)
 
@@ -50,7 +51,7 @@ def _require_transaction(conn: Connection) -> None:
             "with postgresql+psycopg or postgresql+asyncpg"
         )
         raise UnsupportedConnection(msg)
-    # Asked of the driver: the level may come from the engine, the connection or the session.
+    # Ask the driver: the level may come from the engine, the connection or the session.
     pooled = conn.connection
     commits = getattr(pooled.dbapi_connection, "autocommit", False)
     if commits and not _in_block(pooled.driver_connection):
@@ -58,17 +59,18 @@ def _require_transaction(conn: Connection) -> None:
 
 
 def _in_block(driver: object) -> bool:
-    """Tell whether the caller has said BEGIN in a connection that commits each statement."""
+    """Return whether the caller has run BEGIN on a connection that commits each statement."""
     if isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
         return driver.info.transaction_status is not TransactionStatus.IDLE
-    return bool(driver.is_in_transaction())  # type: ignore[attr-defined]  # asyncpg, which need not be there
+    return bool(driver.is_in_transaction())  # type: ignore[attr-defined]  # asyncpg, which may be absent
 
 
 def _execute(conn: Connection, append: Append, statement: Statement) -> None:
     numbers = conn.dialect.driver == "asyncpg"
     query = statement.numbered() if numbers else statement.query.decode()
     try:
-        # Through SQLAlchemy, not past it: it begins its transaction by this, and listeners see it.
+        # Go through SQLAlchemy, which begins its transaction here and lets its listeners see the
+        # write.
         conn.exec_driver_sql(query, tuple(statement.params)).close()
     except DBAPIError as error:
         url = conn.engine.url
@@ -77,7 +79,7 @@ def _execute(conn: Connection, append: Append, statement: Statement) -> None:
         raise
 
 
-# The async ones run the sync code, as all of SQLAlchemy does: written once.
+# The async classes run the sync code, as everything in SQLAlchemy does.
 _WAYS = {
     Session: Way(_on_session, awaits=False),
     Connection: Way(_on_connection, awaits=False),

@@ -1,4 +1,4 @@
-"""SQL that appends events, as values: nothing here touches a connection."""
+"""Build the SQL that appends events, as values: nothing here touches a connection."""
 
 import re
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits
 
-# A record in one of these would be taken for Kafka's own, or for a relay's progress.
+# A record in such a topic would pass for Kafka's own, or for a relay's progress.
 _RESERVED_TOPIC = re.compile(r"__|dovecote\.(progress|markers)\.")
 _PLACEHOLDER = re.compile("%[bt]")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -49,7 +49,7 @@ def append(
     """
     Return the statement that appends `events`, in their order, in one round trip.
 
-    `traceparent` is for those that have none of their own.
+    Events without a `traceparent` get this one.
 
     Raises:
         InvalidEvent: an event could never be published; the message says which and why.
@@ -114,7 +114,7 @@ def _too_large(event: Event, what: str, size: int, most: int) -> InvalidEvent:
 
 
 def _identity(event: Event) -> str:
-    # In another spelling, the database would hand back another id than it was given.
+    # In another spelling, the database would return a different id from the one it was given.
     if not _UUID.fullmatch(event.id):
         msg = f"event id {event.id!r} is not a UUID as RFC 9562 writes it: lower case, four dashes"
         raise InvalidEvent(msg)
@@ -133,7 +133,7 @@ def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[b
 
 @lru_cache(maxsize=64)
 def _plain(schema: str) -> bytes:
-    # The most frequent of all: what is not given costs nothing.
+    # By far the most frequent case: omitted parameters cost nothing.
     query = sql.SQL("SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %t, %t, %t, %b, %t)")
     return query.format(sql.Identifier(schema)).as_bytes()
 
@@ -152,7 +152,7 @@ def _one(schema: str) -> bytes:
 def _many(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
     query = sql.SQL(
-        # What may be NULL goes in binary: as text it is a word where `array_nulls` is off.
+        # Nullable columns go in binary: in text, NULL is just a word if `array_nulls` is off.
         "SELECT {}.append_many(%t::text[], %b::bytea[], %b::bytea[], %t::text[], %t::uuid[],"
         " %t::text[], %b::text[], %b::timestamptz[], %b::text[], %b::int4[], %t::text[],"
         " %b::bytea[])"

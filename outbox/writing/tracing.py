@@ -1,11 +1,11 @@
-"""The trace that is current in the service, if OpenTelemetry is in use there."""
+"""The service's current trace, if it uses OpenTelemetry."""
 
 import sys
 
 
 def current_traceparent() -> str | None:
-    """Return the W3C `traceparent` of the current span; None where there is none."""
-    # Not imported: where nobody has loaded the API, there is no current span.
+    """Return the W3C `traceparent` of the current span; None if there is none."""
+    # Not imported: if nobody has loaded the API, there is no current span.
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None:
         return None

@@ -1,4 +1,4 @@
-"""A partition in this consumer's hands: its stretch, its offsets, and what is in flight."""
+"""A partition of this consumer: its stretch, its offsets, and its records in flight."""
 
 from collections import deque
 from collections.abc import Sequence
@@ -13,25 +13,27 @@ from dedup.rules.record import Record
 
 @dataclass(slots=True, eq=False)
 class Assigned:
-    """One partition from its assignment to its end; the poll thread's alone."""
+    """One partition from its assignment to its end; used by the poll thread only."""
 
     stretch: Stretch[Record]
     offsets: Offsets
     skew: Valve
     confirmed: Commit | None = None
-    """What is known to be committed."""
+    """The newest commit that the broker has confirmed."""
 
     records: int = 0
-    """Records in line or at work."""
+    """Records in line or being handled."""
 
     size: int = 0
-    """Their bytes."""
+    """Bytes of those records."""
 
     changed: bool = False
     """Whether there may be something to commit."""
 
     crowded: bool = False
-    """Whether the metadata does not hold all that is concluded beyond the offset."""
+    """
+    Whether the metadata is too small for all offsets that are concluded beyond the committed one.
+    """
 
     paused: bool = False
     batch: dict[bytes | None, list[Record]] = field(default_factory=dict)
@@ -41,7 +43,7 @@ class Assigned:
     """First offset of each batch in memory, and when it was written."""
 
     def concluded(self, records: Sequence[Record]) -> None:
-        """Take records as concluded."""
+        """Record that `records` are concluded."""
         self.offsets.conclude([record.offset for record in records])
         self.records -= len(records)
         self.size -= sum(
@@ -51,7 +53,9 @@ class Assigned:
         self.changed = True
 
     def age(self, now: float) -> float:
-        """Return how old the oldest record in memory is, by the first of its batch."""
+        """
+        Return the age of the oldest record in memory, measured by the first record of its batch.
+        """
         position, times = self.offsets.position, self.times
         while times and (
             not self.offsets.skew or (len(times) > 1 and _is_past(times[1], position))
@@ -61,7 +65,7 @@ class Assigned:
 
     def to_commit(self, limit: int = LIMIT) -> Commit | None:
         """
-        Return what is to be committed; None: nothing that is not committed already.
+        Return the next commit; None: everything is committed already.
 
         `limit` is how much metadata the broker takes.
         """
@@ -71,17 +75,18 @@ class Assigned:
         commit = self.offsets.commit(limit)
         if commit is None or commit == self.confirmed:
             return None
-        # Where it takes none, to wait for each pending record would cost more than it repeats.
+        # If the broker takes no metadata, waiting for each pending record would cost more than
+        # repeats do.
         self.crowded = not commit.whole and limit > 0
         return commit
 
     def is_skewed(self) -> bool:
-        """Tell whether the partition has to wait for its first pending record."""
+        """Return whether the partition has to wait for its first pending record."""
         return self.skew.at(self.skew.most if self.crowded else self.offsets.skew)
 
 
 def assigned(stretch: Stretch[Record], offsets: Offsets, *, max_skew: int) -> Assigned:
-    """Return a partition at its beginning."""
+    """Return a newly assigned partition."""
     start = None if offsets.position is None else offsets.commit()
     return Assigned(stretch, offsets, valve(max_skew), confirmed=start)
 

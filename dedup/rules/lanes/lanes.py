@@ -1,9 +1,9 @@
 """
-Lanes: the records of one key of one partition, one after the other; lanes side by side.
+Lanes: the records of one key of one partition in sequence; lanes run in parallel.
 
-Not for several threads: whoever has several guards it with one lock, taken once for a batch of
-records or a turn of work. A lane is in line, at work, held, or not there: its first record makes
-it, and with its last it is forgotten.
+Not thread-safe: threads that share the lanes take one lock for a batch of records or a turn of
+work. A lane is in line, being served, held, or absent: its first record creates it, and it is
+forgotten after its last.
 """
 
 from collections import deque
@@ -18,26 +18,28 @@ from dedup.rules.claim import Claim
 R = TypeVar("R")
 
 NullKey: TypeAlias = Literal["apart", "partition"]
-"""Records without a key: each in a lane of its own, or those of a partition in one."""
+"""Records without a key: each in its own lane, or those of a partition in one."""
 
 
 @dataclass(slots=True, eq=False)
 class Stretch(Generic[R]):
-    """One assignment of a partition: what a record belongs to, whoever has the partition later."""
+    """
+    One assignment of a partition: a record belongs to it even if the partition is assigned again.
+    """
 
     topic: str
     partition: int
     epoch: int
-    """Assignments are counted from 1."""
+    """Number of the assignment, from 1."""
 
     lanes: "dict[bytes | None, Lane[R]]" = field(repr=False)
-    """The lanes of the partition; one where a handler is at work outlives the stretch."""
+    """The lanes of the partition; a lane that is being served outlives the stretch."""
 
     live: bool = True
     """Whether another record may be handled."""
 
     counts: bool = True
-    """Whether what is concluded is still committed: until the stretch has been drained."""
+    """Whether concluded records are still committed: until the stretch has been drained."""
 
     opened: bool = False
     at_work: int = 0
@@ -46,37 +48,37 @@ class Stretch(Generic[R]):
     unopened: "list[Lane[R]]" = field(default_factory=list, repr=False)
 
     claim: Claim | None = None
-    """What its records are taken in the name of; None: nobody asks for it."""
+    """The claim under which its records are taken; None: none is needed."""
 
 
 @dataclass(slots=True, eq=False)
 class Run(Generic[R]):
-    """The records of one key in one poll batch: what a policy decides on."""
+    """The records of one key in one poll batch: a policy decides on them together."""
 
     stretch: Stretch[R]
     records: Sequence[R]
     number: int
-    """Runs are counted as they come."""
+    """Runs are numbered as they come."""
 
     state: Any = None
-    """How far whoever works on it has come; None: not begun."""
+    """The worker's progress; None: not begun."""
 
 
 @dataclass(slots=True, eq=False)
 class Lane(Generic[R]):
-    """One key's runs, in order. `current` is the run that was begun, if one was."""
+    """The runs of one key, in order. `current` is the run that was begun, if there is one."""
 
     key: bytes | None
     runs: deque[Run[R]] = field(default_factory=deque)
     current: Run[R] | None = None
     busy: bool = False
-    """In line, at work or held."""
+    """In line, being served or held."""
 
     stretch: Stretch[R] | None = None
-    """Whose work it is while it is taken."""
+    """The stretch that it is served for, while it is taken."""
 
     home: "dict[bytes | None, Lane[R]] | None" = field(default=None, repr=False)
-    """Where its key finds it; None: nowhere."""
+    """The mapping in which its key is found; None: none."""
 
 
 class Lanes(Generic[R]):
@@ -84,8 +86,9 @@ class Lanes(Generic[R]):
 
     def __init__(self, null_key: NullKey = "apart") -> None:
         self._apart = null_key == "apart"
-        # In line is first whose next run is oldest: that bounds how far a partition's records are
-        # apart. New lanes come in that order by themselves; for others there is a heap.
+        # The line begins with the lane whose next run is oldest: that limits how far apart the
+        # records of a partition are. New lanes come in that order by themselves; there is a heap
+        # for the others.
         self._ready: deque[Lane[R]] = deque()
         self._back: list[tuple[int, Lane[R]]] = []
         self._held: list[tuple[float, int, Lane[R]]] = []
@@ -96,33 +99,35 @@ class Lanes(Generic[R]):
 
     @property
     def ready(self) -> int:
-        """How many lanes are in line."""
+        """Number of lanes in line."""
         return len(self._ready) + len(self._back)
 
     @property
     def held(self) -> int:
-        """How many lanes are held."""
+        """Number of lanes that are held."""
         return len(self._held)
 
     @property
     def known(self) -> int:
-        """How many lanes there are, without those of records without a key."""
+        """Number of lanes, except those of records without a key."""
         return sum(len(home) for home in self._homes.values())
 
     def begin(self, topic: str, partition: int) -> Stretch[R]:
-        """Return a new stretch of a partition; nothing of it is in line until it is opened."""
+        """
+        Return a new stretch of a partition; its lanes stay out of the line until it is opened.
+        """
         home = self._homes.setdefault((topic, partition), {})
         return Stretch(topic, partition, next(self._epochs), home)
 
     def open(self, stretch: Stretch[R]) -> None:
-        """Put in line what waited for the stretch to be opened."""
+        """Put lanes in line that waited for the stretch to be opened."""
         stretch.opened = True
         waiting, stretch.unopened = stretch.unopened, []
         for lane in waiting:
             self._line_up(lane)
 
     def offer(self, stretch: Stretch[R], batch: Mapping[bytes | None, Sequence[R]]) -> None:
-        """Put a poll batch, grouped by key, behind the records of its keys."""
+        """Append a poll batch, grouped by key, to the lanes of its keys."""
         home = stretch.lanes
         line = self._ready if stretch.opened else stretch.unopened
         for key, records in batch.items():
@@ -158,7 +163,7 @@ class Lanes(Generic[R]):
         return taken
 
     def give_back(self, lanes: Iterable[Lane[R]]) -> None:
-        """Take back lanes that were served; those that have more are in line again."""
+        """Take back lanes that were served; those with more records go in line again."""
         for lane in lanes:
             _leave(lane)
             self._line_up(lane)
@@ -170,20 +175,21 @@ class Lanes(Generic[R]):
             self._ready.appendleft(lane)
 
     def hold(self, lane: Lane[R], due: float) -> None:
-        """Take back a lane that goes on at `due`, and not before."""
+        """Take back a lane that continues at `due`, and not before."""
         _leave(lane)
         heappush(self._held, (due, next(self._holds), lane))
 
     def release(self, now: float) -> float | None:
-        """Put in line what is due; return when something is due next."""
+        """Put lanes in line that are due; return when the next one is due."""
         while self._held and self._held[0][0] <= now:
             self._line_up(heappop(self._held)[2])
         return self._held[0][0] if self._held else None
 
     def end(self, stretch: Stretch[R]) -> None:
-        """End a stretch: none of its records is begun any more."""
+        """End a stretch: no other record of it is begun."""
         stretch.live = False
-        # Whoever takes a lane drops what is over. In a lane that is at work nobody else may.
+        # The next worker to take a lane drops the runs that are over. While a lane is being
+        # served, nobody else may touch it.
         for lane in stretch.unopened:
             self._line_up(lane)
         stretch.unopened.clear()
@@ -227,13 +233,13 @@ def _belongs(lane: Lane[R], stretch: Stretch[R]) -> bool:
 
 
 def _number(lane: Lane[R]) -> int:
-    """Return the number of the run that is next; -1: there is none."""
+    """Return the number of the next run; -1: there is none."""
     run = lane.current or (lane.runs[0] if lane.runs else None)
     return -1 if run is None else run.number
 
 
 def _next(lane: Lane[R]) -> Run[R] | None:
-    """Return the run that is next, without those whose stretch is over."""
+    """Return the next run, after dropping those whose stretch is over."""
     if lane.current is not None and not lane.current.stretch.live:
         lane.current = None
     if lane.current is not None:

@@ -1,9 +1,10 @@
 """
-The concluded offsets beyond a committed one, as the text that is committed with it.
+Encode the concluded offsets beyond a committed one as text, to commit along with it.
 
-A broker takes 4,096 bytes of it (`offset.metadata.max.bytes`). Written are the runs of pending and
-concluded offsets in turn, beginning with pending ones at the committed offset; as lengths or as
-bits, whichever is shorter. Runs that do not fit are left out: their records would be repeated.
+A broker takes 4,096 bytes of it (`offset.metadata.max.bytes`). The text holds alternating runs of
+pending and concluded offsets, beginning with pending ones at the committed offset. They are
+written as lengths or as bits, whichever is shorter. Runs that do not fit are left out: their
+records would be repeated.
 """
 
 from base64 import b64decode, b64encode
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 LIMIT = 4096
-"""What a broker takes unless it is told otherwise."""
+"""A broker's default limit."""
 
 _LENGTHS = "dove1r"
 _BITS = "dove1b"
@@ -25,7 +26,7 @@ def encode(position: int, concluded: Ranges, limit: int = LIMIT) -> tuple[str, b
     """
     Return the text for `concluded` ranges beyond `position`, and whether all are in it.
 
-    With a `limit` that is too short for any of them the text is empty.
+    If `limit` is too short for any of them, the text is empty.
     """
     if not concluded:
         return "", True
@@ -41,7 +42,7 @@ def encode(position: int, concluded: Ranges, limit: int = LIMIT) -> tuple[str, b
 
 
 def decode(position: int, metadata: str | None) -> list[tuple[int, int]]:
-    """Return the concluded ranges beyond `position`; none from text that is not ours."""
+    """Return the concluded ranges beyond `position`; none if the text is not ours."""
     form, text = (metadata or "")[: len(_LENGTHS)], (metadata or "")[len(_LENGTHS) :]
     if form not in {_LENGTHS, _BITS}:
         return []

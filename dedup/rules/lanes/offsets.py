@@ -1,8 +1,8 @@
 """
-The offsets of one partition that were polled in one assignment, and which of them are concluded.
+The offsets of one partition polled in one assignment, and which of them are concluded.
 
-What is committed is the first offset that is pending. Offsets are never counted: transaction
-markers, aborted records and compaction leave gaps, and a gap is nobody's to conclude.
+The first pending offset is the one to commit. Offsets are never counted: transaction markers,
+aborted records and compaction leave gaps, and nobody concludes a gap.
 """
 
 from bisect import bisect_right
@@ -14,17 +14,17 @@ from dedup.rules.lanes import offset_metadata
 
 
 class Commit(NamedTuple):
-    """What is to be committed for a partition."""
+    """A commit for a partition."""
 
     offset: int
     metadata: str
     whole: bool
-    """Whether the metadata tells of all that is concluded beyond the offset."""
+    """Whether the metadata covers everything concluded beyond the offset."""
 
 
 class Offsets:
     """
-    Begins where the group has committed, with what was concluded beyond; not for several threads.
+    Begins at the group's committed offset, with what was concluded beyond it; not thread-safe.
 
     `start` None: nothing was committed yet.
     """
@@ -33,7 +33,7 @@ class Offsets:
 
     def __init__(self, start: int | None = None, metadata: str | None = None) -> None:
         self.position = start
-        """What may be committed: everything before it is concluded. None: nothing is known."""
+        """The offset to commit: everything before it is concluded. None: nothing is known."""
         self.last = -1 if start is None else start - 1
         """The newest offset that was polled."""
         self._before = [] if start is None else offset_metadata.decode(start, metadata)
@@ -44,10 +44,10 @@ class Offsets:
         """The partition's end, if nothing was polled since it was reached."""
 
     def polled(self, offset: int) -> bool:
-        """Take an offset; tell whether its record is to be handled, or was concluded before."""
+        """Take an offset; return whether its record is to be handled, or was concluded before."""
         if self.position is None or (offset < self.position and not self._pending):
-            # The first of a group; or the log no longer had what was committed, and what was
-            # concluded then were other records.
+            # This is the group's first record; or the log has lost the committed offset, and the
+            # concluded offsets belonged to other records.
             self.position, self._before, self._starts = offset, [], []
         self.last, self._end = offset, -1
         if self._before and self._was_concluded(offset):
@@ -63,7 +63,7 @@ class Offsets:
         return True
 
     def conclude(self, offsets: Iterable[int]) -> None:
-        """Take offsets as concluded: each was polled, and is concluded once."""
+        """Mark offsets as concluded: each was polled, and is concluded once."""
         pending, concluded = self._pending, self._concluded
         concluded.update(offsets)
         last = None
@@ -74,31 +74,31 @@ class Offsets:
             self.position = pending[0] if pending else max(self.last + 1, self._end)
 
     def reached(self, end: int) -> None:
-        """Take that there is no record between the newest and `end`, the partition's end."""
+        """Record that there are no records between the newest and `end`, the partition's end."""
         if self._pending:
-            self._end = end  # and so it is when the last of them is concluded
+            self._end = end  # this also holds once the last of them is concluded
         elif self.position is None or self.position < end:
             self.position = end
 
     @property
     def skew(self) -> int:
-        """How many polled offsets there are from the first pending one on."""
+        """Number of polled offsets from the first pending one on."""
         return len(self._pending)
 
     @property
     def pending(self) -> int:
-        """How many polled offsets are not concluded."""
+        """Number of polled offsets that are not concluded."""
         return len(self._pending) - len(self._concluded)
 
     def commit(self, limit: int = offset_metadata.LIMIT) -> Commit | None:
-        """Return what is to be committed; None: nothing was polled or committed yet."""
+        """Return the current commit; None: nothing was polled or committed yet."""
         if self.position is None:
             return None
         text, whole = offset_metadata.encode(self.position, self._beyond(self.position), limit)
         return Commit(self.position, text, whole)
 
     def _beyond(self, position: int) -> list[tuple[int, int]]:
-        """Return the concluded ranges beyond `position`, gaps closed where they touch one."""
+        """Return the concluded ranges beyond `position`, extended over the gaps next to them."""
         ranges: list[tuple[int, int]] = []
         first: int | None = None
         if self._concluded:
@@ -110,7 +110,7 @@ class Offsets:
                     first = None
             if first is not None:
                 ranges.append((first, self.last + 1))
-        # What another assignment concluded, and this one has not come to yet.
+        # Concluded in another assignment, and not reached in this one yet.
         ahead = max(self.last + 1, position)
         ranges += [(max(a, ahead), b) for a, b in self._before if b > ahead]
         return ranges

@@ -1,4 +1,4 @@
-"""When a consumer takes no more records, and when it takes them again."""
+"""Decide when a consumer stops taking records, and when it starts again."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 @dataclass(slots=True)
 class Valve:
     """
-    Closed at `most`, open again at `least`: between the two it stays as it is.
+    Closes at `most` and opens at `least`; in between it stays as it is.
 
-    So that a level that hovers about a limit does not open and close it again and again.
+    So a level that hovers near a limit does not open and close it again and again.
     """
 
     most: int
@@ -16,19 +16,19 @@ class Valve:
     closed: bool = False
 
     def at(self, level: int) -> bool:
-        """Return whether it is closed now that `level` is reached."""
+        """Return whether the valve is closed now that `level` is reached."""
         self.closed = level > self.least if self.closed else level >= self.most
         return self.closed
 
 
 def valve(most: int) -> Valve:
-    """Return a valve that opens again at half of what closes it."""
+    """Return a valve that opens at half of the level that closes it."""
     return Valve(most, most // 2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What a consumer has at work or in line, at most."""
+    """Limits on the records that a consumer has in memory."""
 
     records: int
     """Records that are polled and not concluded."""
@@ -44,6 +44,6 @@ class Pressure:
         self._records, self._bytes = valve(limits.records), valve(limits.bytes)
 
     def at(self, records: int, size: int) -> bool:
-        """Return whether no more is taken."""
+        """Return whether to stop taking records."""
         by_records, by_bytes = self._records.at(records), self._bytes.at(size)
         return by_records or by_bytes

@@ -1,8 +1,8 @@
 """
 The policies of `dedup.rules.policies.policies` for handlers that are awaited.
 
-The same verdicts in the same order, which a test compares; a generator cannot await on behalf of
-what it calls.
+They give the same verdicts in the same order, as a test checks. A separate module is needed
+because a generator cannot await on behalf of the functions that it calls.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Mapping

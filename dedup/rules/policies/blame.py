@@ -1,4 +1,4 @@
-"""Where in a handler's own code an exception was raised."""
+"""Find the place in a handler's own code at which an exception was raised."""
 
 import sysconfig
 from pathlib import Path
@@ -12,10 +12,10 @@ _INSTALLED = tuple({sysconfig.get_path(name) for name in ("purelib", "platlib")}
 
 def place(error: BaseException) -> str | None:
     """
-    Return `file:line in function` of the innermost frame that is the handler's own.
+    Return `file:line in function` of the innermost frame that belongs to the handler's own code.
 
-    That is one of no library, unless the handler is itself installed as one. None: it was raised
-    before the handler was called, or nowhere.
+    Frames of libraries are passed over, unless the handler itself is installed as one. None: the
+    exception was raised before the handler was called, or nowhere.
     """
     found = _innermost(error)
     if found is None:
@@ -33,7 +33,7 @@ def _innermost(error: BaseException) -> tuple[FrameType, int] | None:
 
 
 def _is_theirs(frame: FrameType) -> bool:
-    """Tell whether a frame is neither ours, nor Python's, nor of code that is in no file."""
+    """Return whether a frame is of a file, and neither ours nor Python's."""
     file = _file(frame)
     standard = file.startswith(_STANDARD) and not file.startswith(_INSTALLED)
     return _package(frame) not in _OURS and not standard and not file.startswith("<")

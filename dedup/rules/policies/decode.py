@@ -1,4 +1,4 @@
-"""From a record as Kafka holds it to the event that filters and handlers see."""
+"""Decode a Kafka record into the event that filters and handlers see."""
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,16 +15,16 @@ from outbox.errors import DovecoteError, InvalidEvent
 from outbox.event import Event
 
 Format: TypeAlias = Literal["json", "raw"]
-"""How values are written: JSON, or bytes that are nobody's business but the handler's."""
+"""Format of the values: JSON, or bytes that only the handler understands."""
 
 
 class Undecodable(DovecoteError):
-    """The value of a record is not what the settings say it is."""
+    """The value of a record is not in the format that the settings name."""
 
 
 def as_json(record: Record) -> Event:
     """
-    Return the event with its JSON value as Python has it, and its key as text if it is text.
+    Return the event with its JSON value as Python objects, and its key as text if it is text.
 
     A tombstone stays None.
 
@@ -45,7 +45,7 @@ def as_json(record: Record) -> Event:
 
 def as_raw(record: Record) -> Event:
     """
-    Return the event with its value as it is, and its key as text if it is text.
+    Return the event with its value unchanged, and its key as text if it is text.
 
     Raises:
         InvalidEvent: a header that the envelope owns cannot be read.
@@ -55,12 +55,12 @@ def as_raw(record: Record) -> Event:
 
 def with_value(record: Record, value: object) -> Event:
     """
-    Return the event with a value that was read already, and its key as text if it is text.
+    Return the event with an already decoded value, and its key as text if it is text.
 
     Raises:
         InvalidEvent: a header that the envelope owns cannot be read.
     """
-    # A round that cannot be told makes the record a failure here, not a crash at the retry.
+    # A round that cannot be read makes the record fail here, not crash at the retry.
     if envelope.was_delivered(record):
         envelope.delivery(record)
     key: bytes | str | None = record.key
@@ -79,7 +79,7 @@ def identity(record: Record) -> Identity:
     """
     Return the event id and round of `record`: records with an equal pair are copies.
 
-    A record whose id or round cannot be read is a copy of nothing; decoding it says what is wrong.
+    A record whose id or round cannot be read is a copy of nothing; decoding it reports the fault.
     """
     try:
         if not envelope.was_delivered(record):
@@ -90,5 +90,5 @@ def identity(record: Record) -> Identity:
 
 
 def fingerprint(record: Record) -> bytes | None:
-    """Return a hash of the value, for deduplication by what records say; None for a tombstone."""
+    """Return a hash of the value, for deduplication by content; None for a tombstone."""
     return None if record.value is None else blake2b(record.value, digest_size=16).digest()

@@ -1,5 +1,5 @@
 """
-Filters and handlers, from the text that settings name them by.
+Load filters and handlers from the text by which settings name them.
 
 A handler is `module:function`; a filter is that, or a Starlark expression over `value`, `key` and
 `headers`, such as `value.amount > 0 and headers["region"] == "eu"`.
@@ -26,10 +26,10 @@ _REFERENCE = re.compile(f"{_NAME}:{_NAME}")
 
 def compile_filter(text: str) -> Filter:
     """
-    Return the filter that `text` stands for; an event passes when its result is true.
+    Return the filter that `text` stands for; an event passes if its result is true.
 
     Raises:
-        BadSettings: there is no such function, or the expression cannot be one.
+        BadSettings: there is no such function, or the expression cannot be compiled.
     """
     if not _REFERENCE.fullmatch(text.strip()):
         return compile_expression(text)
@@ -39,7 +39,7 @@ def compile_filter(text: str) -> Filter:
 
 def load_handler(text: str) -> Handler:
     """
-    Return the handler `module:function`; where the function returns None, it is `Done()`.
+    Return the handler `module:function`; if the function returns None, the result is `Done()`.
 
     Raises:
         BadSettings: there is no such function.
@@ -67,7 +67,7 @@ def load_function(reference: str, *, duty: str) -> Callable[..., Any]:
 
 def load_object(reference: str, *, duty: str) -> Any:  # noqa: ANN401  # whatever the module holds
     """
-    Return what `module:object` names; `duty` is what it is wanted for.
+    Return the object that `module:object` names; `duty` is its purpose.
 
     Raises:
         BadSettings: there is no such object.

@@ -1,10 +1,10 @@
 """
-Which events were taken a while ago: copies told from the records alone, batch after batch.
+Which events were taken before: tells copies from the records alone, across batches.
 
-A record is a copy if the last one of its identity that was taken has a timestamp no further from
-its own than `within`. That is said of two records, so it does not depend on where batches end or
-on when they are processed. What was taken is forgotten when its partition has moved on by more
-than twice that: what comes so late is taken again rather than lost.
+A record is a copy if the last record with its identity that was taken has a timestamp within
+`within` of its own. This compares two records, so it does not depend on where batches end or on
+when they are processed. An identity is forgotten when its partition has moved on by more than
+twice `within`: a record that comes so late is taken again rather than lost.
 """
 
 from array import array
@@ -19,7 +19,7 @@ from outbox.errors import DovecoteError
 
 FORMAT = 1
 _DIGEST = 16
-# A time and the number of a partition are one integer, so that a million of them are one array.
+# A time and a partition's number share one integer, so that a million of them are one array.
 _PARTITIONS = 1 << 16
 
 Stream: TypeAlias = tuple[str, int]
@@ -27,7 +27,7 @@ Stream: TypeAlias = tuple[str, int]
 
 
 class BadMemory(DovecoteError):
-    """Bytes that are no memory, or of a format that nobody knows."""
+    """Bytes that are not an encoded memory, or in an unknown format."""
 
 
 class Seen(NamedTuple):
@@ -41,7 +41,9 @@ class Seen(NamedTuple):
 
 
 class Memory:
-    """What was taken. The records of a stream come in the order of their offsets."""
+    """
+    The identities that were taken. The records of a stream come in the order of their offsets.
+    """
 
     def __init__(self, within: int) -> None:
         """`within` in milliseconds."""
@@ -51,16 +53,17 @@ class Memory:
         self._newest: list[int] = []
         """The newest timestamp of each stream."""
         self._swept: list[int] = []
-        """Where that stood when the stream was last looked through."""
+        """The newest timestamp of each stream when it was last swept."""
 
     def __len__(self) -> int:
         return len(self._taken)
 
     def copies(self, records: Iterable[Seen], now: int = 0) -> Iterator[bool]:
         """
-        Say of each of `records` whether it is a copy; what is none is taken.
+        Yield for each of `records` whether it is a copy; take those that are not.
 
-        `now`, in milliseconds, if it is known: a timestamp of the future moves nothing beyond it.
+        `now`, in milliseconds, if it is known: a timestamp in the future moves its partition to
+        `now` only.
         """
         taken, newest, within = self._taken, self._newest, self._within
         for identity, time, stream in records:
@@ -95,7 +98,7 @@ class Memory:
         return number
 
     def _sweep(self) -> None:
-        """Drop what is forgotten; seldom, for all has to be looked through."""
+        """Drop what may be forgotten; rarely, because this looks through everything."""
         moved = zip(self._newest, self._swept, strict=True)
         if all(newest - swept <= self._within // 4 for newest, swept in moved):
             return
@@ -108,7 +111,7 @@ class Memory:
         self._swept = list(self._newest)
 
     def encode(self) -> bytes:
-        """Return all of it as bytes."""
+        """Return the whole memory as bytes."""
         streams = [
             [*stream, newest, swept]
             for stream, newest, swept in zip(self._streams, self._newest, self._swept, strict=True)
@@ -120,7 +123,7 @@ class Memory:
     @classmethod
     def decode(cls, within: int, data: bytes) -> Self:
         """
-        Return the memory that `data` holds; `within` may be another than it was.
+        Return the memory in `data`; `within` may differ from the one at encoding.
 
         Raises:
             BadMemory: it holds none.

@@ -1,14 +1,14 @@
 """
-Which records of one key are handled, and why each of the others is not.
+Choose which records of one key are handled, with a reason for each of the others.
 
-Pure, and generic over the record: a policy sees one key's records in order, through three
-functions it calls as seldom as it can. Every record gets exactly one verdict:
+The policies are pure, and generic over the record: a policy sees one key's records in order,
+through three functions that it calls as rarely as it can. Every record gets exactly one verdict:
 
 first_match   the first that passes the filter and is handled without failure wins
 exact         each identity is handled once
 latest        the newest that passes the filter is handled
 
-Verdicts come lazily: a record is handled when its verdict is asked for.
+Verdicts come lazily: a record is handled when its verdict is requested.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -50,7 +50,7 @@ class Skipped(Generic[R]):
 
 @dataclass(frozen=True, slots=True)
 class Failed(Generic[R]):
-    """Its filter or handler failed: the record goes to retry or to the dead letters."""
+    """Its filter or handler failed: the record goes to a retry topic or to the dead letters."""
 
     record: R
     result: Retry | Dead
@@ -63,8 +63,8 @@ class Policy(Protocol):
     """
     One verdict per record, over the records of one key in order.
 
-    `matches` and `handle` may raise: `NonRetriable` is a `Dead` record, any other exception one
-    to `Retry`. `identity` may not.
+    `matches` and `handle` may raise: `NonRetriable` makes the record `Dead`, any other exception
+    makes it `Retry`. `identity` must not raise.
     """
 
     def __call__(
@@ -109,7 +109,8 @@ def exact(
     """
     Handle each identity once, in order; copies are skipped unhandled.
 
-    With `fingerprint` (a hash of the value, say) equal fingerprints are copies instead.
+    With `fingerprint` (such as a hash of the value), records with equal fingerprints are copies
+    instead.
     """
     fingerprint = fingerprint or identity
     reasons: dict[Hashable, str] = {}
@@ -138,9 +139,9 @@ def latest(
     Handle the newest record that passes the filter; skip all older ones unseen.
 
     Newest means last in order. The search runs backwards, past records that fail the filter, whose
-    filter raises, or that the handler skips; the verdicts come in the order of the records, once
-    the search is over. A failed handler does not bring an older record back: the newest has
-    superseded it, and comes again through the retry topic.
+    filter raises, or that the handler skips. When it is over, the verdicts come in the order of
+    the records. A failed handler does not bring an older record back: the newest has superseded
+    it, and comes again through the retry topic.
     """
     older = list(records)
     newer: list[Verdict[R]] = []
@@ -162,7 +163,7 @@ def every(
     handle: Callable[[R], Result],
     identity: Callable[[R], Identity],  # noqa: ARG001  # a policy is called with it
 ) -> Iterator[Verdict[R]]:
-    """Handle every record that passes the filter, copies too."""
+    """Handle every record that passes the filter, including copies."""
     for record in records:
         yield _attempt(record, matches, handle)
 
@@ -173,7 +174,7 @@ POLICIES: Mapping[str, Policy] = MappingProxyType(
 
 
 def runs(records: Iterable[R], key: Callable[[R], K | None]) -> Iterator[tuple[K | None, list[R]]]:
-    """Group records that are sorted by key; each record without a key is a group of its own."""
+    """Group records that are sorted by key; each record without a key is its own group."""
     for value, group in groupby(records, key):
         if value is None:
             for record in group:
@@ -186,7 +187,7 @@ def by_key(records: Iterable[R], key: Callable[[R], K | None]) -> list[tuple[K |
     """
     Group a batch by key, in order of first appearance; a key's records keep their order.
 
-    Each record without a key is a group of its own.
+    Each record without a key is its own group.
     """
     groups: list[tuple[K | None, list[R]]] = []
     found: dict[K, list[R]] = {}
@@ -227,7 +228,7 @@ def verdict_of(record: R, result: Result) -> Verdict[R]:
     Return the verdict on a record whose handler answered `result`.
 
     Raises:
-        TypeError: it is none of the results.
+        TypeError: `result` is not a result.
     """
     match result:
         case Done() | Again():
@@ -244,7 +245,7 @@ def verdict_of(record: R, result: Result) -> Verdict[R]:
 def passed_over(
     records: Iterable[R], winner: R, identity: Callable[[R], Identity]
 ) -> Iterator[Skipped[R]]:
-    """Skip `records` for `winner`'s sake; its identity is read only if there are any."""
+    """Skip `records` in favour of `winner`; its identity is read only if there are any."""
     won: Identity | None = None
     duplicate = superseded = ""
     for record in records:
@@ -255,7 +256,7 @@ def passed_over(
 
 
 def may_pass(record: R, matches: Callable[[R], bool]) -> bool:
-    """Tell whether the filter does not refuse a copy; one it raises for is a copy still."""
+    """Return whether the filter lets a copy pass; if it raises, the record is still a copy."""
     try:
         return matches(record)
     except Exception:  # noqa: BLE001  # the first copy failed the same way, and says so

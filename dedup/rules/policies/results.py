@@ -1,4 +1,4 @@
-"""What a handler says became of one record."""
+"""The results that a handler returns for one record."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -27,18 +27,18 @@ class TakenOver(Unavailable):
 
 
 class Keep(Enum):
-    """The one value that is neither a key nor the absence of one."""
+    """The type of the one value that is neither a key nor the absence of one."""
 
     KEEP = "keep"
 
 
 KEEP: Final = Keep.KEEP
-"""An output's key: the key of the record it comes from."""
+"""As an output's key: the key of the input record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """What a handler writes in the record's place."""
+    """A record that a handler writes in place of its input."""
 
     value: object
     """`bytes`, `str` or anything JSON can hold; None is a tombstone."""
@@ -55,7 +55,7 @@ class Done:
     """Succeeded: wins its key."""
 
     outputs: tuple[Output, ...] | None = None
-    """What goes on; None: the record itself, unchanged; empty: nothing."""
+    """The records to pass on; None: the input itself, unchanged; empty: nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class Again:
     """
     Succeeded, not finished: wins its key and goes round through the retry topic.
 
-    That is no failure: it burns no attempt, and no number of rounds makes a dead letter.
+    This is not a failure: it burns no attempt, and no number of rounds makes a dead letter.
     """
 
     after: timedelta
@@ -75,7 +75,7 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Skip:
-    """Not for us: skipped with the reason `handler: …`; does not win its key."""
+    """Not ours: skipped with the reason `handler: …`; does not win its key."""
 
     reason: str
 
@@ -87,7 +87,7 @@ class Retry:
     error: str
 
     after: timedelta | None = None
-    """How long to wait; None: as the settings of the retries say."""
+    """How long to wait; None: as the retry settings say."""
 
     def __post_init__(self) -> None:
         if self.after is not None:
@@ -106,12 +106,13 @@ Result: TypeAlias = Done | Again | Skip | Retry | Dead
 
 def failure(error: Exception) -> Retry | Dead:
     """
-    Return the result that stands for an exception: `Dead` for `NonRetriable`, else `Retry`.
+    Return the result for an exception: `Dead` for `NonRetriable`, otherwise `Retry`.
 
-    It says where in the handler a foreign one was raised.
+    For an exception that is not ours, it names the place in the handler that raised it.
     """
     text = str(error)
-    # Our own messages say it all; of a foreign one ("'amount'") the class is half the message.
+    # Our own messages say everything; with other exceptions ("'amount'") the class is half the
+    # message.
     if not isinstance(error, DovecoteError) or not text:
         name = type(error).__name__
         text = f"{name}: {text}" if text else name

@@ -1,4 +1,4 @@
-"""What a function takes, against what it is going to be given."""
+"""Compare a function's parameters with the arguments that it will get."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -9,20 +9,20 @@ from outbox.errors import BadSettings
 
 def require_takes(function: Callable[..., Any], given: Sequence[str], *, duty: str) -> None:
     """
-    Check that `function` can be called with what it is given, in this order.
+    Check that `function` can be called with the arguments `given`, in this order.
 
     Raises:
-        BadSettings: it cannot, or is a class, which returns no result.
+        BadSettings: it cannot, or it is a class, which returns no result.
     """
     name = f"{duty} {_name(function)}"
     if inspect.isclass(function):
         msg = f"{name} is a class; it must be a function, or an object that can be called"
         raise BadSettings(msg)
     try:
-        # Not that of what it wraps: a decorator may hand over more than it takes.
+        # Ignore the signature of a wrapped function: a decorator may pass more than it takes.
         signature = inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
-        # Some that are written in C do not say what they take.
+        # Some functions written in C have no signature.
         return
     try:
         signature.bind(*given)

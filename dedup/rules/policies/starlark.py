@@ -1,9 +1,9 @@
 """
 A filter from a Starlark expression over an event's `value`, `key` and `headers`.
 
-Copying an event into Starlark costs more than most expressions do, so what an expression does not
-read stays outside: it is compiled to a function of the variables it names, and of the value and
-the headers only the fields that it names go in.
+Copying an event into Starlark costs more than most expressions do, so only what an expression
+reads is copied. It is compiled to a function of the variables that it names, and gets only those
+fields of the value and the headers that it names.
 """
 
 import ast
@@ -23,10 +23,10 @@ Fields: TypeAlias = frozenset[str] | None
 """The fields of a variable that an expression reads; None: it may read any."""
 
 # Starlark asks whether to stop once in some hundred calls or thousand steps of a loop: this allows
-# for about 50 ms. Counted, not timed: the same filter must decide the same on any machine.
+# about 50 ms. It is a count, not a time: the same filter must decide the same on any machine.
 _CHECKS = 1000
 _CALL_DEPTH = 50
-# The last two are Python's way to say that parentheses, or operators, nest too deeply.
+# Python raises the last two if parentheses or operators nest too deeply.
 _UNREADABLE = (starlark.StarlarkError, SyntaxError, ValueError, RecursionError, MemoryError)
 _STRAIGHT = starlark.EvalOptions(max_callstack_size=_CALL_DEPTH)
 # On a value they would see the methods of a dict, not the fields of the object.
@@ -34,7 +34,9 @@ _MISLEADING = frozenset({"hasattr", "getattr", "dir"})
 
 
 class FilterFailed(DovecoteError):
-    """A filter could not decide on an event: a field is missing, say, or of another type."""
+    """
+    A filter could not decide on an event; for example, a field is missing or of another type.
+    """
 
 
 def compile_expression(text: str) -> Callable[[Event], bool]:
@@ -64,7 +66,7 @@ def compile_expression(text: str) -> Callable[[Event], bool]:
             arguments = [read(event) for read in readers]
             return module.call_with(options, "passes", *arguments).value is True
         except BaseException as error:
-            # A panic inside Starlark is not an Exception, yet no more than this event's failure.
+            # A panic inside Starlark is not an Exception, but still only a failure of this event.
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 msg = f"filter {text!r} failed: {_reason(error)}"
                 raise FilterFailed(msg) from error
@@ -82,7 +84,7 @@ def _parse(text: str) -> ast.Expression:
     source = f"({text}\n)"  # the parentheses let an expression span lines
     try:
         starlark.parse("filter", source)
-        with warnings.catch_warnings():  # Python's advice on `x in (1)` is not for Starlark
+        with warnings.catch_warnings():  # Python's advice on `x in (1)` is not meant for Starlark
             warnings.simplefilter("ignore")
             parsed = ast.parse(source, mode="eval")
         tree: ast.Expression = _Subscripts().visit(parsed)
@@ -99,7 +101,7 @@ def _parse(text: str) -> ast.Expression:
 
 
 class _Subscripts(ast.NodeTransformer):
-    """Turn `a.b` into `a["b"]`, but where b is called: there it is a method."""
+    """Turn `a.b` into `a["b"]`, unless b is called: there it is a method."""
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.expr:
         inner = self.visit(node.value)
@@ -118,7 +120,7 @@ class _Subscripts(ast.NodeTransformer):
 
 
 def _reads(tree: ast.Expression) -> dict[str, Fields]:
-    """Return what the expression reads of each variable, and nothing for one it does not name."""
+    """Return the fields that the expression reads, for each variable that it names."""
     uses = dict.fromkeys(_READERS, 0)
     named: dict[str, list[str]] = {name: [] for name in _READERS}
     for node in ast.walk(tree):
@@ -211,6 +213,6 @@ def _not_a_filter(text: str, error: Exception) -> BadSettings:
 
 
 def _reason(error: BaseException) -> str:
-    """Return the one line of Starlark's report that says what is wrong."""
+    """Return the line of Starlark's report that names the error."""
     found = re.search(r"^error: (.*?)(?:, expected one of .*)?$", str(error), re.MULTILINE)
     return found[1] if found else str(error).partition("\n")[0] or type(error).__name__

@@ -1,1 +1,1 @@
-"""The independent check: what must have come out, computed without any code of the pipeline."""
+"""The independent check: it computes the expected results without any code of the pipeline."""

@@ -1,4 +1,4 @@
-"""Trips and days against the departures and arrivals that they are made of."""
+"""Compare trips and days with the departures and arrivals that they are made of."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ _HOUR = 3_600_000
 WITHIN = 24 * _HOUR
 """Longest time from a departure to the arrival of its flight."""
 GAP = 8 * _HOUR
-"""So long on the ground, and an aircraft's next day begins."""
+"""After this long on the ground, an aircraft's next day begins."""
 
 
 class Move(NamedTuple):
@@ -25,7 +25,7 @@ class Move(NamedTuple):
 
 
 class Results(NamedTuple):
-    """The records of the topics of pairing and sessions, and of what they could not use."""
+    """The records in the output topics of pairing and sessions, and in their side topics."""
 
     trips: Sequence[Record]
     days: Sequence[Record]
@@ -35,10 +35,10 @@ class Results(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Aggregated:
-    """How trips and days compare with what should be there."""
+    """Differences between trips and days and the expected ones."""
 
     doubled: int
-    """Departures and arrivals of which a second one has come to pairing and sessions."""
+    """Departures and arrivals that came to pairing and sessions a second time."""
 
     trips: int
     days: int
@@ -49,7 +49,7 @@ class Aggregated:
 def compare(
     departures: Iterable[Record], arrivals: Iterable[Record], results: Results
 ) -> Aggregated:
-    """Compare `results` with what has to come of `departures` and `arrivals`."""
+    """Compare `results` with the expected results of `departures` and `arrivals`."""
     left, came = list(departures), list(arrivals)
     ids = Counter(record.id for record in (*left, *came))
     wanted = {
@@ -71,13 +71,13 @@ def compare(
 
 
 def move(record: Record) -> Move:
-    """Return what a record of departures or arrivals says."""
+    """Return the move in a record of departures or arrivals."""
     fields = record.fields
     return Move(fields["flight"], fields["tail"], fields["at"], fields["delay"])
 
 
 def trips(departures: Iterable[Move], arrivals: Iterable[Move]) -> Iterator[str]:
-    """Yield the trip of each flight: whole, or one for each half that has no other."""
+    """Yield the trip of each flight: whole, or one for each half without the other."""
     came = {each.flight: each for each in arrivals}
     for left in departures:
         arrived = came.get(left.flight)
@@ -123,7 +123,7 @@ def _day(tail: str, times: Sequence[int]) -> str:
 
 
 def _told(record: Record) -> str:
-    # How often a session had changed before it was said depends on the batches.
+    # The number of changes to a session before its result depends on the batches.
     fields = dict(record.fields)
     fields.pop("revision", None)
     if fields.get("kind") == "result":

@@ -1,9 +1,9 @@
 """
-The topics of the first job against what has to be in them.
+Compare the topics of the first job with their expected contents.
 
-The rule, once more and in plain Python: each event that knows of a departure counts once, whatever
-batches its copies come in; what cannot be published goes to the retry topic or to the dead
-letters; and what is on the retry topic comes back, once, as it is.
+The rule, once more and in plain Python: each event with a known departure counts once, whatever
+batches its copies come in. An event that cannot be published goes to the retry topic or to the
+dead letters. A record on the retry topic comes back, once, unchanged.
 """
 
 import json
@@ -16,11 +16,11 @@ from dovecote.demo.check.records import Record
 from dovecote.demo.departures import Impossible, Movement, Unconfirmed, judge
 
 Likeness: TypeAlias = tuple[str | None, ...]
-"""What must be the same about a record that was expected and one that was found."""
+"""The parts of a record in which an expected one and a found one must agree."""
 
 
 class Topics(NamedTuple):
-    """The records of the topics that the job writes; those that came back are in its input."""
+    """The records in the job's output topics; those that came back are in its input."""
 
     departures: Sequence[Record]
     arrivals: Sequence[Record]
@@ -30,7 +30,7 @@ class Topics(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Deduplicated:
-    """How the job's topics compare with what should be in them."""
+    """Differences between the job's topics and the expected ones."""
 
     expected: int
     """Departures and arrivals."""
@@ -43,14 +43,14 @@ class Deduplicated:
     came_back: int
     dead_letters: int
     copies: int
-    """Records of the input that counted for nothing, since their event had counted before."""
+    """Records of the input that counted for nothing, because their event had counted before."""
 
     notes: tuple[str, ...] = ()
-    """What is wrong, in words."""
+    """The differences, in words."""
 
 
 def compare(records: Iterable[Record], topics: Topics) -> Deduplicated:
-    """Compare `topics` with what has to come of `records`, the job's input in order."""
+    """Compare `topics` with the expected results of `records`, the job's input in order."""
     outcome = _Outcome()
     came_back = []
     for record in records:
@@ -82,7 +82,7 @@ def compare(records: Iterable[Record], topics: Topics) -> Deduplicated:
 
 
 class _Outcome:
-    """What must be in the job's topics."""
+    """The expected records in the job's topics."""
 
     def __init__(self) -> None:
         self.departures: Counter[Likeness] = Counter()
@@ -121,7 +121,9 @@ def _as_output(record: Record) -> Likeness:
 
 
 def _failure_of(record: Record, error: str, *, waits: bool) -> Likeness:
-    """Return the copy in the retry topic or the dead letters: the event as it was, and why."""
+    """
+    Return the copy in the retry topic or the dead letters: the event unchanged, and the reason.
+    """
     return (
         record.key,
         record.id,

@@ -16,18 +16,18 @@ _BATCH = 1_000
 
 
 class EvidenceMissing(Exception):
-    """A witness does not answer, or says what nobody understands."""
+    """A witness does not answer, or its answer cannot be understood."""
 
 
 class Where(NamedTuple):
-    """Where the witnesses are."""
+    """Addresses of the witnesses."""
 
     dsn: str
     bootstrap: str
 
 
 def committed(where: Where) -> list[Row]:
-    """Return what the service committed, as its own log has it."""
+    """Return the rows that the service committed, from its own log."""
     with psycopg.connect(where.dsn) as conn:
         found = conn.execute(
             'SELECT "row", event_id::text, type, flight, number FROM flight_ops.event_log'
@@ -40,9 +40,9 @@ def records(where: Where, topic: str) -> list[Record]:
     Return all records of `topic` that a `read_committed` consumer sees, in order by partition.
 
     Raises:
-        EvidenceMissing: a transaction is still open, behind which there may be more.
+        EvidenceMissing: a transaction is still open, and may hide later records.
     """
-    # Whoever leaves a transaction open hides what comes after: only the log's true end tells.
+    # An open transaction hides all later records: only the log's true end shows them.
     with closing(_consumer(where, "read_uncommitted")) as consumer:
         partitions = _partitions(consumer, topic)
         ends = {
@@ -68,12 +68,12 @@ def _consumer(where: Where, isolation: str) -> Consumer:
     return Consumer(
         {
             "bootstrap.servers": where.bootstrap,
-            "group.id": "demo-check",  # the client wants a name; nothing is committed under it
+            "group.id": "demo-check",  # the client needs a name; nothing is committed under it
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
-            "fetch.wait.max.ms": 10,  # nothing more comes: the ends are all that is waited for
+            "fetch.wait.max.ms": 10,  # nothing more comes: this only waits for the ends
         }
     )
 

@@ -1,4 +1,4 @@
-"""The topic against what the service committed: each row once, in the order of its flight."""
+"""Compare the topic with the service's commits: each row once, in the order of its flight."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -9,7 +9,7 @@ from dovecote.demo.check.records import Record, Row
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """How the topic compares with what the service committed."""
+    """Differences between the topic and the service's commits."""
 
     committed: int
     published: int
@@ -22,13 +22,13 @@ class Published:
     """Records beyond one per row."""
 
     out_of_order: int
-    """Records behind a later one of their flight, or apart from the others of it."""
+    """Records after a later one of their flight, or in another partition than the rest of it."""
 
     foreign: int
-    """Records that no committed row accounts for: rolled back, altered or made up."""
+    """Records without a committed row: rolled back, altered or made up."""
 
     notes: tuple[str, ...] = ()
-    """What is wrong, in words."""
+    """The differences, in words."""
 
 
 def compare(rows: Iterable[Row], records: Iterable[Record]) -> Published:
@@ -46,7 +46,7 @@ def compare(rows: Iterable[Row], records: Iterable[Record]) -> Published:
             notes.append(f"{record.place}: no committed row is like it")
             continue
         seen[row.row] += 1
-        # A second record of a row is a duplicate, wherever it is.
+        # A second record of a row is a duplicate, in any position.
         if seen[row.row] > 1:
             notes.append(f"{record.place}: row {row.row} again")
         elif not order.follows(record, row):
@@ -72,7 +72,9 @@ class _Order:
         self._last: dict[str, tuple[int, int]] = {}
 
     def follows(self, record: Record, row: Row) -> bool:
-        """Tell whether the row's number is the flight's highest yet, in the flight's partition."""
+        """
+        Return whether the row's number is the flight's highest yet, in the flight's partition.
+        """
         partition, number = self._last.get(row.flight, (record.partition, 0))
         is_next = partition == record.partition and row.number > number
         self.broken += not is_next
@@ -81,7 +83,7 @@ class _Order:
 
 
 def _tells(record: Record, row: Row) -> bool:
-    """Tell whether `record` says of the event what the service said."""
+    """Return whether `record` agrees with the service's row on the event."""
     return (
         record.key == row.flight
         and record.id == row.id

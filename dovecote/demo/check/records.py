@@ -1,4 +1,4 @@
-"""What the witnesses say, as values: the service's log and Kafka's records."""
+"""The evidence as values: rows of the service's log, and Kafka's records."""
 
 import json
 from collections.abc import Mapping
@@ -53,7 +53,7 @@ class Record:
 
     @property
     def round(self) -> int:
-        """How often the event was put on the retry topic before."""
+        """Number of times that the event was put on the retry topic before."""
         return int(self.headers.get("dovecote_round", "0"))
 
     @property

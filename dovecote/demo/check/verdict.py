@@ -1,4 +1,4 @@
-"""What the demo ends with: the numbers, and whether all of them agree."""
+"""The demo's final numbers, and whether all of them agree."""
 
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
@@ -13,7 +13,7 @@ class Numbers:
     """One run of the demo."""
 
     committed: int
-    """Outbox rows of committed transactions, as the service's own tables tell."""
+    """Outbox rows of committed transactions, from the service's own tables."""
 
     published: int
     """Records in the topic."""
@@ -45,12 +45,12 @@ class Numbers:
 
 
 class Line(NamedTuple):
-    """One line of the table that the demo ends with."""
+    """One line of the demo's final table."""
 
     what: str
     number: int | float
     wanted: str
-    """What the number has to be; empty: whatever it is."""
+    """The required value; empty: any."""
 
     is_right: bool
 
@@ -63,7 +63,7 @@ def numbers(
     kills: int,
     seconds: float,
 ) -> Numbers:
-    """Put together what the comparisons found."""
+    """Collect the results of the comparisons."""
     return Numbers(
         committed=published.committed,
         published=published.published,
@@ -86,7 +86,7 @@ def numbers(
 
 
 def judge(found: Numbers, *, kills: int) -> list[Line]:
-    """Return the numbers with what each has to be; `kills` were asked for."""
+    """Return the numbers with their required values; `kills` is the requested number."""
     return [
         Line("committed", found.committed, "> 0", found.committed > 0),
         _equal("published", found.published, found.committed, "committed"),
@@ -109,7 +109,7 @@ def judge(found: Numbers, *, kills: int) -> list[Line]:
 
 
 def agrees(lines: list[Line]) -> bool:
-    """Tell whether every number is what it has to be."""
+    """Return whether every number has its required value."""
     return all(line.is_right for line in lines)
 
 

@@ -22,12 +22,12 @@ SETTINGS: Mapping[str, str] = {
     "transaction.state.log.min.isr": "2",
     "share.coordinator.state.topic.replication.factor": "3",
     "share.coordinator.state.topic.min.isr": "2",
-    # A broker that waits for an answer from behind a gate that is held asks again soon.
+    # A broker that waits for an answer from behind a held gate asks again soon.
     "controller.socket.timeout.ms": "3000",
     "replica.socket.timeout.ms": "5000",
     "replica.lag.time.max.ms": "5000",
 }
-"""What brokers of a cluster differ in from one that is alone."""
+"""Settings in which brokers of a cluster differ from a single one."""
 
 _GRACE_SECONDS = 10.0
 
@@ -36,8 +36,8 @@ class Broker(Kafka):
     """
     One broker of several, which is a controller as well.
 
-    It reaches its peers by names, for which it has a hosts file of its own: each name leads to the
-    gate between these two brokers, and its own name to itself.
+    It reaches its peers by names, and has its own hosts file for them: each name leads to the gate
+    between these two brokers, and its own name to itself.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Broker(Kafka):
         return f"{LOOPBACK}:{self._gate_port}"
 
     def _keep_port(self, name: str) -> int:
-        # Those of one that runs already, under another process, are not free, and right.
+        # Ports of a broker that another process already runs are not free, and still right.
         kept = self.directory / name
         return int(kept.read_text()) if self._is_there else super()._keep_port(name)
 
@@ -96,7 +96,7 @@ class Broker(Kafka):
         return self._cluster_id()
 
     def routes(self) -> Iterable[Route]:
-        """Yield the ways to it."""
+        """Yield the routes to it."""
         yield Route(for_clients(self.number), self.bootstrap, self._asked)
         for other in self._all:
             if other is not self:
@@ -105,7 +105,8 @@ class Broker(Kafka):
                     yield Route(between(other.number, self.number), here, f"{LOOPBACK}:{port}")
 
     def _prepare(self) -> Launch:
-        # Without a quorum, as when all are ended at once, none would ever hand over its duties.
+        # Without a quorum, as when all are ended at once, no broker could ever hand over its
+        # duties.
         return replace(super()._prepare(), grace=_GRACE_SECONDS)
 
     def _listeners(self) -> Mapping[str, str]:
@@ -124,7 +125,7 @@ class Broker(Kafka):
         return ",".join(f"{b.number}@{_name(b.number)}:{b.ports[1]}" for b in self._all)
 
     def _properties(self) -> str:
-        # What has no other name stands for itself: nothing else is looked up.
+        # A name without an entry stands for itself: nothing else is looked up.
         lines = [f"{LOOPBACK} localhost {socket.gethostname()}"]
         for each in self._all:
             address = LOOPBACK if each is self else _seen_by(self.number, each.number)

@@ -1,4 +1,4 @@
-"""Several Kafka brokers, one cluster, and a gate between each two of them and before each one."""
+"""Several Kafka brokers in one cluster, with a gate between each two and before each one."""
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -21,9 +21,9 @@ class Cluster:
     """
     Brokers that replicate each topic three times and ask for two copies of each record.
 
-    Clients begin at `bootstrap`. Broker N is `broker(N)`, from 1. A broker that is cut off, and
-    its clients, are told nothing: what they send is held back. With `reset` their connections
-    break instead. The brokers in `running` are left to the process that runs them.
+    Clients begin at `bootstrap`. Broker N is `broker(N)`, from 1. If a broker is cut off, neither
+    it nor its clients get an error: the gates hold back all that they send. With `reset` their
+    connections break instead. Brokers in `running` are left to the process that runs them.
     """
 
     def __init__(
@@ -56,14 +56,14 @@ class Cluster:
             )
             for number in range(1, brokers + 1)
         ]
-        _ = self._id()  # before several ask for it
+        _ = self._id()  # set it before several threads ask for it
         routes = [route for broker in self.brokers for route in broker.routes()]
         self.gates = Gates(self.directory / "gates", routes, temporary=temporary)
         self._held: set[str] = set()
         self._broken: set[str] = set()
 
     def _id(self) -> str:
-        """Return the cluster's id: chosen once, the same ever after."""
+        """Return the cluster's id, which is chosen once and then stays the same."""
         self.directory.mkdir(parents=True, exist_ok=True)
         kept = self.directory / "cluster-id"
         if not kept.exists():
@@ -77,7 +77,7 @@ class Cluster:
 
     @property
     def servers(self) -> Sequence[Server]:
-        """Everything that runs for it, the gates first."""
+        """All of its processes, the gates first."""
         return [self.gates, *self.brokers]
 
     def broker(self, number: int) -> Broker:
@@ -85,7 +85,7 @@ class Cluster:
 
     def start(self) -> None:
         """
-        Start what does not run, and wait until each broker is part of the cluster.
+        Start what does not run, and wait until each broker has joined the cluster.
 
         Raises:
             StackError: one did not start; none runs then.
@@ -98,8 +98,8 @@ class Cluster:
             raise
 
     def stop(self) -> None:
-        """Stop all; their data goes if the folder was temporary."""
-        # One that is the last of them, or cut off, has nobody to hand its partitions to.
+        """Stop everything; the data goes if the folder was temporary."""
+        # The last broker, or one that is cut off, has nobody to hand its partitions to.
         if self._temporary:
             self.kill()
         else:
@@ -122,7 +122,7 @@ class Cluster:
         from_clients: bool = False,
         reset: bool = False,
     ) -> None:
-        """Cut the broker off from all others, with their controllers, or from clients, or both."""
+        """Cut the broker off from all others and their controllers, or from clients, or both."""
         others = [each.number for each in self.brokers if each.number != number]
         gates = isolating(number, others, from_peers=from_peers, from_clients=from_clients)
         self._shut(gates, reset=reset)
@@ -132,11 +132,11 @@ class Cluster:
         self._shut(both_ways(one, other), reset=reset)
 
     def slow(self, number: int, rate: float) -> None:
-        """Let so many bytes a second through between a broker and a client, until `heal`."""
+        """Limit traffic between a broker and a client to `rate` bytes a second, until `heal`."""
         self.gates.shut(held=self._held, broken=self._broken, slow={for_clients(number): rate})
 
     def heal(self) -> None:
-        """Open all gates; what was held back arrives."""
+        """Open all gates; held data arrives."""
         self._held, self._broken = set(), set()
         if self.gates.running:
             self.gates.shut()
@@ -162,7 +162,7 @@ class Cluster:
 
 
 def _each(actions: Iterable[Callable[[], None]]) -> None:
-    """Do all at the same time, and raise the first error after the last has ended."""
+    """Run all actions at the same time, and raise the first error after the last has ended."""
     wanted = list(actions)
     with ThreadPoolExecutor(len(wanted)) as pool:
         done = [pool.submit(action) for action in wanted]

@@ -1,5 +1,5 @@
 """
-Fetch jars by their coordinates, once, with the Ivy that the pyspark wheel carries.
+Fetch jars by their coordinates, once, with the Ivy in the pyspark wheel.
 
 `python -m dovecote.devstack.kafka.jars` fetches all that the stack and the Spark jobs need.
 """
@@ -42,7 +42,7 @@ class JarSet:
 
     name: str
     dependencies: str
-    """The inside of an Ivy file's `<dependencies>`."""
+    """The contents of an Ivy file's `<dependencies>`."""
 
     def ivy_file(self) -> str:
         return (
@@ -53,7 +53,7 @@ class JarSet:
         )
 
     def folder(self) -> Path:
-        """Return where the jars lie; another place whenever the dependencies are others."""
+        """Return the folder of the jars, which depends on their list."""
         digest = hashlib.sha256(self.ivy_file().encode()).hexdigest()[:8]
         return cache() / "jars" / f"{self.name}-{digest}"
 
@@ -70,7 +70,7 @@ KAFKA = JarSet(
 
 SPARK_KAFKA = JarSet(
     "spark-kafka-4.2.0",
-    # The token provider of 4.0.0 serves: it only acts where Kerberos delegation tokens are used.
+    # The token provider of 4.0.0 is fine: it acts only if Kerberos delegation tokens are used.
     """\
     <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="default">
       <exclude org="org.apache.spark" module="spark-token-provider-kafka-0-10_2.13"/>
@@ -82,21 +82,21 @@ SPARK_KAFKA = JarSet(
 
 
 def kafka_broker_jars(progress: Progress | None = None) -> Path:
-    """Return the folder of the jars of a Kafka broker; fetched if need be, as `fetch` does."""
+    """Return the folder with the jars of a Kafka broker; fetch them if needed, as `fetch` does."""
     return fetch(KAFKA, progress)
 
 
 def spark_kafka_jars(progress: Progress | None = None) -> list[Path]:
-    """Return the jars of Spark's Kafka connector, for `spark.jars`; fetched if need be."""
+    """Return the jars of Spark's Kafka connector, for `spark.jars`; fetch them if needed."""
     return sorted(fetch(SPARK_KAFKA, progress).glob("*.jar"))
 
 
 def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
     """
-    Return the folder that holds `jars`, after fetching them if it is not there.
+    Return the folder that holds `jars`; fetch them first if they are not there.
 
-    The folder appears when it is complete, so one that is there is whole. Other processes that
-    want jars wait meanwhile. Without `progress`, standard error shows it.
+    The folder appears when it is complete, so an existing one is whole. Other processes that need
+    the same jars wait meanwhile. Without `progress`, standard error shows it.
 
     Raises:
         JarsMissing: they could not be fetched; the message says what to do offline.
@@ -111,7 +111,7 @@ def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
     with _lock(folder.parent / "lock"):
         if folder.is_dir():  # another process fetched them while we waited
             return folder
-        for left in folder.parent.glob("partial-*"):  # by a process that was killed
+        for left in folder.parent.glob("partial-*"):  # left by a process that was killed
             shutil.rmtree(left)
         with tempfile.TemporaryDirectory(prefix="partial-", dir=folder.parent) as partial:
             _run_ivy(jars, Path(partial), progress)
@@ -159,7 +159,7 @@ def _run_ivy(jars: JarSet, partial: Path, progress: Progress) -> None:
 
 
 def _follow(lines: Iterable[str], jars: JarSet, progress: Progress) -> str:
-    """Tell `progress` what Ivy's `lines` mean; return their end."""
+    """Report Ivy's `lines` to `progress`; return the last of them."""
     fetched = Fetched(jars.name, 0, 0, 0.0)
     tail: deque[str] = deque(maxlen=_TAIL_LINES)
     progress(fetched)
@@ -202,7 +202,7 @@ def _ivy() -> Path:
 
 @contextmanager
 def _lock(file: Path) -> Iterator[None]:
-    """Hold `file` locked; the system lets go of it when the process ends, however it does."""
+    """Hold `file` locked; the system releases it when the process ends, however it does."""
     with file.open("w") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

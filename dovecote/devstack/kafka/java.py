@@ -1,4 +1,4 @@
-"""Find a Java to run Kafka and Spark on: the system's, else the one in a wheel."""
+"""Find a Java for Kafka and Spark: the system's, or otherwise the one in a wheel."""
 
 import os
 import re
@@ -26,13 +26,13 @@ class JavaRuntime:
 
     executable: Path
     home: Path
-    """For `JAVA_HOME`, of programs that start Java themselves, without the options."""
+    """For `JAVA_HOME`, for programs that start Java themselves, without the options."""
 
     options: tuple[str, ...] = ()
     """Belong on every command line of `executable`."""
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that make programs which start Java themselves use this one."""
+        """Return the variables with which programs that start Java themselves use this one."""
         return {"JAVA_HOME": str(self.home)}
 
 
@@ -43,9 +43,9 @@ class _Found:
 
 def java(environ: Mapping[str, str] = os.environ) -> JavaRuntime:
     """
-    Return the first Java that is new enough: of `JAVA_HOME`, of `PATH`, of the wheel.
+    Return the first Java that is new enough: from `JAVA_HOME`, from `PATH`, from the wheel.
 
-    `DOVECOTE_JAVA` takes the choice: `system` or `wheel`.
+    `DOVECOTE_JAVA` overrides the choice: `system` or `wheel`.
 
     Raises:
         JavaMissing: there is none.
@@ -74,7 +74,7 @@ def java(environ: Mapping[str, str] = os.environ) -> JavaRuntime:
 
 
 def _system(environ: Mapping[str, str]) -> Iterator[tuple[Path, Path | None]]:
-    """Yield each Java to ask, with its home where that is known."""
+    """Yield each Java to ask, with its home if that is known."""
     if home := environ.get("JAVA_HOME"):
         yield Path(home) / "bin/java", Path(home)
     if found := shutil.which("java", path=environ.get("PATH", "")):
@@ -83,7 +83,7 @@ def _system(environ: Mapping[str, str]) -> Iterator[tuple[Path, Path | None]]:
 
 @lru_cache
 def _ask(executable: Path) -> _Found | str:
-    """Run `executable` to learn its version and home; return why not if it will not do."""
+    """Run `executable` to learn its version and home; return the reason if it is not suitable."""
     try:
         told = subprocess.run(
             [str(executable), "-XshowSettings:properties", "-version"],
@@ -100,7 +100,7 @@ def _ask(executable: Path) -> _Found | str:
     version = _VERSION.search(told.stdout)
     home = _HOME.search(told.stdout)
     if told.returncode != 0 or version is None or home is None:
-        return f"{executable} does not tell its version (exit status {told.returncode})"
+        return f"{executable} does not report its version (exit status {told.returncode})"
     if int(version[1]) < MINIMUM:
         return f"{executable} is Java {version[1]}"
     return _Found(Path(home[1]))

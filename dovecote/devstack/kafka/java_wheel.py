@@ -1,4 +1,4 @@
-"""The Java in a wheel, made to serve where the system has none."""
+"""Prepare the Java in a wheel for use on systems without one."""
 
 import hashlib
 import re
@@ -24,8 +24,8 @@ _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", r
 # Not a secret: a trust store holds public certificates, but Java wants one to check it with.
 _TRUST_STORE_PASSWORD = "changeit"  # noqa: S105  # see above
 
-# Spark 4.2 asks every Java for this module, the wheel lacks it, and Java refuses to start without
-# what it is asked for. Only some of Spark's linear algebra would use it, and does without.
+# Spark 4.2 asks every Java for this module. The wheel lacks it, and Java refuses to start without
+# a requested module. Only some of Spark's linear algebra would use it, and works without.
 _MISSING_MODULE = "--add-modules=jdk.incubator.vector"
 
 _FACADE = """\
@@ -69,7 +69,7 @@ def trust(environ: Mapping[str, str]) -> tuple[str, ...]:
     """
     Return the options that make the wheel trust the certificate authorities of `SSL_CERT_FILE`.
 
-    A system's Java knows the authorities of its site, the wheel's does not.
+    A system's Java knows the authorities of its site; the wheel's does not.
     """
     bundle = environ.get("SSL_CERT_FILE")
     if not bundle:
@@ -117,13 +117,13 @@ def _pkcs12(pem: bytes, bundle: Path) -> bytes:
 
 
 def _certificates(pem: bytes) -> Iterator["Certificate"]:
-    """Yield the certificates in `pem` that can be read; one that cannot costs only its trust."""
+    """Yield the readable certificates in `pem`; an unreadable one only goes untrusted."""
     from cryptography import x509
 
     for block in _PEM.findall(pem):
         try:
             with warnings.catch_warnings():
-                # Real bundles hold authorities with a serial number that is warned about.
+                # Real bundles hold authorities whose serial number causes a warning.
                 warnings.simplefilter("ignore")
                 yield x509.load_pem_x509_certificate(block)
         except ValueError:

@@ -30,33 +30,33 @@ SETTINGS: Mapping[str, str] = {
     "inter.broker.listener.name": "PLAINTEXT",
     "controller.listener.names": "CONTROLLER",
     "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT",
-    # One broker: nothing can be replicated.
+    # With one broker, nothing can be replicated.
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
     "share.coordinator.state.topic.replication.factor": "1",
     "share.coordinator.state.topic.min.isr": "1",
-    # Few internal partitions: a broker that was killed is back sooner.
+    # With few internal partitions, a killed broker is back sooner.
     "offsets.topic.num.partitions": "5",
     "transaction.state.log.num.partitions": "5",
     "share.coordinator.state.topic.num.partitions": "1",
     # A misspelt topic is an error, not a new topic.
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
-    # A killed broker is let in again when its last session is over.
+    # A killed broker may rejoin only when its last session is over.
     "broker.session.timeout.ms": "2000",
     "broker.heartbeat.interval.ms": "400",
     # Allocated at the start; the default is a quarter of this heap.
     "log.cleaner.dedupe.buffer.size": "16777216",
 }
-"""What the stack's Kafka differs in from the defaults."""
+"""Settings in which the stack's Kafka differs from the defaults."""
 
 JAVA_OPTIONS: Sequence[str] = (
     "-Xmx512m",
-    # A stack lives for minutes: compiling twice would cost more than it gives back.
+    # A stack lives for minutes: compiling twice would cost more than it saves.
     "-XX:TieredStopAtLevel=1",
 )
-"""What its Java is started with: a small broker that is ready soon."""
+"""Options of its Java: a small broker that is ready soon."""
 
 SERVING_JAVA_OPTIONS: Sequence[str] = (
     "-server",
@@ -64,7 +64,7 @@ SERVING_JAVA_OPTIONS: Sequence[str] = (
     *("-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-XX:InitiatingHeapOccupancyPercent=35"),
     *("-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxInlineLevel=15"),
 )
-"""What Kafka's own `kafka-server-start.sh` starts it with: for a stack that is measured."""
+"""Options that Kafka's own `kafka-server-start.sh` uses: for a stack that is measured."""
 
 _LOGGING = """\
 rootLogger.level = info
@@ -77,7 +77,7 @@ appender.stdout.layout.pattern = %d %p %m (%c)%n
 
 _silent = logging.getLogger("dovecote.devstack.kafka.kafka.probe")
 _silent.addHandler(logging.NullHandler())
-_silent.propagate = False  # a broker that is still starting is no news
+_silent.propagate = False  # do not log that a broker is still starting
 
 
 class Kafka(Server):
@@ -103,7 +103,7 @@ class Kafka(Server):
 
     @property
     def ports(self) -> tuple[int, int]:
-        """The ports for clients and for the controller: chosen once, the same ever after."""
+        """The ports for clients and for the controller, chosen once and then kept."""
         if self._ports is None:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._ports = self._keep_port("port"), self._keep_port("controller-port")
@@ -121,18 +121,18 @@ class Kafka(Server):
 
     @property
     def _cluster(self) -> str:
-        """The cluster's id, which new data is given."""
+        """The cluster's id, for new data."""
         return new_cluster_id()
 
     @property
     def leaves_archive(self) -> bool:
-        """Whether an orderly end leaves what later brokers start faster with."""
+        """Whether an orderly end leaves an archive with which later brokers start faster."""
         return self.running and self._archive is not None and self._archive.is_wanted
 
     def stop(self) -> None:
         began, leaves = time.monotonic(), self.leaves_archive
         super().stop()
-        # Not what was killed in the middle of it.
+        # Do not keep one that was killed while it was written.
         if leaves and self._archive is not None and time.monotonic() - began < GRACE_SECONDS:
             self._archive.keep(self.directory)
 
@@ -164,7 +164,7 @@ class Kafka(Server):
         )
 
     def _properties(self) -> str:
-        # Listeners that are asked for come beside the stack's own, by which it asks for readiness.
+        # Extra listeners come in addition to the stack's own, which the readiness probe uses.
         listeners = {
             name: ",".join(filter(None, [listener, self._settings.get(name)]))
             for name, listener in self._listeners().items()
@@ -178,7 +178,7 @@ class Kafka(Server):
         return "".join(f"{name}={_escaped(value)}\n" for name, value in settings.items())
 
     def _listeners(self) -> Mapping[str, str]:
-        """Return the settings that say where it listens, and what it tells others of that."""
+        """Return the settings for its listeners, and for the addresses that it advertises."""
         port, controller_port = self.ports
         return {
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://{LOOPBACK}:{controller_port}",
@@ -186,11 +186,11 @@ class Kafka(Server):
         }
 
     def _voters(self) -> str:
-        """Return the controllers of the cluster, and where they are reached."""
+        """Return the controllers of the cluster, and their addresses."""
         return f"1@{LOOPBACK}:{self.ports[1]}"
 
     def _format(self, run: list[str], properties: Path) -> None:
-        """Give the empty data folder the cluster's id, which Kafka asks for."""
+        """Write the cluster's id into the empty data folder, as Kafka requires."""
         made = subprocess.run(
             [
                 *run[:1],
@@ -224,10 +224,10 @@ class Kafka(Server):
 
 
 def new_cluster_id() -> str:
-    """Return the id of a cluster that is about to be made; it may begin with a dash."""
+    """Return an id for a new cluster; it may begin with a dash."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _escaped(value: str) -> str:
-    """Return `value` as a Java properties file holds it."""
+    """Return `value` in the syntax of a Java properties file."""
     return value.replace("\\", "\\\\")

@@ -1,10 +1,10 @@
 """
-Let connections through gates, each of which can be held or broken: a program of its own.
+Let connections through gates, each of which can be held or broken: a separate program.
 
-Its one argument is a file of JSON: the address of its own door, and for each gate where it listens
-and where that leads. A line of JSON that comes through the door says which gates are held and
-which are broken; all others are open. It may also name gates that lead elsewhere from now on: what
-is connected stays connected. Each line is answered with a line.
+Its one argument is a JSON file: the address of its own door, and for each gate the address where
+it listens and the one that it leads to. A line of JSON through the door lists the gates to hold
+and to break; all others are open. It may also list gates that lead elsewhere from now on: existing
+connections stay. Each line is answered with a line.
 """
 
 import asyncio
@@ -16,25 +16,25 @@ from contextlib import suppress
 from pathlib import Path
 
 _CHUNK = 65_536
-# Closed at once, without the rest of what was to be sent: the other side is told by a reset.
+# Close at once, without sending the rest: the other side gets a reset.
 _LINGER = struct.pack("ii", 1, 0)
 
 
 class Gate:
-    """Where one party reaches another; its connections share its fate."""
+    """The way from one party to another; its connections share its state."""
 
     def __init__(self) -> None:
         self.leads: tuple[str, int] | None = None
-        """Where new connections go instead of where their route says."""
+        """Target of new connections, in place of the one in their route."""
         self.rate: float | None = None
-        """Bytes a second that go through a connection each way; None: all."""
+        """Bytes a second through a connection each way; None: unlimited."""
         self._open = asyncio.Event()
         self._open.set()
         self._broken = False
         self._writers: set[asyncio.StreamWriter] = set()
 
     def hold(self) -> None:
-        """Let nothing through; what is sent meanwhile comes through when it opens."""
+        """Let nothing through; data sent meanwhile comes through when the gate opens."""
         self._broken = False
         self._open.clear()
 
@@ -43,7 +43,7 @@ class Gate:
         self._open.set()
 
     def shatter(self) -> None:
-        """Reset what is connected, and whoever connects from now on."""
+        """Reset existing connections, and all new ones."""
         self._broken = True
         self._open.set()
         for writer in self._writers:
@@ -64,7 +64,7 @@ class Gate:
         if self._broken:
             _reset(writer)
             return
-        # Whether anybody is there is not known either while nothing comes through.
+        # While nothing comes through, the client does not learn either whether anybody is there.
         await self._open.wait()
         try:
             reader_there, writer_there = await asyncio.open_connection(*(self.leads or there))
@@ -103,7 +103,7 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 
 async def keep(door: tuple[str, int], routes: list[dict[str, object]]) -> None:
-    """Keep the gates of `routes` as they are told to be through `door`, without end."""
+    """Run the gates of `routes` as the lines through `door` say, without end."""
     gates: dict[str, Gate] = {}
     for route in routes:
         gate = gates.setdefault(str(route["gate"]), Gate())
@@ -135,7 +135,7 @@ def _address(given: object) -> tuple[str, int]:
 
 
 def main() -> None:
-    """Keep the gates that the file in the argument names."""
+    """Run the gates that the file in the argument names."""
     config = json.loads(Path(sys.argv[1]).read_text())
     asyncio.run(keep(_address(config["door"]), config["routes"]))
 

@@ -1,4 +1,4 @@
-"""Gates between servers, in a process of their own, which has them held, broken or open."""
+"""Gates between servers, in a separate process, which holds, breaks and opens them."""
 
 import json
 import os
@@ -22,9 +22,9 @@ class Route(NamedTuple):
 
     gate: str
     here: str
-    """Where one connects to, as host:port."""
+    """The address to connect to, as host:port."""
     there: str
-    """Where that leads."""
+    """The address that it leads to."""
 
 
 class Gates(Server):
@@ -41,7 +41,7 @@ class Gates(Server):
 
     @property
     def door(self) -> str:
-        """Where it is told which gates are to be shut."""
+        """The address that takes the lists of gates to shut."""
         if self._port is None:
             self.directory.mkdir(parents=True, exist_ok=True)
             self._port = self._keep_port("port")
@@ -58,8 +58,8 @@ class Gates(Server):
         """
         Hold the gates `held`, break `broken`, and open all others.
 
-        A connection through a gate in `slow` carries so many bytes a second each way.
-        New connections through a gate in `leads` go to the address there from now on.
+        A connection through a gate in `slow` carries that many bytes a second each way. New
+        connections through a gate in `leads` go to the address there from now on.
 
         Raises:
             StackError: they do not answer.
@@ -94,7 +94,7 @@ def shut(
     slow: Mapping[str, float] | None = None,
 ) -> None:
     """
-    Tell the gates whose `door` it is, as `Gates.shut` does.
+    As `Gates.shut`, for the gates with this `door`.
 
     Raises:
         StackError: they do not answer.
@@ -116,5 +116,5 @@ def shut(
         msg = f"the gates at {door} do not answer ({error})"
         raise StackError(msg) from error
     if answer != b"done\n":
-        msg = f"the gates at {door} did not do what they were told"
+        msg = f"the gates at {door} did not obey"
         raise StackError(msg)

@@ -29,7 +29,7 @@ CLIENTS = "clients"
 """The gate through which clients reach the primary."""
 
 SETTINGS: Mapping[str, str] = {
-    # What a standby that is made later still needs; there are no slots of standbys but the one.
+    # A standby that is made later needs these; only the present standby has a slot.
     "hot_standby_feedback": "on",
     "sync_replication_slots": "on",
     "max_prepared_transactions": "20",
@@ -37,15 +37,15 @@ SETTINGS: Mapping[str, str] = {
     "wal_receiver_timeout": "5s",
     "wal_retrieve_retry_interval": "200ms",
 }
-"""What both servers differ in from one that is alone."""
+"""Settings in which both servers differ from a single one."""
 
 
 class Pair:
     """
-    Two servers, `a` and `b`, of which one is the primary and the other its synchronous standby.
+    Two servers, `a` and `b`: one is the primary and the other its synchronous standby.
 
     `dsn` leads to the primary through a balancer: new connections go to the newest primary, old
-    ones stay where they are. The standby is reached through a gate named `b>a`, or `a>b`.
+    ones stay on their server. Replication goes through a gate named `b>a`, or `a>b`.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class Pair:
 
     @property
     def standby(self) -> Postgres:
-        """The other server: the standby, or until `renew` what was the primary before it."""
+        """The other server: the standby, or, before `renew`, the former primary."""
         return self._servers[_other(self._primary)]
 
     @property
@@ -96,7 +96,7 @@ class Pair:
 
     def start(self) -> None:
         """
-        Start the primary and its standby, or what of both does not run.
+        Start the primary and its standby, as far as they do not run.
 
         Raises:
             StackError: one did not start.
@@ -125,7 +125,7 @@ class Pair:
         if not split:
             self.primary.kill()
         new = self.standby
-        # Its own standby is yet to be made: it would wait for it at each commit.
+        # Its own standby does not exist yet, and every commit would wait for it.
         self._ask_for_none(new)
         with psycopg.connect(new.dsn, autocommit=True) as conn:
             row = conn.execute("SELECT pg_promote(true, %s)", [_PROMOTE_SECONDS]).fetchone()
@@ -136,7 +136,9 @@ class Pair:
         self.gates.shut(leads={CLIENTS: f"{LOOPBACK}:{new.port}"})
 
     def renew(self) -> None:
-        """Make a new standby of the primary in the place of the other server, and ask for it."""
+        """
+        Make a new standby of the primary in place of the other server, and make it synchronous.
+        """
         self._ask_for_none(self.primary)
         standby, name = self.standby, _other(self._primary)
         standby.kill()
@@ -149,7 +151,7 @@ class Pair:
                 raise ServerFailed(msg)
             threading.Event().wait(_POLL_SECONDS)
         _set(self.primary, "synchronous_standby_names", name)
-        # What is read from the log must not be ahead of the standby.
+        # Readers of the log must not be ahead of the standby.
         _set(self.primary, "synchronized_standby_slots", _slot(name))
 
     def _ask_for_none(self, server: Postgres) -> None:
@@ -158,9 +160,9 @@ class Pair:
 
     def has_slots(self) -> bool:
         """
-        Tell whether the standby has all slots that a promotion must not lose.
+        Return whether the standby has all slots that a promotion must not lose.
 
-        A slot is there some time after its reader on the primary has gone on.
+        A slot gets there some time after its reader on the primary has moved on.
         """
         with psycopg.connect(self.primary.dsn, autocommit=True) as ahead:
             wanted = ahead.execute("SELECT slot_name FROM pg_replication_slots WHERE failover")

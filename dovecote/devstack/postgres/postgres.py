@@ -31,25 +31,26 @@ _REAP_POLL_SECONDS = 0.02
 
 SETTINGS: Mapping[str, str] = {
     "listen_addresses": LOOPBACK,
-    # The path of a socket is limited to about 100 bytes, that of a folder is not.
+    # The path of a socket is limited to about 100 bytes; the path of a folder is not.
     "unix_socket_directories": "",
     "wal_level": "logical",
     "max_connections": "200",
     "max_wal_senders": "50",
     "max_replication_slots": "50",
-    # In the data's folder instead of /dev/shm: small in containers, and nothing stays behind.
+    # Use the data folder instead of /dev/shm, which is small in containers and could keep
+    # leftovers.
     "dynamic_shared_memory_type": "mmap",
     "timezone": "UTC",
     "log_timezone": "UTC",
 }
-"""What the stack's Postgres differs in from the defaults."""
+"""Settings in which the stack's Postgres differs from the defaults."""
 
 UNSAFE_SETTINGS: Mapping[str, str] = {"fsync": "off", "full_page_writes": "off"}
-"""Faster, and safe against a crash of the server, not of the machine."""
+"""Faster; safe against a crash of the server, but not of the machine."""
 
 
 def server_user() -> User | None:
-    """Return who must run Postgres, which refuses to run as root; None: this process's user."""
+    """Return the user for Postgres, which refuses to run as root; None: this process's user."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -84,7 +85,7 @@ class Postgres(Server):
 
     @property
     def port(self) -> int:
-        """The port it listens on: chosen at the first start, the same ever after."""
+        """The port it listens on, chosen at the first start and then kept."""
         if self._port is None:
             self._make_directory()
             self._port = self._keep_port("port")
@@ -104,7 +105,7 @@ class Postgres(Server):
     def _make_directory(self) -> None:
         if not self.directory.exists():
             self.directory.mkdir(parents=True)
-            # Whatever the umask says: the server's user must get through to its data.
+            # Override the umask: the server's user must get through to its data.
             self.directory.chmod(0o711)
 
     def _prepare(self) -> Launch:
@@ -131,7 +132,7 @@ class Postgres(Server):
             log=str(self.log),
             user=self._user.uid if self._user else None,
             group=self._user.gid if self._user else None,
-            stop_signal=signal.SIGINT,  # "fast": connections are ended, not waited for
+            stop_signal=signal.SIGINT,  # "fast": ends connections instead of waiting for them
         )
 
     def _wait_for_the_last_one(self) -> None:
@@ -149,7 +150,9 @@ class Postgres(Server):
             threading.Event().wait(_REAP_POLL_SECONDS)
 
     def _make_data(self, home: Path) -> None:
-        """Make the data in a folder beside its own: what is half made never passes as data."""
+        """
+        Make the data in a folder beside its own, so that unfinished data never passes as complete.
+        """
         new = self.directory / "data.new"
         shutil.rmtree(new, ignore_errors=True)
         new.mkdir(mode=0o700)
@@ -199,8 +202,8 @@ def installation(user: User | None) -> Path:
     """
     Return the folder of a Postgres installation whose programs `user` can run.
 
-    That is the wheel's own, unless it lies where `user` cannot go (an environment below `/root`):
-    then a copy in a shared temporary folder, made once per version.
+    Normally this is the wheel's own. If `user` cannot go there (an environment below `/root`), it
+    is a copy in a shared temporary folder, made once per version.
 
     Raises:
         StackError: the wheel is not installed, or no place for the copy can be reached.
@@ -216,13 +219,13 @@ def installation(user: User | None) -> Path:
 
 
 def _copy(package: Path, user: User | None) -> Path:
-    """Copy the installation, with the libraries that it finds beside it, to where all can go."""
+    """Copy the installation, and the libraries beside it that it needs, to where all can go."""
     name = f"dovecote-postgres-{metadata.version(_WHEEL)}-{os.geteuid()}"
     for place in temporary_places(user):
         target = place / name
         if target.is_dir() and not target.is_symlink():
             info = target.stat()
-            # Anybody could have put it there: run only what is ours alone to write.
+            # Anybody could have put it there: run it only if nobody else can write to it.
             if info.st_uid == os.geteuid() and not info.st_mode & 0o022:
                 return target
             continue
@@ -253,5 +256,7 @@ def _open_to_all(folder: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without what configures other Postgres programs."""
+    """
+    Return this process's environment without variables that configure other Postgres programs.
+    """
     return {name: value for name, value in os.environ.items() if not name.startswith("PG")}

@@ -1,4 +1,6 @@
-"""Snapshots of a server's data, as of a volume: taken at any moment, and put back later."""
+"""
+Snapshots of a server's data, like those of a volume: taken at any moment, and restored later.
+"""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +15,7 @@ def take(server: Postgres, snapshot: Path) -> None:
     """
     Copy all files of `server` as they are at one moment.
 
-    A server that runs is stopped for it where it is, and goes on: for the copy that is a crash.
+    A running server is stopped in place for the copy, and continues: to the copy this is a crash.
     """
     if not server.running:
         _copy(server.data, snapshot)
@@ -26,14 +28,14 @@ def take(server: Postgres, snapshot: Path) -> None:
 
 
 def put_back(server: Postgres, snapshot: Path) -> None:
-    """Give `server`, which is not running, the files of `snapshot`, which stays."""
+    """Give `server`, which must not run, the files of `snapshot`, which stays."""
     rmtree(server.data)
     _copy(snapshot, server.data)
-    # A server that ran when its files were copied seems to run in them.
+    # If the server ran when its files were copied, the copy seems to run.
     (server.data / "postmaster.pid").unlink(missing_ok=True)
 
 
 def _copy(source: Path, target: Path) -> None:
-    # Python's own copy would forget whose the files are.
+    # Python's own copy would lose the files' owners.
     command = ["cp", "-a", str(source), str(target)]
     subprocess.run(command, check=True, timeout=_COPY_SECONDS)

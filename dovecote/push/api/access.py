@@ -1,4 +1,4 @@
-"""Who may use the API, and how much they may send; everything else comes after that."""
+"""Check who may use the API and how large a request may be, before anything else runs."""
 
 import hashlib
 import hmac
@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 PUBLIC = frozenset(
     {"/", "/page.css", "/page.js", "/openapi.json", "/metrics", "/healthz", "/readyz"}
 )
-"""What anybody may see who can connect: nothing of it says what subscriptions hold."""
+"""Open to everybody who can connect: none of it shows the contents of subscriptions."""
 
 _LENGTH = re.compile(r"[0-9]{1,18}")
 _OWN_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -23,16 +23,18 @@ Answer: TypeAlias = tuple[int, str, dict[str, str]]
 
 
 def hashed(token: str) -> str:
-    """Return what the settings say of a token: it is random, so it needs no salt."""
+    """
+    Return the hash of a token as the settings hold it: tokens are random, so they need no salt.
+    """
     return f"sha256:{hashlib.sha256(token.encode()).hexdigest()}"
 
 
 class Access:
     """
-    Lets requests through that have a token, or come from this machine where there are none.
+    Lets a request through if it has a token, or, without any tokens, if it is from this machine.
 
-    Without tokens a request must name this machine, or pages that a browser shows could ask by a
-    name of theirs that stands for it.
+    Without tokens a request must also name this machine as its host. Otherwise a web page in a
+    local browser could reach the API through a name of its own that resolves to this machine.
     """
 
     def __init__(self, app: ASGIApp, *, tokens: Mapping[str, str], max_body: int) -> None:
@@ -57,11 +59,11 @@ class Access:
             return None if _is_local(headers) else (403, _FOREIGN, {})
         scheme, _, token = headers.get("authorization", "").partition(" ")
         given = hashed(token.strip()).encode()
-        # All of them, so that the time says nothing of which one it is.
+        # Compare with all tokens, so that the time does not show which one matched.
         known = [hmac.compare_digest(given, each.encode()) for each in self._tokens.values()]
         if scheme.lower() == "bearer" and any(known):
             return None
-        return 401, "no token that we know: send Authorization: Bearer …", _CHALLENGE
+        return 401, "missing or unknown token: send Authorization: Bearer …", _CHALLENGE
 
     def _too_large(self, headers: Headers) -> Answer | None:
         length = headers.get("content-length", "0")
@@ -91,7 +93,7 @@ def _host(url: str) -> str | None:
 
 
 class _Limited:
-    """Receives a body up to a length, and says so in the place of the answer beyond it."""
+    """Receives a body up to a length; if it is longer, sends an error in place of the answer."""
 
     def __init__(self, receive: Receive, most: int) -> None:
         self._receive, self._most = receive, most

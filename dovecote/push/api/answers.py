@@ -1,4 +1,4 @@
-"""What the API answers, as its OpenAPI description says it."""
+"""The API's answers, as its OpenAPI description has them."""
 
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -11,15 +11,15 @@ from dovecote.push.rules.subscription.subscription import Subscription
 
 
 class Problem(BaseModel):
-    """One thing that is wrong with a request."""
+    """One fault in a request."""
 
     path: str
-    """Of the field, such as `endpoint.url`."""
+    """Path of the field, such as `endpoint.url`."""
     message: str
 
 
 class Error(BaseModel):
-    """Why something was not done."""
+    """Why a request failed."""
 
     error: str
     problems: list[Problem] = []
@@ -34,7 +34,7 @@ class Status(BaseModel):
 
 
 class Counts(BaseModel):
-    """Since the subscription was made."""
+    """Counts since the subscription was made."""
 
     delivered: int
     failed: int
@@ -42,7 +42,7 @@ class Counts(BaseModel):
 
 
 class Delivery(BaseModel):
-    """What the processes say that deliver it."""
+    """The reports of the processes that deliver the subscription."""
 
     processes: int
     trouble: str
@@ -60,7 +60,7 @@ class Told(Subscription):
 
 
 class ToldWhole(Told):
-    """A subscription, and what came of it."""
+    """A subscription, and its results so far."""
 
     created_at: AwareDatetime
     counts: Counts
@@ -68,7 +68,7 @@ class ToldWhole(Told):
 
 
 class Attempt(BaseModel):
-    """One request, and what came of it."""
+    """One request, and its outcome."""
 
     subscription: str
     event_id: str
@@ -104,20 +104,20 @@ class Letters(BaseModel):
 
 
 class WholeLetter(Letter):
-    """A record that was given up, with what it holds."""
+    """A record that was given up, with its contents."""
 
     headers: list[tuple[str, str | None]]
     value: str | None
 
 
 class Moved(BaseModel):
-    """Where a subscription goes on: offsets by topic and partition."""
+    """Where a subscription continues: offsets by topic and partition."""
 
     offsets: dict[str, dict[str, int]]
 
 
 class Replay(Model):
-    """Where a subscription is to go on."""
+    """The position from which a subscription is to continue."""
 
     start: Position
 
@@ -126,15 +126,15 @@ Responses: TypeAlias = dict[int | str, dict[str, Any]]
 
 
 def errors(*statuses: int) -> Responses:
-    """Return how failures are described: those of every operation, and `statuses`."""
+    """Return the descriptions of failures: those of every operation, and `statuses`."""
     why = {
         400: "The body is not JSON.",
-        401: "There is no token, or none that is known.",
-        403: "There are no tokens, and the request does not come from this machine.",
+        401: "The token is missing or unknown.",
+        403: "The settings have no tokens, and the request does not come from this machine.",
         404: "There is no such subscription.",
-        409: "It does not go with what is there.",
+        409: "It conflicts with the present state.",
         413: "The body is too long.",
-        422: "Something is wrong with it; `problems` says where.",
+        422: "It is not valid; `problems` says where.",
         503: "The database or the broker does not answer.",
     }
     always = {400, 401, 403, 413, 422, 503}

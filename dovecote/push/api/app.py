@@ -36,7 +36,7 @@ _STATUS: Mapping[type[Exception], int] = {
 def application(
     control: Control, *extra: APIRouter, tokens: Mapping[str, str], max_body: int
 ) -> ASGIApp:
-    """Return the API, and what `extra` serves beside it, for those who have one of the tokens."""
+    """Return the API and the routes of `extra`, open to callers with one of the tokens."""
     app = FastAPI(
         title="Dovecote push",
         version=version("dovecote"),
@@ -46,7 +46,7 @@ def application(
         redirect_slashes=False,
     )
     bearer = HTTPBearer(auto_error=False, description="A token; needed where there are any.")
-    described = [Depends(bearer)]  # `Access` looks at it, before anything else is read
+    described = [Depends(bearer)]  # `Access` checks it, before anything else is read
     app.include_router(_subscriptions(control), dependencies=described)
     app.include_router(_changes(control), dependencies=described)
     app.include_router(_dead_letters(control), dependencies=described)
@@ -70,23 +70,23 @@ def _subscriptions(control: Control) -> APIRouter:
         responses={200: {"model": answers.ToldWhole}, **errors(409)},
     )
     def subscribe(body: Subscription) -> JSONResponse:
-        """Make a subscription; the same one again changes nothing, and answers 200."""
+        """Create a subscription; repeating the request changes nothing, and answers 200."""
         told, is_new = control.create(body)
         return JSONResponse(told, 201 if is_new else 200)
 
     @router.get("/subscriptions", response_model=list[answers.ToldWhole], responses=errors())
     def list_subscriptions() -> JSONResponse:
-        """Return all subscriptions, and what came of each."""
+        """Return all subscriptions, and the results of each."""
         return JSONResponse(control.all())
 
     @router.get("/subscriptions/{id}", response_model=answers.ToldWhole, responses=errors(404))
     def get_subscription(id: Id) -> JSONResponse:  # noqa: A002  # as the path says it
-        """Return one subscription, and what came of it."""
+        """Return one subscription, and its results."""
         return JSONResponse(control.get(id))
 
     @router.put("/subscriptions/{id}", response_model=answers.ToldWhole, responses=errors(404))
     def replace_subscription(id: Id, body: Subscription) -> JSONResponse:  # noqa: A002
-        """Change what a subscription says, secrets included; its group goes on where it is."""
+        """Replace a subscription, including its secrets; its group continues where it is."""
         if body.id != id:
             msg = f"the body says id {body.id!r}, and the path {id!r}"
             raise Refused(msg)
@@ -94,7 +94,7 @@ def _subscriptions(control: Control) -> APIRouter:
 
     @router.delete("/subscriptions/{id}", response_model=answers.Told, responses=errors(404))
     def unsubscribe(id: Id) -> JSONResponse:  # noqa: A002
-        """Forget a subscription; requests at work are finished."""
+        """Delete a subscription; requests in flight are finished."""
         return JSONResponse(control.delete(id))
 
     return router
@@ -105,19 +105,19 @@ def _changes(control: Control) -> APIRouter:
 
     @router.post("/subscriptions/{id}/pause", response_model=answers.Told, responses=errors(404))
     def pause(id: Id) -> JSONResponse:  # noqa: A002
-        """Deliver nothing until it is resumed."""
+        """Stop deliveries until the subscription is resumed."""
         return JSONResponse(control.pause(id))
 
     @router.post("/subscriptions/{id}/resume", response_model=answers.Told, responses=errors(404))
     def resume(id: Id) -> JSONResponse:  # noqa: A002
-        """Deliver again, from where it was; also what was disabled."""
+        """Deliver again, from where it stopped; also enables a disabled subscription."""
         return JSONResponse(control.resume(id))
 
     @router.post(
         "/subscriptions/{id}/replay", response_model=answers.Moved, responses=errors(404, 409)
     )
     def replay(id: Id, body: Replay) -> JSONResponse:  # noqa: A002
-        """Go on from another position: a time, offsets, the beginning or the end."""
+        """Continue from another position: a time, offsets, the beginning or the end."""
         return JSONResponse(control.replay(id, body.start))
 
     @router.get(
@@ -137,7 +137,7 @@ def _dead_letters(control: Control) -> APIRouter:
 
     @router.get("/subscriptions/{id}/dead", response_model=answers.Letters, responses=errors(404))
     def dead_letters(id: Id, limit: Annotated[Most, Query()] = 50) -> JSONResponse:  # noqa: A002
-        """Return what was given up, and nothing became of yet."""
+        """Return dead letters that are neither requeued nor dropped."""
         return JSONResponse(control.dead(id, limit))
 
     @router.get(
@@ -149,7 +149,7 @@ def _dead_letters(control: Control) -> APIRouter:
         id: Id,  # noqa: A002
         event: Annotated[str, Path(min_length=1, max_length=500)],
     ) -> JSONResponse:
-        """Return all of one: its headers and value, too."""
+        """Return one dead letter whole, including its headers and value."""
         return JSONResponse(control.dead_letter(id, event))
 
     @router.post(
@@ -158,7 +158,7 @@ def _dead_letters(control: Control) -> APIRouter:
         responses=errors(404),
     )
     def requeue(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
-        """Have dead letters delivered again, to this subscription alone, with all attempts."""
+        """Deliver dead letters again, to this subscription alone, with all their attempts."""
         return JSONResponse(control.requeue(id, body))
 
     @router.post(
@@ -167,7 +167,7 @@ def _dead_letters(control: Control) -> APIRouter:
         responses=errors(404),
     )
     def drop(id: Id, body: Chosen) -> JSONResponse:  # noqa: A002
-        """Have dead letters listed no more."""
+        """Drop dead letters from the list."""
         return JSONResponse(control.drop(id, body))
 
     return router
@@ -178,17 +178,17 @@ def _original(control: Control) -> APIRouter:
 
     @router.post("/subscription", response_model=OriginalSubscription, responses=errors(409))
     def subscribe(body: OriginalSubscription) -> JSONResponse:
-        """Make a subscription; the answer is the body, its tokens masked."""
+        """Create a subscription; the answer is the body, its tokens masked."""
         return JSONResponse(control.create_originally(body))
 
     @router.get("/subscription", response_model=list[OriginalSubscription], responses=errors())
     def list_subscriptions() -> JSONResponse:
-        """Return all subscriptions, as far as these names say it."""
+        """Return all subscriptions, as far as these field names can express them."""
         return JSONResponse(control.all_originally())
 
     @router.post("/unsubscribe", response_model=OriginalSubscription, responses=errors(404))
     def unsubscribe(body: OriginalSubscription) -> JSONResponse:
-        """Forget the subscription with the id and the group of this body."""
+        """Delete the subscription with the id and the group of this body."""
         return JSONResponse(control.delete_originally(body))
 
     return router

@@ -1,4 +1,4 @@
-"""What operators can do with subscriptions; the API is made of it."""
+"""The operations on subscriptions from which the API is built."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -22,7 +22,7 @@ _REPLAY = "set to another position"
 
 
 class Control:
-    """All that the API does; every method may be called from any thread."""
+    """All operations of the API; every method may be called from any thread."""
 
     def __init__(
         self, store: Store, notes: Notes, brokers: Mapping[str, Mapping[str, str]]
@@ -30,7 +30,7 @@ class Control:
         self._store, self._notes, self._brokers = store, notes, brokers
 
     def all(self) -> list[dict[str, Any]]:
-        """Return all subscriptions, with what came of them."""
+        """Return all subscriptions, with their results."""
         counts, reports = self._notes.counts(), self._notes.reports()
         return [
             _told(each, counts.get(each.id), reports.get(each.id, []))
@@ -43,7 +43,7 @@ class Control:
         return _told(found, counts.get(id_), reports.get(id_, []))
 
     def create(self, wanted: Subscription) -> tuple[dict[str, Any], bool]:
-        """Keep a subscription, and return it, and whether it is new."""
+        """Store a subscription; return it, and whether it is new."""
         kafka = self._kafka(wanted)
         if isinstance(wanted.start, At | Offsets) and not self._is_known(wanted.id):
             Positions(kafka).reset(wanted, wanted.start)
@@ -51,7 +51,7 @@ class Control:
         return _told(found, None, []), is_new
 
     def replace(self, wanted: Subscription) -> dict[str, Any]:
-        """Change what a subscription says; what it reads from is not changed."""
+        """Replace a subscription; the source that it reads cannot change."""
         self._kafka(wanted)
         return _told(self._store.replace(wanted), None, [])
 
@@ -66,15 +66,17 @@ class Control:
 
     def replay(self, id_: str, to: Position) -> dict[str, Any]:
         """
-        Set a subscription to where it is to go on; return offsets by topic and partition.
+        Set where a subscription continues; return its offsets by topic and partition.
 
-        All subscriptions of its group are paused for it: Kafka moves a group that nobody is in.
+        All subscriptions of its group are paused meanwhile: Kafka moves only a group without
+        members.
         """
         found = self._store.get(id_).readable()
         positions = Positions(self._kafka(found))
         with self._setting(found) as same, ExitStack() as stack:
             positions.wait_until_empty(found.group_id, seconds=_EMPTY_SECONDS)
-            # Who reads explicit partitions is in no group, and commits once more when it ends.
+            # A subscription with explicit partitions is in no group, and commits once more when it
+            # ends.
             for each in same:
                 stack.enter_context(self._store.unread(each, seconds=_EMPTY_SECONDS))
             return {"offsets": positions.reset(found, to)}
@@ -89,30 +91,30 @@ class Control:
         return self._letters(id_).standing(most)
 
     def dead_letter(self, id_: str, event: str) -> dict[str, Any]:
-        """Return all of a dead letter."""
+        """Return one dead letter whole."""
         return self._letters(id_).show(event)
 
     def requeue(self, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
-        """Have dead letters delivered again."""
+        """Deliver dead letters again."""
         return self._letters(id_).resolve(chosen, "requeued")
 
     def drop(self, id_: str, chosen: Chosen) -> list[dict[str, Any]]:
-        """Have dead letters listed no more."""
+        """Drop dead letters from the list."""
         return self._letters(id_).resolve(chosen, "dropped")
 
     def all_originally(self) -> list[dict[str, Any]]:
-        """Return all subscriptions in the field names of Queue over HTTP, but for invalid ones."""
+        """Return all valid subscriptions in the field names of Queue over HTTP."""
         told = [_originally(each) for each in self._store.all()]
         return [each for each in told if each is not None]
 
     def create_originally(self, body: OriginalSubscription) -> dict[str, Any]:
-        """Keep a subscription that is given in these names, and return it in them."""
+        """Store a subscription given in these names, and return it in them."""
         wanted = body.read()
         self.create(wanted)
         return written(wanted)
 
     def delete_originally(self, body: OriginalSubscription) -> dict[str, Any]:
-        """Forget the subscription of this id and group, and return it in these names."""
+        """Delete the subscription with this id and group, and return it in these names."""
         told = _originally(self._store.delete(body.key))
         return body.model_dump(mode="json", exclude_unset=True) if told is None else told
 
@@ -138,19 +140,20 @@ class Control:
     @contextmanager
     def _setting(self, subscription: Subscription) -> Iterator[list[str]]:
         """
-        Pause the subscriptions of a group, and have those that were active go on.
+        Pause the subscriptions of a group for the block, then resume those that were active.
 
-        Give those that read explicit partitions. Nobody else sets the group meanwhile.
+        Yields the ids of those that read explicit partitions. Nobody else sets the group
+        meanwhile.
         """
         broker, group = subscription.broker, subscription.group_id
-        otherwise = f"group {group!r} is just being {_REPLAY}: ask again"
+        otherwise = f"group {group!r} is being {_REPLAY} already: try again"
         with self._store.alone_with(f"{broker}/{group}", otherwise):
             same = [
                 each
                 for each in self._store.all()
                 if each.group == group and each.spec.get("broker", "default") == broker
             ]
-            # Also those that are still paused because somebody ended while setting them.
+            # Include those that are still paused because a process died while it set their group.
             paused = self._store.begin_pause([each.id for each in same], _REPLAY)
             try:
                 yield [each.id for each in same if each.spec.get("partitions")]
@@ -159,7 +162,7 @@ class Control:
 
 
 def _originally(found: Stored) -> dict[str, Any] | None:
-    """Return it in the names of Queue over HTTP; None: it is not valid by now."""
+    """Return it in the names of Queue over HTTP; None: it is not valid any more."""
     try:
         return written(found.readable())
     except ValidationError:
@@ -176,7 +179,7 @@ def _told(found: Stored, counts: Counts | None, reports: list[Snapshot]) -> dict
 
 
 def together(reports: list[Snapshot]) -> dict[str, Any]:
-    """Return what several processes say of a subscription as if it were one that says it."""
+    """Merge the reports of several processes on one subscription into one."""
     lags = [each.lag for each in reports if each.lag is not None]
     return {
         "processes": sum(each.running for each in reports),

@@ -1,4 +1,4 @@
-"""The dead letters of a subscription, with the consumer's own tooling."""
+"""The dead letters of a subscription, handled with the consumer's own tools."""
 
 from collections.abc import Mapping
 from datetime import UTC
@@ -19,7 +19,7 @@ _MOST_TEXT = 2_000
 
 
 class Chosen(Model):
-    """Which dead letters are meant: those that are all of this; or `all`, alone."""
+    """Selects dead letters: those that match all of this; or `all`, alone."""
 
     ids: Annotated[
         tuple[Annotated[str, Field(min_length=1, max_length=500)], ...],
@@ -30,14 +30,14 @@ class Chosen(Model):
     key: Annotated[str, Field(max_length=10_000)] | None = None
 
     reason: Annotated[str, Field(min_length=1, max_length=1_000)] | None = None
-    """A part of the reason, in any case."""
+    """A part of the reason, in upper or lower case."""
 
     since: Annotated[AwareDatetime, Field(strict=False)] | None = None
 
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
 
     all: bool = False
-    """Every one of the subscription."""
+    """Every dead letter of the subscription."""
 
     @model_validator(mode="after")
     def _means_some(self) -> Self:
@@ -48,7 +48,7 @@ class Chosen(Model):
         return self
 
     def which(self, subscription: Subscription) -> Which:
-        """Return it as the consumer's tooling takes it."""
+        """Return the selection in the form that the consumer's tools take."""
         return Which(
             ids=self.ids,
             key=None if self.key is None else self.key.encode(),
@@ -60,7 +60,7 @@ class Chosen(Model):
 
 
 class DeadLetters:
-    """Those of one subscription."""
+    """The dead letters of one subscription."""
 
     def __init__(self, kafka: Mapping[str, str], subscription: Subscription) -> None:
         self._kafka, self._subscription = kafka, subscription
@@ -68,10 +68,10 @@ class DeadLetters:
 
     def standing(self, most: int) -> dict[str, Any]:
         """
-        Return the first `most` letters that nothing became of yet, and how many there are.
+        Return the first `most` unresolved letters, and the number of all.
 
         Raises:
-            Away: Kafka cannot be asked.
+            Away: Kafka does not answer.
         """
         if not self._is_there():
             return {"total": 0, "letters": []}
@@ -84,10 +84,10 @@ class DeadLetters:
 
     def show(self, id_: str) -> dict[str, Any]:
         """
-        Return all of one letter: headers and value, too.
+        Return one letter whole, including its headers and value.
 
         Raises:
-            Away: Kafka cannot be asked.
+            Away: Kafka does not answer.
             NoSuchSubscription: there is no such letter.
         """
         which = Which(ids=(id_,), groups=(self._subscription.group_id, None))
@@ -105,11 +105,11 @@ class DeadLetters:
         self, chosen: Chosen, action: Literal["requeued", "dropped"]
     ) -> list[dict[str, Any]]:
         """
-        Have letters delivered again, to this subscription alone, or listed no more.
+        Deliver letters again, to this subscription alone, or drop them from the list.
 
         Raises:
-            Away: Kafka cannot be asked, or another operator came in between.
-            Refused: one cannot be requeued.
+            Away: Kafka does not answer, or another operator interfered.
+            Refused: a letter cannot be requeued.
         """
         if not self._is_there():
             return []

@@ -1,4 +1,4 @@
-"""Set a group to where it is to go on: to a time, to offsets, to the beginning or the end."""
+"""Set a group's position: to a time, to offsets, to the beginning or the end."""
 
 import threading
 import time
@@ -33,7 +33,8 @@ _BUSY = frozenset(
     {KafkaError.NON_EMPTY_GROUP, KafkaError.UNKNOWN_MEMBER_ID, KafkaError.REBALANCE_IN_PROGRESS}
 )
 
-# A broker that has just begun to look after a group; librdkafka does not call it retriable.
+# Errors of a broker that has just become a group's coordinator; librdkafka does not call them
+# retriable.
 _MOMENTARY = frozenset(
     {
         KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
@@ -44,14 +45,14 @@ _MOMENTARY = frozenset(
 
 
 class Positions:
-    """Where groups are on one broker."""
+    """The positions of groups on one broker."""
 
     def __init__(self, kafka: Mapping[str, str], *, admin: AdminClient | None = None) -> None:
         self._admin = admin or AdminClient(fresh_all(kafka), logger=_log)
 
     def reset(self, subscription: Subscription, to: Position) -> dict[str, dict[str, int]]:
         """
-        Set where the group of a subscription goes on; return offsets by topic and partition.
+        Set the position of a subscription's group; return offsets by topic and partition.
 
         Raises:
             Away: Kafka does not answer.
@@ -78,11 +79,11 @@ class Positions:
 
     def wait_until_empty(self, group: str, *, seconds: float) -> None:
         """
-        Return when nobody reads with a group any more.
+        Wait until a group has no members.
 
         Raises:
             Away: Kafka does not answer.
-            Conflict: somebody still does, after so long.
+            Conflict: there still is one after `seconds`.
         """
         deadline, pause = time.monotonic() + seconds, threading.Event()
         while (members := self._members(group)) != 0:
@@ -98,7 +99,7 @@ class Positions:
             pause.wait(_POLL_SECONDS)
 
     def _members(self, group: str) -> int | None:
-        """Return how many read with a group; None: its broker cannot tell yet."""
+        """Return the number of a group's members; None: its broker cannot say yet."""
         try:
             asked = self._admin.describe_consumer_groups([group], request_timeout=_SECONDS)
             found = asked[group].result()
@@ -170,7 +171,7 @@ class Positions:
 
 
 def _said(error: KafkaException, what: str) -> Away | Conflict | Refused:
-    """Return what an error of Kafka means for whoever asked."""
+    """Return the error for the caller that stands for one of Kafka's."""
     found = error.args[0]
     msg = f"Kafka, {what}: {found.name()}: {found.str()}"
     if found.code() in _BUSY:

@@ -20,7 +20,7 @@ _START_SECONDS = 10.0
 _END_SECONDS = 5
 
 _PAGE_HEADERS = {
-    # It shows what strangers' endpoints answered: whatever that is, nothing of it runs.
+    # The page shows answers from strangers' endpoints: none of their content may run.
     "Content-Security-Policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
         "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -34,7 +34,7 @@ _KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 
 
 def page() -> APIRouter:
-    """Return the page for operators; it asks the API with the token that is typed into it."""
+    """Return the operators' page; it calls the API with the token that is typed into it."""
     router = APIRouter(include_in_schema=False)
     folder = files("dovecote.push").joinpath("page")
     for path, name in (("/", "page.html"), ("/page.css", "page.css"), ("/page.js", "page.js")):
@@ -48,7 +48,7 @@ def _file(content: bytes, kind: str) -> Callable[[], Response]:
 
 
 def state(registry: CollectorRegistry, failure: Callable[[], str]) -> APIRouter:
-    """Return what machines ask: numbers, whether it lives, and whether it does its work."""
+    """Return the endpoints for machines: metrics, liveness and readiness."""
     router = APIRouter(include_in_schema=False)
 
     @router.get("/metrics")
@@ -57,7 +57,7 @@ def state(registry: CollectorRegistry, failure: Callable[[], str]) -> APIRouter:
 
     @router.get("/healthz")
     def healthz() -> JSONResponse:
-        # Alive means the process answers: an outage is no reason to restart it.
+        # Alive means that the process answers: an outage is no reason to restart it.
         return JSONResponse({"ok": True})
 
     @router.get("/readyz")
@@ -70,7 +70,7 @@ def state(registry: CollectorRegistry, failure: Callable[[], str]) -> APIRouter:
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """Where somebody can ask."""
+    """The address of the server."""
 
     host: str
     port: int
@@ -84,10 +84,10 @@ class Listening:
 @contextmanager
 def served(app: ASGIApp, host: str, port: int) -> Iterator[Listening]:
     """
-    Serve in the background, and give where: at the port, or at any free one for 0.
+    Serve in the background, and yield the address: with the given port, or any free one for 0.
 
     Raises:
-        BadSettings: nobody can listen there.
+        BadSettings: the address cannot be listened on.
     """
     with _bound(host, port) as bound:
         config = uvicorn.Config(

@@ -43,9 +43,9 @@ _DETAIL_CHARACTERS = 500
 
 class Delivery:
     """
-    The handler of a subscription's records: awaited, on one loop.
+    The async handler of a subscription's records, on one loop.
 
-    It answers with what its consumer makes a retry, a dead letter or a commit of. While the
+    It returns results that its consumer turns into a retry, a dead letter or a commit. While the
     circuit is open, or it is not a record's turn, the record waits, and burns no attempt.
     """
 
@@ -82,7 +82,7 @@ class Delivery:
         self._recent: deque[float] = deque(maxlen=_RECENT)
 
     async def deliver(self, record: Record) -> Result:
-        """Send the record, if it is its turn; return what becomes of it."""
+        """Send the record, if it is its turn; return the result for it."""
         place = record.topic, record.partition, record.offset
         if self._windows is not None and not await self._windows.enter(*place):
             return Early("it is not its turn", self._pause(0.0))
@@ -99,7 +99,7 @@ class Delivery:
         return result
 
     def end(self) -> None:
-        """Begin no request any more; those at work go on."""
+        """Begin no more requests; those in flight go on."""
         self._ending = True
         self.gate.end()
         if self._windows is not None:
@@ -107,7 +107,7 @@ class Delivery:
 
     @property
     def trouble(self) -> str:
-        """What is in the way of the endpoint; empty: nothing."""
+        """The current problem with the endpoint; empty: there is none."""
         if self._trouble or self._forbidden or self.gate.breaker.closed:
             return self._trouble or self._forbidden
         return f"the circuit is open: {self._broken}"
@@ -127,7 +127,7 @@ class Delivery:
         )
 
     def gave_up(self, record: Record) -> None:
-        """Take that a record is a dead letter."""
+        """Count a record as a dead letter."""
         self.dead += 1
         if self._windows is not None:
             self._windows.finished(*record[:3])
@@ -170,7 +170,7 @@ class Delivery:
         return verdict
 
     async def _sent(self, request: Request, now: int) -> tuple[Answering, str]:
-        """Send a request; return the outcome, and how the answer begins or what went wrong."""
+        """Send a request; return the outcome, and the beginning of the answer or the failure."""
         signed = self._signer.headers(request.id, now, request.body)
         try:
             answer = await self._client.send(request, signed)
@@ -222,11 +222,11 @@ class Delivery:
             self._book.disable(self._subscription.id, reason)
 
     def _pause(self, seconds: float) -> timedelta:
-        # Who comes again at once while all ends would come again and again.
+        # While everything ends, a record that comes back at once would do so again and again.
         return _REST if self._ending else timedelta(seconds=seconds)
 
     async def _shake_hands(self) -> None:
-        """Ask whether requests may be sent; whoever comes meanwhile waits for the answer."""
+        """Ask whether requests may be sent; other requests meanwhile wait for the answer."""
         if self._shaking is None or self._shaking.done():
             self._shaking = asyncio.get_running_loop().create_task(self._asked())
         await asyncio.shield(self._shaking)

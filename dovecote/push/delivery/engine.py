@@ -26,7 +26,7 @@ _END_SECONDS = 25.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldIn:
-    """The Postgres schema (an inbox's) where attempts and due times of held records are kept."""
+    """The Postgres schema (of an inbox) that stores attempts and due times of held records."""
 
     dsn: str
     schema: str
@@ -34,38 +34,38 @@ class HeldIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
-    """What all deliveries of a process share."""
+    """Resources that all deliveries of a process share."""
 
     brokers: Mapping[str, Mapping[str, str]]
-    """Properties of Kafka's client, by the name that subscriptions call a broker."""
+    """Properties of Kafka's client, by the name that subscriptions use for a broker."""
 
     allow_addresses: tuple[Network, ...] = ()
     """Networks that requests may go to although they are not public."""
 
     ca_file: str | None = None
-    """Certificate authorities that are trusted besides the system's."""
+    """Certificate authorities to trust in addition to the system's."""
 
     origin: str = "dovecote"
-    """Who we are, as the handshake of CloudEvents webhooks asks it."""
+    """Our name in the handshake of CloudEvents webhooks."""
 
     held: HeldIn | None = None
-    """None: attempts are counted anew after a restart or rebalance."""
+    """None: attempts are counted from the start again after a restart or rebalance."""
 
     def lease(self, subscription: Subscription) -> Lease | None:
-        """Return what keeps other processes from reading the same explicit partitions."""
+        """Return a lease that keeps other processes from reading the same explicit partitions."""
         if self.held is None or not subscription.partitions:
             return None
         return Lease(self.held.dsn, self.held.schema, subscription.id)
 
     def states(self, group: str) -> AbstractContextManager[States]:
-        """Return where a group's held records are remembered."""
+        """Return the store for a group's held records."""
         if self.held is None:
             return nullcontext(Forgetful())
         return closing(PostgresStates(self.held.dsn, group, self.held.schema))
 
 
 class Engine:
-    """What the API knows as `Delivers`."""
+    """Implements the API's `Delivers`."""
 
     def __init__(
         self, surroundings: Surroundings, book: Book, *, metrics: Metrics | None = None
@@ -77,11 +77,11 @@ class Engine:
         self._ended = False
 
     def start(self) -> None:
-        """Be ready for work."""
+        """Start the engine; it then takes work."""
         self._ended = False
 
     def stop(self) -> None:
-        """End all deliveries side by side, and return when they have ended."""
+        """End all deliveries at the same time, and return when they have ended."""
         with self._lock:
             self._ended = True
             workers = list(self._workers.values())
@@ -93,7 +93,7 @@ class Engine:
             worker.join(max(0.0, deadline - time.monotonic()))
 
     def reconcile(self, work: Sequence[Work]) -> None:
-        """Deliver these and no others; returns at once, and what has to end ends by itself."""
+        """Deliver these subscriptions and no others; returns at once, and the others end later."""
         wanted = {each.subscription.id: each for each in work}
         with self._lock:
             if self._ended:
@@ -106,13 +106,13 @@ class Engine:
                 self.metrics.forget(id_)
             for id_, each in wanted.items():
                 found = self._workers.get(id_)
-                # One that is about to end takes no more work: another follows it.
+                # A worker that is about to end takes no more work: another one follows it.
                 if found is None or not found.want(each):
                     previous = None if found is None else found.join
                     self._workers[id_] = _Worker(each, self._reading, previous)
 
     def snapshot(self) -> Mapping[str, Snapshot]:
-        """Return what there is to say of each subscription."""
+        """Return the state of each subscription."""
         with self._lock:
             return {id_: worker.snapshot() for id_, worker in self._workers.items()}
 
@@ -136,7 +136,7 @@ class Engine:
 
 
 class _Worker:
-    """A thread that delivers what is wanted of one subscription, until nothing is."""
+    """A thread that delivers one subscription for as long as it is wanted."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class _Worker:
         return not self._thread.is_alive()
 
     def want(self, work: Work | None) -> bool:
-        """Go on with this, or end; tell whether it does."""
+        """Continue with this work, or end; return whether the worker takes it."""
         with self._lock:
             if self._wanted is None or self.over:
                 return work is None
@@ -216,4 +216,4 @@ class _Worker:
         with self._lock:
             self._trouble = str(error) or type(error).__name__
         told = error if isinstance(error, DovecoteError | ValueError) else None
-        _log.error("%s begins anew: %s", work.subscription.id, error, exc_info=told is None)
+        _log.error("%s starts again: %s", work.subscription.id, error, exc_info=told is None)

@@ -1,4 +1,4 @@
-"""What every request of an endpoint passes: its circuit, its concurrency and its rate."""
+"""The gate that every request to an endpoint passes: circuit, concurrency and rate."""
 
 import asyncio
 import time
@@ -10,19 +10,19 @@ from typing import Literal, TypeAlias
 from dovecote.push.rules.pacing.breaker import Breaker
 from dovecote.push.rules.pacing.limits import Concurrency, Rate
 
-# Who waits longer comes again: a partition that is given up waits for those who are in here.
+# A request that waits longer is retried: giving up a partition waits for the requests in here.
 _LONGEST_SECONDS = 2.0
 
 Left: TypeAlias = Literal["success", "overload", "refusal", "nothing"]
-"""How it went: a `refusal` is an answer of an endpoint that is well; `nothing` was sent."""
+"""The outcome: `refusal` is an answer from a healthy endpoint; with `nothing`, none was sent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """The leave to send one request."""
+    """Permission to send one request."""
 
     probe: bool = False
-    """Whether it is to find out if the endpoint is back."""
+    """Whether it probes if the endpoint is back."""
 
 
 _PASSED = Passed()
@@ -30,7 +30,7 @@ _PROBE = Passed(probe=True)
 
 
 class Gate:
-    """One loop's alone; who waits is let in in turn."""
+    """Used on one loop only; requests are admitted in the order in which they came."""
 
     def __init__(
         self,
@@ -48,12 +48,12 @@ class Gate:
         self.in_flight = 0
 
     async def enter(self) -> Passed | float:
-        """Return the leave to send; or after how many seconds to come again."""
+        """Return permission to send, or after how many seconds to come again."""
         if self._ending:
             return _LONGEST_SECONDS
         wait: float | None = None
         if self._waiting or (wait := self._closed()) != 0.0:
-            # Where the circuit is open, nothing but time or the probe's success opens it.
+            # Only time, or the probe's success, closes an open circuit.
             if not await self._turn(wait):
                 if self._closed() != 0.0:
                     return 0.0
@@ -77,7 +77,7 @@ class Gate:
         return passed
 
     def leave(self, passed: Passed, how: Left) -> bool:
-        """Take how a request went; tell whether the circuit opens by it."""
+        """Take the outcome of a request; return whether it opens the circuit."""
         opened = False
         match how:
             case "success" | "refusal":
@@ -98,19 +98,19 @@ class Gate:
         return opened
 
     def end(self) -> None:
-        """Let nobody in any more, and send away who waits."""
+        """Admit no more requests, and send away those that wait."""
         self._ending = True
         while self._waiting:
             _tell(self._waiting.popleft())
 
     def _closed(self) -> float | None:
-        """Return 0 where a request may pass; else for how long not, if that is known."""
+        """Return 0 if a request may pass; otherwise for how long not, if that is known."""
         if self._ending or self.in_flight >= self.concurrency.limit:
             return None
         return self.breaker.wait(self._clock())
 
     async def _turn(self, wait: float | None) -> bool:
-        """Wait for a place, which is taken then; False: none came in time."""
+        """Wait for a place, and take it; False: none came in time."""
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
         longest = min(wait or _LONGEST_SECONDS, _LONGEST_SECONDS)
@@ -129,7 +129,7 @@ class Gate:
                 self._waiting.popleft()
 
     def _wake(self) -> None:
-        """Give the places that are free to those who wait the longest."""
+        """Give free places to the requests that have waited longest."""
         if not self.breaker.closed or self._ending:
             return
         while self._waiting and self.in_flight < self.concurrency.limit:

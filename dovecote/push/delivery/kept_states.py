@@ -1,4 +1,4 @@
-"""Forget only what was kept: most records that waited a moment went through nothing."""
+"""Drop only stored states: most records that waited a moment have none."""
 
 from collections.abc import Collection, Mapping
 
@@ -9,7 +9,7 @@ from outbox.envelope import Delivery
 
 
 class KeptStates:
-    """`States` that ask nobody to drop what is not there."""
+    """`States` that pass on only drops of states that are stored."""
 
     def __init__(self, states: States) -> None:
         self._states = states

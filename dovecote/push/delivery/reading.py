@@ -1,4 +1,4 @@
-"""Read the records of one subscription with a consumer of its own, and have them delivered."""
+"""Read the records of one subscription with its own consumer, and deliver them."""
 
 import asyncio
 import logging
@@ -42,7 +42,7 @@ _TOPIC_SECONDS = 10.0
 
 
 class Reading:
-    """One subscription at work: from `run`, in the thread that polls, to `stop`."""
+    """One running subscription: from `run`, in the thread that polls, to `stop`."""
 
     def __init__(
         self,
@@ -93,7 +93,7 @@ class Reading:
         Deliver until `stop`.
 
         Raises:
-            DovecoteError, KafkaException: it cannot; the message says why.
+            DovecoteError, KafkaException: delivery is not possible; the message says why.
         """
         if self._lease is not None:
             if not self._lease.take(self._lost):
@@ -127,7 +127,7 @@ class Reading:
             consumer.run()
 
     def stop(self) -> None:
-        """Have `run` return, when requests at work are answered or `drain` is over."""
+        """Make `run` return, once requests in flight are answered or `drain` is over."""
         self._stopped = True
         if self._lease is not None and self._consumer is None:
             self._lease.give_up()
@@ -143,12 +143,12 @@ class Reading:
             self._consumer.stop()
 
     def begins_anew(self, partitions: Collection[Partition]) -> None:
-        """Forget what was at work in partitions: somebody else may have had them meanwhile."""
+        """Forget work in partitions: another process may have had them meanwhile."""
         if self._windows is not None:
             self._on_loop(self._windows.forget, list(partitions))
 
     def gave_up(self, record: Record) -> None:
-        """Take that a record is a dead letter."""
+        """Count a record as a dead letter."""
         self._on_loop(self._delivery.gave_up, record)
 
     def snapshot(self) -> Snapshot:
@@ -177,7 +177,7 @@ class Reading:
         return self._loop
 
     def _on_loop(self, call: Callable[..., object], *args: object) -> None:
-        """Call something on the loop, if there is one."""
+        """Run a call on the loop, if there is one."""
         loop = self._loop
         if loop is None or loop.is_closed():
             return
@@ -195,7 +195,7 @@ class Reading:
             self._on_loop(self._windows.committed, topic, partition, position)
 
     def _make_topics(self) -> None:
-        """Make the topics of dead letters and of those that are requeued, where there are none."""
+        """Create the topics for dead letters and for requeued ones, if they do not exist."""
         subscription = self._subscription
         admin = AdminClient(fresh_all(self._kafka), logger=_client_log)
         try:
@@ -223,7 +223,7 @@ class Reading:
 
 
 class _Retries(Retries):
-    """Tells a reading of partitions that come, and of records that are given up."""
+    """Notifies a reading of assigned partitions, and of records that are given up."""
 
     reading: Reading
 

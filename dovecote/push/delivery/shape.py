@@ -1,4 +1,4 @@
-"""From what a subscription says to what its delivery is made of; decides, and does nothing."""
+"""Build the parts of a delivery from its subscription; decides only, and has no effects."""
 
 from collections.abc import Mapping
 from datetime import timedelta
@@ -23,13 +23,13 @@ _SOON = timedelta(milliseconds=200)
 _LEAST_AHEAD = 100
 _DEFAULTS = {
     "client.id": "dovecote-push",
-    # How soon a new topic is found that a pattern means; by default after five minutes.
+    # How soon a new topic that matches a pattern is found; the default is five minutes.
     "topic.metadata.refresh.interval.ms": "10000",
 }
 
 
 def form(subscription: Subscription) -> Form:
-    """Return how its requests look; the values of its headers are plain text in it."""
+    """Return the form of its requests; the values of its headers are plain text in it."""
     endpoint = subscription.endpoint
     metadata = None
     if subscription.metadata_headers:
@@ -47,17 +47,17 @@ def form(subscription: Subscription) -> Form:
 
 def signer(subscription: Subscription) -> Signer:
     """
-    Return what signs its requests.
+    Return the signer of its requests.
 
     Raises:
-        ValueError: a secret is none.
+        ValueError: a secret is not valid.
     """
     secrets = subscription.signing.secrets if subscription.signing is not None else ()
     return Signer(signing_key(each.get_secret_value()) for each in secrets)
 
 
 def secrets(subscription: Subscription) -> list[str]:
-    """Return what nobody may read of its requests, and what signs them."""
+    """Return the secrets in its requests, and those that sign them."""
     signing = subscription.signing.secrets if subscription.signing is not None else ()
     headers = subscription.endpoint.headers.items()
     return [
@@ -67,13 +67,13 @@ def secrets(subscription: Subscription) -> list[str]:
 
 
 def rules(subscription: Subscription) -> Rules:
-    """Return what becomes of answers."""
+    """Return the rules for answers."""
     retry = subscription.retry
     return Rules(is_dead=retry.is_dead, obeys=isinstance(retry, Backoff))
 
 
 def plan(subscription: Subscription) -> Plan:
-    """Return what becomes of records that an endpoint did not take."""
+    """Return the plan for records whose request failed."""
     retry = subscription.retry
     waits: Patience
     if isinstance(retry, Backoff):
@@ -86,25 +86,27 @@ def plan(subscription: Subscription) -> Plan:
 
 
 def breaker(subscription: Subscription) -> Breaker:
-    """Return its circuit: one that never opens where a fixed delay is asked for."""
+    """Return its circuit; with a fixed delay, one that never opens."""
     return Breaker() if isinstance(subscription.retry, Backoff) else Breaker(threshold=0)
 
 
 def most_in_flight(subscription: Subscription) -> int:
-    """Return how many requests there may be at a time, of all partitions together."""
+    """Return the limit on concurrent requests, over all partitions together."""
     if isinstance(subscription.order, PerPartition):
-        return _MOST_IN_FLIGHT  # its windows bound it, for each partition
+        return _MOST_IN_FLIGHT  # its windows limit each partition
     return subscription.limits.max_in_flight
 
 
 def window(order: PerPartition, topic: str) -> Window:
-    """Return what of a topic's partition may be at work; without a period whole bundles."""
+    """
+    Return the window for a topic's partition; without a commit period, it takes whole bundles.
+    """
     found = order.of(topic)
     return Window(found.concurrency_factor, whole=not found.auto_commit_period)
 
 
 def consumer_settings(subscription: Subscription, kafka: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of the consumer that reads for it."""
+    """Return the settings of the subscription's consumer."""
     start = subscription.start if isinstance(subscription.start, str) else "earliest"
     partitions = None
     if subscription.partitions:

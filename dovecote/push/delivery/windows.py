@@ -1,4 +1,4 @@
-"""The windows of all partitions of a subscription, and who waits for them; one loop's alone."""
+"""The windows of all partitions of a subscription, and the requests that wait for them."""
 
 import asyncio
 from collections.abc import Callable, Collection
@@ -9,7 +9,9 @@ _LONGEST_SECONDS = 2.0
 
 
 class Windows:
-    """Lets records be begun by the order of their offsets, so many of a partition."""
+    """
+    Admits records in the order of their offsets, a limited number per partition; for one loop.
+    """
 
     def __init__(self, make: Callable[[str], Window], hurry: Callable[[], None]) -> None:
         self._make, self._hurry = make, hurry
@@ -18,7 +20,7 @@ class Windows:
         self._ending = False
 
     async def enter(self, topic: str, partition: int, offset: int) -> bool:
-        """Wait until the record may be begun; False: ask again, it may not yet."""
+        """Wait until the record may be begun; False: it may not yet, ask again."""
         place = (topic, partition)
         window = self._windows.get(place)
         if window is None:
@@ -29,7 +31,7 @@ class Windows:
             return False
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
-        # Not for ever: a partition that is given up waits for those who are in here.
+        # Not for ever: giving up a partition waits for the requests in here.
         timer = loop.call_later(_LONGEST_SECONDS, _tell, turn)
         self._waiting.setdefault(place, {})[offset] = turn
         try:
@@ -40,13 +42,13 @@ class Windows:
         return window.begins(offset) and not self._ending
 
     def finished(self, topic: str, partition: int, offset: int) -> None:
-        """Take a record as finished; a full bundle is committed at once."""
+        """Mark a record as finished; a full bundle is committed at once."""
         window = self._windows.get((topic, partition))
         if window is not None and window.finished(offset):
             self._hurry()
 
     def committed(self, topic: str, partition: int, position: int) -> None:
-        """Let those be begun that a commit makes room for."""
+        """Admit the records that a commit makes room for."""
         place = (topic, partition)
         window = self._windows.get(place)
         if window is None:
@@ -58,14 +60,14 @@ class Windows:
             _tell(turn)
 
     def forget(self, partitions: Collection[tuple[str, int]]) -> None:
-        """Begin partitions anew: somebody else may have had them meanwhile."""
+        """Start partitions over: another process may have had them meanwhile."""
         for place in partitions:
             self._windows.pop(place, None)
             for turn in self._waiting.get(place, {}).values():
                 _tell(turn)
 
     def end(self) -> None:
-        """Let nobody in any more, and send away who waits."""
+        """Admit no more records, and send away those that wait."""
         self._ending = True
         for waiting in self._waiting.values():
             for turn in waiting.values():

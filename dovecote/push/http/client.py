@@ -1,4 +1,4 @@
-"""Send requests to one endpoint, over connections that are kept: as many as are in flight."""
+"""Send requests to one endpoint over kept connections: as many as there are requests in flight."""
 
 import asyncio
 import ssl
@@ -18,7 +18,7 @@ _TURNS = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long anything may take, and how much an answer may be."""
+    """Limits on the duration of each step, and on the size of an answer."""
 
     connect: float = 10.0
     """Seconds to resolve, connect and agree on TLS."""
@@ -28,15 +28,17 @@ class Patience:
     idle: float = 60.0
     """Seconds after which a connection is closed that nobody used."""
     age: float = 300.0
-    """Seconds after which a connection is made anew: the name may stand for others by then."""
+    """
+    Seconds after which a connection is replaced: the name may stand for other addresses by then.
+    """
 
 
 class Client:
     """
-    A pool of connections to the origin of one form; its loop's alone.
+    A pool of connections to the origin of one form; used on its loop only.
 
-    It follows no redirect and verifies TLS. A connection is bound to an address that the guard
-    has seen. Answers that say an error close nothing.
+    It follows no redirects and verifies TLS. A connection is bound to an address that the guard
+    has checked. An error status in an answer closes no connection.
     """
 
     def __init__(
@@ -53,22 +55,22 @@ class Client:
         self._with_body = form.method not in WITHOUT_BODY
         self._bodyless = form.method == "HEAD"
         self._idle: dict[Connection, None] = {}
-        # One timer for all: each of its own would cost as much as the request's headers.
+        # One timer for all: a timer for each request would cost as much as writing its headers.
         self._asked_for: dict[Connection, float] = {}
-        """Until when to wait for an answer: first whose time is over first."""
+        """When to give up each answer; the earliest comes first."""
         self._expires: asyncio.TimerHandle | None = None
         self._open: set[Connection] = set()
         self._turns = count()
         self._looks: asyncio.TimerHandle | None = None
         self.made = 0
-        """Connections made so far."""
+        """Number of connections made so far."""
 
     async def send(self, request: Request, headers: Sequence[tuple[str, str]] = ()) -> Answer:
         """
-        Return the answer to a request, with the headers of this attempt added to its own.
+        Return the answer to a request, sent with its own headers and those of this attempt.
 
         Raises:
-            SendFailed: there is none, whatever the reason.
+            SendFailed: there is no answer, for whatever reason.
         """
         own = _lines((*request.headers, *headers))
         if self._with_body:
@@ -77,7 +79,7 @@ class Client:
         return await self._sent(head.encode("latin-1") + request.body)
 
     async def options(self, target: str, headers: Sequence[tuple[str, str]]) -> Answer:
-        """Ask with OPTIONS; as `send`."""
+        """Send an OPTIONS request; as `send`."""
         head = f"OPTIONS {target} HTTP/1.1\r\n{self._standing}{_lines(headers)}\r\n"
         return await self._sent(head.encode("latin-1"))
 
@@ -88,7 +90,7 @@ class Client:
                 timer.cancel()
         for each in list(self._open):
             each.close()
-        for _ in range(_TURNS):  # the transports end in the loop's next turns
+        for _ in range(_TURNS):  # transports close in the next iterations of the loop
             if self._open:
                 await asyncio.sleep(0)
 
@@ -98,7 +100,8 @@ class Client:
             try:
                 return await self._asked(connection, data)
             except Stale:
-                # It was closed while nobody looked, as others may have been: a new one tells.
+                # The server closed it while it was idle, and perhaps others too: a new connection
+                # shows.
                 for each in list(self._idle):
                     each.close()
                 self._idle.clear()
@@ -116,7 +119,7 @@ class Client:
             raise
 
     def _expire(self) -> None:
-        """Give up requests whose time is over, and come again when the next one's is."""
+        """Fail requests whose time is over, and come again when the next one's is."""
         now, self._expires = time.monotonic(), None
         for connection, due in list(self._asked_for.items()):
             if due > now:
@@ -146,7 +149,7 @@ class Client:
             raise SendFailed(msg) from error
 
     async def _first(self, addresses: list[str]) -> Connection:
-        """Connect to the address whose turn it is, or else to the next that answers."""
+        """Connect to the address whose turn it is, or, if that fails, to the next that answers."""
         turn = next(self._turns) % len(addresses)
         in_turn = addresses[turn:] + addresses[:turn]
         for address in in_turn[:-1]:
@@ -154,7 +157,7 @@ class Client:
                 async with asyncio.timeout(self._patience.connect / len(addresses)):
                     return await self._connect(address)
             except (OSError, TimeoutError):
-                continue  # another is asked, and the last one's error told
+                continue  # the next address is tried, and the last error is reported
         return await self._connect(in_turn[-1])
 
     async def _connect(self, address: str) -> Connection:
@@ -168,7 +171,7 @@ class Client:
         context = trusting(self._ca_file) if origin.tls else None
         _, connection = await loop.create_connection(
             make,
-            address,  # of the guard, and no name
+            address,  # an address from the guard, not a name
             origin.port,
             ssl=context,
             server_hostname=origin.host if context is not None else None,
@@ -193,7 +196,7 @@ class Client:
         self._open.discard(connection)
 
     def _look(self) -> None:
-        """Close what nobody has used for long."""
+        """Close connections that were idle for too long."""
         oldest = time.monotonic() - self._patience.idle
         for each in [each for each in self._idle if each.idle_since < oldest]:
             each.close()
@@ -202,7 +205,7 @@ class Client:
 
 @cache
 def trusting(ca_file: str | None) -> ssl.SSLContext:
-    """Return what verifies TLS: the system's authorities, and those of a file besides."""
+    """Return a TLS context that trusts the system's authorities, and those in a file."""
     context = ssl.create_default_context()
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if ca_file is not None:
@@ -212,10 +215,10 @@ def trusting(ca_file: str | None) -> ssl.SSLContext:
 
 def _lines(headers: Sequence[tuple[str, str]]) -> str:
     """
-    Return headers as they are sent.
+    Return headers in the form in which they are sent.
 
     Raises:
-        ValueError: one would begin another line, and be another header.
+        ValueError: a header would begin another line, and so be another header.
     """
     text = "".join([f"{name}: {value}\r\n" for name, value in headers])
     if text.count("\n") != len(headers) or text.count("\r") != len(headers):

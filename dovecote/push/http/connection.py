@@ -1,4 +1,4 @@
-"""One connection to an endpoint: HTTP/1.1, one request at a time, kept over errors."""
+"""One connection to an endpoint: HTTP/1.1, one request at a time, kept after error statuses."""
 
 import asyncio
 import time
@@ -12,7 +12,8 @@ from outbox.errors import DovecoteError
 
 KEPT_BYTES = 1024
 _HEADER_BYTES = 64_000
-# A chunk of one byte has six; what has more about it than that is sent for its own sake.
+# Overhead of a chunk that is accepted. A chunk of one byte needs six; more than this is made on
+# purpose.
 _WRAPPED = 8
 _LENGTHS = frozenset({"content-length", "transfer-encoding"})
 _EARLY = 200
@@ -28,23 +29,23 @@ class Forbidden(SendFailed):
 
 
 class Stale(SendFailed):
-    """A kept connection was closed by the other side before it answered."""
+    """The other side closed a kept connection before it answered."""
 
 
 class Answer(NamedTuple):
-    """What an endpoint answered."""
+    """An endpoint's answer."""
 
     status: int
     headers: Mapping[str, str] = MappingProxyType({})
-    """By name in small letters; of a repeated one the first."""
+    """By name in lower case; of a repeated name, the first."""
     excerpt: bytes = b""
-    """How the body begins."""
+    """The beginning of the body."""
     cut: bool = False
-    """It was longer than what is read of one."""
+    """The answer was longer than the part that is read."""
 
 
 class Connection(asyncio.Protocol):
-    """Its `released` is called when it can take another request, and `lost` when it is gone."""
+    """Calls `released` when it can take another request, and `lost` when it is gone."""
 
     def __init__(
         self,
@@ -64,10 +65,10 @@ class Connection(asyncio.Protocol):
         self.made = time.monotonic()
         self.idle_since = self.made
 
-    # What the pool calls.
+    # The pool calls these.
 
     def ask(self, data: bytes, *, bodyless: bool) -> "asyncio.Future[Answer]":
-        """Send a request, and return where its answer will be; `bodyless`: to HEAD."""
+        """Send a request, and return the future of its answer; `bodyless`: the method is HEAD."""
         self._answer = answer = asyncio.get_running_loop().create_future()
         if self._transport is None or self._transport.is_closing():
             self._fail("it was closed")
@@ -77,7 +78,7 @@ class Connection(asyncio.Protocol):
         return answer
 
     def expire(self, why: str) -> None:
-        """Give up the request at work, and the connection with it."""
+        """Fail the current request, and close the connection with it."""
         if self._answer is not None:
             answer, self._answer = self._answer, None
             if not answer.done():
@@ -88,14 +89,14 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # What the transport calls.
+    # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
         if self._answer is None:
-            self.close()  # nothing was asked
+            self.close()  # no request was sent
             return
         self._began = True
         self._came += len(data)
@@ -103,7 +104,7 @@ class Connection(asyncio.Protocol):
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             if self._answer is not None:
-                self._fail(f"what came is not HTTP/1.1: {error}")
+                self._fail(f"the answer is not HTTP/1.1: {error}")
             self.close()
         else:
             self._bound()
@@ -114,19 +115,19 @@ class Connection(asyncio.Protocol):
             return
         is_open = self._headed and not self._parser.should_keep_alive()
         if is_open and error is None and _LENGTHS.isdisjoint(self._headers):
-            self._complete(keep=False)  # its end is that of the body
+            self._complete(keep=False)  # the end of the connection is the end of the body
         else:
             self._fail(f"the connection was closed before the answer ended ({error or 'EOF'})")
 
-    # What the parser calls.
+    # The parser calls these.
 
     def on_message_begin(self) -> None:
         if self._answer is None:
-            self.close()  # whatever it is, the next request must not be told that it is its answer
+            self.close()  # the next request must not get it as its answer
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._headed:
-            return  # behind the body
+            return  # a trailer, after the body
         self._size += len(name) + len(value)
         if self._size > _HEADER_BYTES:
             self._refuse_headers()
@@ -136,12 +137,12 @@ class Connection(asyncio.Protocol):
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
         if status == _SWITCHING:
-            self._fail("it answered 101, and nobody asked for another protocol")
+            self._fail("it answered 101, without a request to switch protocols")
             self.close()
         elif status >= _EARLY:
             self._headed, self._size = True, 0
             if self._bodyless:
-                # What would have been the length of a body makes the parser wait for one.
+                # Otherwise the parser would wait for a body of the announced length.
                 keep, parser = self._parser.should_keep_alive(), self._parser
                 self._parser = httptools.HttpResponseParser(self)
                 self._complete(keep=keep, status=parser.get_status_code())
@@ -158,7 +159,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._parser.get_status_code() < _EARLY:
-            self._headers = {}  # 100 Continue and the like: the answer is still to come
+            self._headers = {}  # 100 Continue or similar: the answer is still to come
         elif self._answer is not None:
             self._complete(keep=self._parser.should_keep_alive())
 
@@ -176,7 +177,7 @@ class Connection(asyncio.Protocol):
             self.close()
 
     def _bound(self) -> None:
-        """Read no more of an answer that only seems to be short: the parser hoards its lines."""
+        """Stop reading an answer that never ends its lines: the parser would store them all."""
         if self._answer is None:
             return
         if not self._headed and self._came > _HEADER_BYTES:

@@ -1,4 +1,4 @@
-"""From a host's name to the addresses a connection may be made to, each of them checked."""
+"""Resolve a host's name, and check every address before a connection is made to it."""
 
 import asyncio
 import ipaddress
@@ -40,19 +40,19 @@ async def resolve(host: str, port: int) -> list[str]:
 @dataclass(frozen=True, slots=True)
 class Guard:
     """
-    Looks at every address before anybody connects to it.
+    Checks every address before anybody connects to it.
 
-    What it returns is what is connected to: the name is not asked for again, so that who owns
-    it cannot answer otherwise the second time.
+    Connections go to exactly the addresses that it returns. The name is not resolved a second
+    time, so its owner cannot give another answer then.
     """
 
     allowed: tuple[Network, ...] = ()
-    """Addresses that are refused by default, and may be connected to all the same."""
+    """Networks that may be connected to although they are refused by default."""
     resolve: Resolve = resolve
 
     async def addresses(self, host: str, port: int) -> list[str]:
         """
-        Return the addresses of a host that may all be connected to.
+        Return the addresses of a host, all of which may be connected to.
 
         Raises:
             Refused: one of them may not.
@@ -66,7 +66,7 @@ class Guard:
             msg = f"no address for {host}"
             raise Unresolved(msg)
         for address in found:
-            # One bad address among good ones is how a name is aimed at both.
+            # A name with one bad address among good ones is aimed at both.
             if (why := refusal(address, self.allowed)) is not None:
                 msg = (
                     f"{host} is refused: {why}; if requests should go there, say so in "

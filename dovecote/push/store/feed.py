@@ -1,4 +1,4 @@
-"""Keep the engine at what the database says, and the database told of what the engine does."""
+"""Pass changes in the database to the engine, and the engine's reports to the database."""
 
 import logging
 import threading
@@ -24,13 +24,13 @@ from outbox.postgres.overdue import Connection
 _log = logging.getLogger("dovecote.push")
 
 _CHANNEL = 'LISTEN "dovecote.push"'
-# Secrets in files and variables are looked up again so often.
+# How often to look secrets in files and variables up again.
 _LOOK_AGAIN_SECONDS = 30.0
 
 
 @dataclass(slots=True)
 class Health:
-    """Whether this process knows what to deliver, and the engine does it."""
+    """Whether this process knows what to deliver, and the engine delivers it."""
 
     failure: str = "starting"
     since: float = field(default_factory=time.monotonic)
@@ -44,8 +44,8 @@ class Feed:
     """
     A thread that hands the active subscriptions to the engine whenever they change.
 
-    It listens for changes and looks for them every `every` seconds as well. While Postgres is
-    away the engine goes on with what it has.
+    It listens for notifications, and also polls every `every` seconds. While Postgres is away the
+    engine continues with what it has.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; the engine goes on until it is stopped itself."""
+        """Stop the thread; the engine goes on until it is stopped itself."""
         self._stop.set()
         self._thread.join()
         try:
@@ -83,7 +83,7 @@ class Feed:
             _log.debug("no last report: %s", error)
 
     def snapshot(self) -> dict[str, Snapshot]:
-        """Return what this process says of each subscription."""
+        """Return this process's state of each subscription."""
         return {**self._engine.snapshot(), **self._unusable}
 
     def _run(self) -> None:
@@ -96,7 +96,7 @@ class Feed:
                 self.health.say(f"Postgres: {error}")
                 _log.warning("subscriptions are not followed for now: %s", error)
                 self._stop.wait(self._every)
-            except Exception as error:  # noqa: BLE001  # without this thread nothing is followed
+            except Exception as error:  # noqa: BLE001  # without this thread no change is followed
                 self.health.say(f"subscriptions are not followed: {type(error).__name__}: {error}")
                 _log.exception("subscriptions are not followed for now")
                 self._stop.wait(self._every)
@@ -107,11 +107,11 @@ class Feed:
             self._notes.report(self._process, self.snapshot())
             self.health.say("")
             for _ in conn.notifies(timeout=self._every, stop_after=1):
-                pass  # something changed: look at once
-            conn.execute("SELECT 1")  # or a connection that hears nothing any more looks well
+                pass  # a change: look at once
+            conn.execute("SELECT 1")  # a dead connection that only listens would never show it
 
     def _look(self) -> None:
-        """Hand over what changed since the last time, if something did."""
+        """Hand over the changes since the last time, if there are any."""
         revision = self._store.revision()
         is_old = time.monotonic() - self._looked > _LOOK_AGAIN_SECONDS
         if revision == self._revision and not is_old:
@@ -127,7 +127,8 @@ class Feed:
             except ValidationError as error:
                 why = "; ".join(f"{path}: {words}" for path, words in problems(error))
                 unusable[each.id] = said = Snapshot(running=False, trouble=why)
-                # It is looked at again and again; who has to mend it is told once.
+                # Log it once for the operator who has to repair it, although it is checked again
+                # and again.
                 if self._unusable.get(each.id) != said:
                     _log.warning("subscription %s cannot be delivered: %s", each.id, why)
         self._engine.reconcile(work)
@@ -135,9 +136,9 @@ class Feed:
 
     def _work(self, found: Stored) -> Work:
         """
-        Return what to deliver: where a secret changed, another version of it.
+        Return the work for a subscription; a changed secret makes a new version.
 
-        Also where it was disabled and resumed since: the engine has let go of what was disabled.
+        So does resuming after it was disabled: the engine has dropped a disabled subscription.
         """
         resolved = self._references.resolved(found.subscription(self._keys))
         since = found.status.since

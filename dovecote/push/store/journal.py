@@ -1,4 +1,4 @@
-"""Write down what the engine says of attempts, behind its back: it never waits for a database."""
+"""Write the engine's notes to the database in the background: the engine never waits for it."""
 
 import logging
 import threading
@@ -15,9 +15,9 @@ _log = logging.getLogger("dovecote.push")
 
 class Journal:
     """
-    The engine's `Book`: a thread of its own writes, once a second at most.
+    The engine's `Book`: its own thread writes, once a second at most.
 
-    Of each subscription the last attempts are kept and the others counted. While Postgres is away
+    For each subscription it keeps the last attempts and counts the others. While Postgres is away
     both wait in memory, which they do not fill.
     """
 
@@ -34,13 +34,13 @@ class Journal:
         self._thread.start()
 
     def stop(self) -> None:
-        """Write what there is, and end."""
+        """Write what is left, and end."""
         self._stop.set()
         self._wake.set()
         self._thread.join()
 
     def attempted(self, attempt: Attempt) -> None:
-        """Remember an attempt."""
+        """Note an attempt."""
         id_ = attempt.subscription
         with self._lock:
             ring = self._attempts.get(id_)
@@ -53,7 +53,7 @@ class Journal:
             counts[2] += attempt.outcome == "dead"
 
     def disable(self, id_: str, reason: str) -> None:
-        """Have a subscription disabled in the database, which tells every process."""
+        """Disable a subscription in the database, which notifies every process."""
         with self._lock:
             self._gone[id_] = reason
         self._wake.set()
@@ -75,7 +75,7 @@ class Journal:
         try:
             write()
         except DovecoteError as error:
-            _log.warning("attempts are not written down for now: %s", error)
+            _log.warning("attempts are not recorded for now: %s", error)
 
     def _disable(self) -> None:
         with self._lock:

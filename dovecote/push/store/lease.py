@@ -1,4 +1,4 @@
-"""Let one process at a time do what Kafka does not share out: locks of Postgres."""
+"""Let one process at a time do work that Kafka does not share out, with locks of Postgres."""
 
 import logging
 import threading
@@ -13,7 +13,7 @@ from outbox.postgres.overdue import Connection
 _log = logging.getLogger("dovecote.push")
 
 _LOOK_SECONDS = 1.0
-# Whoever has a lease and hears nothing of the server takes it for lost within this.
+# A holder that hears nothing from the server considers the lease lost within this.
 _NOTICE = {"connect_timeout": 10, "keepalives_idle": 5, "tcp_user_timeout": 10_000}
 _PATIENCE = 10.0
 _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
@@ -22,10 +22,10 @@ _TAKE = "SELECT pg_try_advisory_lock(hashtextextended(%s, 0))"
 @contextmanager
 def alone(dsn: str, schema: str, subscription: str, *, seconds: float) -> Iterator[None]:
     """
-    Have nobody read the explicit partitions of a subscription while the body of `with` runs.
+    Keep everybody from reading a subscription's explicit partitions during the `with` block.
 
     Raises:
-        Conflict: somebody still reads it, after so long.
+        Conflict: somebody still reads them after `seconds`.
     """
     lease = Lease(dsn, schema, subscription)
     timer = threading.Timer(seconds, lease.give_up)
@@ -35,7 +35,7 @@ def alone(dsn: str, schema: str, subscription: str, *, seconds: float) -> Iterat
     finally:
         timer.cancel()
     if not is_ours:
-        msg = f"{subscription!r} is still being read after {seconds:.0f} s: ask again"
+        msg = f"{subscription!r} is still being read after {seconds:.0f} s: try again"
         raise Conflict(msg)
     with closing(lease):
         yield
@@ -44,11 +44,11 @@ def alone(dsn: str, schema: str, subscription: str, *, seconds: float) -> Iterat
 @contextmanager
 def at_once(dsn: str, schema: str, what: str, otherwise: str) -> Iterator[None]:
     """
-    Have nobody else do the same with `what` while the body of `with` runs.
+    Keep everybody else from doing the same with `what` during the `with` block.
 
     Raises:
-        Away: Postgres cannot be asked.
-        Conflict: somebody does; `otherwise` says so.
+        Away: Postgres does not answer.
+        Conflict: somebody does it already; the message is `otherwise`.
     """
     with ExitStack() as stack:
         try:
@@ -72,14 +72,16 @@ def _has(conn: Connection, name: str) -> bool:
 
 
 def _keep_on() -> None:
-    """Take no notice: what is begun is done in a moment, and another would have to begin first."""
+    """
+    Ignore the loss: the work is done in a moment, and another process would have to begin first.
+    """
 
 
 class Lease:
     """
-    A lock of Postgres, held by a connection: with the connection it is gone.
+    A lock of Postgres, held by a connection: it ends with the connection.
 
-    Whoever is to have the partitions next waits here until who had them has drained them.
+    The next holder of the partitions waits here until the last one has drained them.
     """
 
     def __init__(self, dsn: str, schema: str, subscription: str) -> None:
@@ -92,7 +94,7 @@ class Lease:
         """
         Wait until nobody else has it; False: `give_up` came first.
 
-        `lost` is called when it cannot be told any more that nobody else has it.
+        `lost` is called once it is no longer certain that nobody else has it.
         """
         while not self._ends.is_set():
             try:
@@ -103,18 +105,18 @@ class Lease:
                     self._watching.start()
                     return True
             except psycopg.OperationalError as error:
-                _log.warning("%s cannot be begun yet: %s", self._name, str(error).strip())
+                _log.warning("%s cannot be started yet: %s", self._name, str(error).strip())
                 self._close()
             self._ends.wait(_LOOK_SECONDS)
         self._close()
         return False
 
     def give_up(self) -> None:
-        """Wait for it no more."""
+        """Stop waiting for it."""
         self._ends.set()
 
     def close(self) -> None:
-        """Let others have it."""
+        """Release it to others."""
         self._ends.set()
         if self._watching is not None:
             self._watching.join()
@@ -130,7 +132,9 @@ class Lease:
                 if self._conn is not None:
                     self._conn.execute("SELECT 1")
         except psycopg.Error as error:
-            _log.warning("%s may be another's by now: %s", self._name, str(error).strip())
+            _log.warning(
+                "%s may belong to another process by now: %s", self._name, str(error).strip()
+            )
             lost()
         finally:
             self._close()

@@ -1,4 +1,4 @@
-"""Keep what operators want to see of subscriptions: last attempts, counts, reports."""
+"""Store what operators look at for each subscription: last attempts, counts, reports."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,7 +12,7 @@ from dovecote.push.rules.sending.ports import Attempt, Snapshot
 from dovecote.push.store.tables import Tables
 
 RING = 100
-"""So many attempts of a subscription are kept."""
+"""Number of attempts that are kept for a subscription."""
 
 _FRESH_SECONDS = 15
 _MOST_ANSWER = 500
@@ -20,7 +20,7 @@ _MOST_ANSWER = 500
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What came of the attempts of a subscription since it was made."""
+    """Results of a subscription's attempts since it was made."""
 
     delivered: int = 0
     failed: int = 0
@@ -28,7 +28,7 @@ class Counts:
 
 
 class Notes:
-    """Written by every process, in batches, and read by whoever serves the API."""
+    """Written by every process, in batches, and read by the process that serves the API."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -36,7 +36,7 @@ class Notes:
     def write(
         self, attempts: Mapping[str, Sequence[Attempt]], counts: Mapping[str, Counts]
     ) -> None:
-        """Add attempts to those that are kept of each subscription, and counts to its counts."""
+        """Add attempts to the stored ones of each subscription, and counts to its counts."""
         with self._tables.begin() as conn:
             query = "SELECT id FROM {}.subscriptions ORDER BY id FOR KEY SHARE"
             known = {id_ for (id_,) in self._tables.execute(conn, query)}
@@ -62,13 +62,13 @@ class Notes:
             return [row[0] for row in self._tables.execute(conn, query, id_, RING)]
 
     def counts(self) -> dict[str, Counts]:
-        """Return what came of the attempts of each subscription, by its name."""
+        """Return the results of each subscription's attempts, by its name."""
         with self._tables.begin() as conn:
             rows = self._tables.execute(conn, "SELECT * FROM {}.counts")
             return {id_: Counts(*numbers) for id_, *numbers in rows}
 
     def report(self, process: UUID, told: Mapping[str, Snapshot]) -> None:
-        """Keep what a process says of its subscriptions, in the place of what it said before."""
+        """Store a process's report on its subscriptions, in place of its last one."""
         with self._tables.begin() as conn:
             query = (
                 "DELETE FROM {}.reports WHERE process = %s"
@@ -83,7 +83,7 @@ class Notes:
                 )
 
     def reports(self) -> dict[str, list[Snapshot]]:
-        """Return what the processes that live said last of each subscription, by its name."""
+        """Return the last reports of live processes on each subscription, by its name."""
         found: dict[str, list[Snapshot]] = {}
         with self._tables.begin() as conn:
             query = (
@@ -110,7 +110,7 @@ class Notes:
 
 
 def _plain(attempt: Attempt) -> dict[str, Any]:
-    """Return an attempt as JSON that Postgres takes, whatever a record or an answer held."""
+    """Return an attempt as JSON that Postgres takes, whatever a record or an answer contained."""
     told = {**attempt._asdict(), "detail": attempt.detail[:_MOST_ANSWER]}
     return {
         name: value.encode(errors="replace").decode().replace("\0", "")

@@ -20,12 +20,12 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.subscriptions, {schema}.counts,
 
 
 def grants(roles: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
-    """Return the SQL that gives each role what `dovecote push` needs; it can be repeated."""
+    """Return the SQL that grants each role what `dovecote push` needs; it can be repeated."""
     return "".join(fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in roles)
 
 
 def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, roles: Sequence[str] = ()) -> str:
-    """Return the SQL from version `since` to the newest, for roles that push too."""
+    """Return the SQL from version `since` to the newest, including `roles`."""
     return _PUSH.script(schema, since=since, grants=grants(roles, schema))
 
 
@@ -33,7 +33,7 @@ def install(
     conn: Connection, schema: str = DEFAULT_SCHEMA, *, roles: Sequence[str] = ()
 ) -> list[Migration]:
     """
-    Apply the steps that are missing, all or none, and return them; grant `roles` their rights.
+    Apply the missing steps, all or none, and return them; grant `roles` their rights.
 
     Raises:
         BadSettings: there is no such role.
@@ -48,12 +48,12 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
     Check that the tables are installed at the version this Dovecote needs.
 
     Raises:
-        SchemaMissing: they are not, or are older; the message has the command that installs them.
+        SchemaMissing: they are missing or older; the message has the command that installs them.
         SchemaTooNew: they were upgraded by a newer Dovecote.
     """
     _PUSH.require(conn, schema)
 
 
 def place(schema: str) -> str:
-    """Return what to add to a command of `dovecote init`, for it to be about `schema`."""
+    """Return the option that makes a command of `dovecote init` apply to `schema`."""
     return _PUSH.place(schema)

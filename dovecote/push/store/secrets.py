@@ -1,4 +1,4 @@
-"""Secrets of subscriptions: sealed for the database, or looked up where they are."""
+"""Secrets of subscriptions: sealed for the database, or looked up in variables and files."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -17,14 +17,14 @@ _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}")
 
 
 class Keys:
-    """The keys that secrets are sealed with: the first one seals, each unseals."""
+    """The keys that seal secrets: the first one seals, each unseals."""
 
     def __init__(self, text: str) -> None:
         """
-        Take keys apart by spaces, newest first.
+        Split keys at spaces, newest first.
 
         Raises:
-            BadSettings: one is no Fernet key.
+            BadSettings: one is not a Fernet key.
         """
         try:
             self._keys = [Fernet(each) for each in text.split()]
@@ -37,7 +37,7 @@ class Keys:
 
     def seal(self, text: str) -> str:
         """
-        Return `text` so that only who has a key can read it.
+        Seal `text` so that only holders of a key can read it.
 
         Raises:
             Refused: there are no keys.
@@ -52,10 +52,10 @@ class Keys:
 
     def unseal(self, token: str) -> str:
         """
-        Return what was sealed.
+        Return the sealed text.
 
         Raises:
-            ValueError: none of the keys did it.
+            ValueError: none of the keys has sealed it.
         """
         if self._keys:
             try:
@@ -66,7 +66,7 @@ class Keys:
         raise ValueError(msg)
 
     def is_current(self, token: str) -> bool:
-        """Tell whether the newest key sealed it."""
+        """Return whether the newest key sealed it."""
         try:
             self._keys[0].decrypt(token.encode())
         except (InvalidToken, IndexError):
@@ -76,7 +76,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class References:
-    """Where `env:NAME` and `file:NAME` may point: nowhere else, or subscribers could read all."""
+    """Where `env:NAME` and `file:NAME` may point: otherwise subscribers could read everything."""
 
     environ: Mapping[str, str]
     prefix: str
@@ -86,10 +86,10 @@ class References:
 
     def resolve(self, text: str) -> str:
         """
-        Return the secret that `text` refers to, or `text` if it refers to none.
+        Return the secret that `text` refers to, or `text` itself if it is not a reference.
 
         Raises:
-            ValueError: it is not there; the message says where it was looked for.
+            ValueError: there is no such secret; the message says where it was expected.
         """
         found = reference(SecretStr(text))
         if found is None:
@@ -119,10 +119,10 @@ class References:
 
     def resolved(self, found: Subscription) -> Subscription:
         """
-        Return a subscription with the secrets that it refers to.
+        Return a subscription with its references replaced by the secrets.
 
         Raises:
-            ValidationError: one is not there, or is not what it has to be.
+            ValidationError: a secret is missing, or not valid.
         """
         plainly: Callable[[str], str] = str
         data = found.model_dump(mode="json", context={"seal": plainly})

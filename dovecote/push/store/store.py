@@ -1,4 +1,4 @@
-"""Keep subscriptions in Postgres, their secrets sealed."""
+"""Store subscriptions in Postgres, with sealed secrets."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -16,19 +16,19 @@ from dovecote.push.store.lease import alone, at_once
 from dovecote.push.store.secrets import Keys
 from dovecote.push.store.tables import Tables
 
-# What held records of a group went through, once no subscription has it.
+# Delete the history of a group's held records, once no subscription has the group.
 _FORGET = (
     "DELETE FROM {}.held WHERE consumer = %s AND NOT EXISTS (SELECT FROM {}.subscriptions"
     " WHERE coalesce(spec ->> 'group', 'dovecote.push.' || id) = %s)"
 )
 
-# In the place of a secret that nobody looks at.
+# In place of a secret that nobody reads.
 _NOTHING = f"{SEALED}{MASK}"
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A subscription as it is in the database: its secrets are sealed."""
+    """A subscription as the database has it: its secrets are sealed."""
 
     id: str
     version: int
@@ -38,11 +38,11 @@ class Stored:
 
     @property
     def group(self) -> str:
-        """Its consumer group; known even of one that is not valid by now."""
+        """Its consumer group; known even if the subscription is not valid any more."""
         return str(self.spec.get("group") or f"dovecote.push.{self.id}")
 
     def told(self) -> dict[str, Any]:
-        """Return what it says, with its secrets masked."""
+        """Return its fields, with secrets masked."""
         return {
             **_mapped(self.spec, lambda _: MASK),
             "status": self.status.model_dump(mode="json"),
@@ -50,7 +50,7 @@ class Stored:
 
     def subscription(self, keys: Keys) -> Subscription:
         """
-        Return what it says, with its secrets.
+        Return its fields, with secrets.
 
         Raises:
             ValidationError: a secret is sealed with a key that is gone.
@@ -58,7 +58,7 @@ class Stored:
         return subscription(self.spec, unseal=keys.unseal)
 
     def readable(self) -> Subscription:
-        """Return what it says but for its secrets, which no key is needed for."""
+        """Return its fields without secrets, for which no key is needed."""
         return subscription(
             {**_mapped(self.spec, lambda _: _NOTHING), "signing": None}, unseal=lambda text: text
         )
@@ -68,7 +68,7 @@ class Store:
     """
     All subscriptions; every method is a transaction, and may be called in any thread.
 
-    Any of them raises `Away` where Postgres cannot be asked.
+    Each of them raises `Away` if Postgres does not answer.
     """
 
     def __init__(self, tables: Tables, keys: Keys) -> None:
@@ -84,17 +84,17 @@ class Store:
         Return one subscription.
 
         Raises:
-            NoSuchSubscription: there is none of that name.
+            NoSuchSubscription: there is none with that name.
         """
         with self._tables.begin() as conn:
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
     def create(self, wanted: Subscription) -> tuple[Stored, bool]:
         """
-        Keep a subscription; return it, and whether it is new. The same again changes nothing.
+        Store a subscription; return it, and whether it is new. An equal one changes nothing.
 
         Raises:
-            Conflict: there is another of that name.
+            Conflict: there is a different one with that name.
             Refused: it has secrets, and there is no key to seal them with.
         """
         with self._tables.begin() as conn:
@@ -116,10 +116,10 @@ class Store:
 
     def replace(self, wanted: Subscription) -> Stored:
         """
-        Change what a subscription says, and return it; its state stays.
+        Replace a subscription, and return it; its state stays.
 
         Raises:
-            NoSuchSubscription: there is none of that name.
+            NoSuchSubscription: there is none with that name.
             Refused: it has secrets, and there is no key to seal them with.
         """
         with self._tables.begin() as conn:
@@ -136,10 +136,10 @@ class Store:
 
     def delete(self, id_: str) -> Stored:
         """
-        Forget a subscription, and return what it was.
+        Delete a subscription, and return it.
 
         Raises:
-            NoSuchSubscription: there is none of that name.
+            NoSuchSubscription: there is none with that name.
         """
         with self._tables.begin() as conn:
             known = _one(self._read(conn, "WHERE id = %s FOR UPDATE", id_), id_)
@@ -154,7 +154,7 @@ class Store:
         Change whether a subscription delivers, and return it.
 
         Raises:
-            NoSuchSubscription: there is none of that name.
+            NoSuchSubscription: there is none with that name.
         """
         with self._tables.begin() as conn:
             self._tables.execute(
@@ -166,7 +166,7 @@ class Store:
             return _one(self._read(conn, "WHERE id = %s", id_), id_)
 
     def disable(self, id_: str, reason: str) -> None:
-        """Have a subscription delivered no more, if it is there and active."""
+        """Disable a subscription, if it exists and is active."""
         with self._tables.begin() as conn:
             self._tables.execute(
                 conn,
@@ -176,7 +176,9 @@ class Store:
             )
 
     def begin_pause(self, ids: Sequence[str], reason: str) -> list[str]:
-        """Pause those that are active, and return them; also those paused for this reason."""
+        """
+        Pause the active ones, and return them, along with those already paused for this reason.
+        """
         with self._tables.begin() as conn:
             rows = self._tables.execute(
                 conn,
@@ -188,7 +190,7 @@ class Store:
             return [id_ for (id_,) in rows]
 
     def end_pause(self, ids: Sequence[str], reason: str) -> None:
-        """Have subscriptions deliver again that are paused for this reason, and no other."""
+        """Resume subscriptions that are paused for this reason, and no others."""
         with self._tables.begin() as conn:
             self._tables.execute(
                 conn,
@@ -198,11 +200,13 @@ class Store:
             )
 
     def alone_with(self, what: str, otherwise: str) -> AbstractContextManager[None]:
-        """Have nobody else do something with `what`; as `lease.at_once`."""
+        """Keep everybody else from working on `what`; as `lease.at_once`."""
         return at_once(self._tables.dsn, self._tables.schema, what, otherwise)
 
     def unread(self, id_: str, *, seconds: float) -> AbstractContextManager[None]:
-        """Have no process read the explicit partitions of a subscription; as `lease.alone`."""
+        """
+        Keep all processes from reading a subscription's explicit partitions; as `lease.alone`.
+        """
         return alone(self._tables.dsn, self._tables.schema, id_, seconds=seconds)
 
     def revision(self) -> int:
@@ -212,7 +216,7 @@ class Store:
         return int(row[0]) if row else 0
 
     def reseal(self) -> int:
-        """Seal with the newest key what an older one has sealed, and return how many changed."""
+        """Seal again with the newest key what an older one has sealed; return how many changed."""
         changed = 0
         with self._tables.begin() as conn:
             for each in self._read(conn, "ORDER BY id FOR UPDATE"):
@@ -234,7 +238,7 @@ class Store:
         try:
             return found.subscription(self._keys) == wanted
         except ValueError:
-            return False  # sealed with a key that is gone: nobody knows
+            return False  # sealed with a key that is gone, so nobody knows
 
     def _renewed(self, sealed: str) -> str:
         token = sealed.removeprefix(SEALED)
@@ -243,7 +247,7 @@ class Store:
         try:
             return SEALED + self._keys.seal(self._keys.unseal(token))
         except ValueError:
-            return sealed  # the subscription says so itself, where it is to be delivered
+            return sealed  # delivery fails on it, and the subscription reports that
 
     def _read(self, conn: Connection, which: str, *values: object) -> list[Stored]:
         query = "SELECT id, version, spec, state, reason, since, created_at FROM {}.subscriptions "
@@ -263,7 +267,7 @@ def _one(found: list[Stored], id_: str) -> Stored:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:  # noqa: ANN401  # JSON
-    """Return JSON with each sealed secret in it changed."""
+    """Return JSON with each sealed secret in it replaced."""
     match value:
         case dict():
             return {name: _mapped(each, change) for name, each in value.items()}

@@ -1,4 +1,4 @@
-"""Transactions on the tables of `dovecote push`, and what is wrong when there is none."""
+"""Transactions on the tables of `dovecote push`, with an error that explains a failed one."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,7 +27,8 @@ class Tables:
         Check that they are installed; as `dovecote.push.store.schema.require`.
 
         Raises:
-            SharedSession: `dsn` is that of a pooler, where what is locked would stay locked.
+            SharedSession: `dsn` leads to a pooler, where locks would stay behind in shared
+                sessions.
         """
         with self.begin() as conn:
             require(conn, self.schema)
@@ -42,12 +43,12 @@ class Tables:
     @contextmanager
     def begin(self) -> Iterator[Connection]:
         """
-        Give a connection in a transaction, which commits at the end.
+        Yield a connection in a transaction, which commits at the end.
 
         Raises:
-            Away: Postgres cannot be asked.
-            NotAllowed: the role may not do that.
-            Refused: it cannot keep what it is given.
+            Away: Postgres does not answer.
+            NotAllowed: the role lacks a right for it.
+            Refused: Postgres cannot store the given values.
         """
         try:
             with self._connections.begin() as conn:

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """The events, and the functions that write them."""
+    """Create the table of events, and the functions that write to it."""
 
     initial = True
     dependencies: ClassVar[list[tuple[str, str]]] = []

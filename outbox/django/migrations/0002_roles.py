@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Rights for each role, and none for everybody."""
+    """Give rights to each role, and none to PUBLIC."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0001_events")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(2)]

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Writing to the write-ahead log alone, where it is asked for."""
+    """Write to the write-ahead log alone, on request."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0002_roles")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(3)]

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Tables that take turns, so that published rows go by TRUNCATE."""
+    """Rotate over several tables, so that TRUNCATE removes published rows."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0003_wal")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(4)]

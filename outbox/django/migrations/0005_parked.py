@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Events that cannot be published, and what operators decide of them."""
+    """Park events that cannot be published, and record what operators decide about them."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0004_leaves")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(5)]

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """In how many shards an outbox is published."""
+    """Store the number of shards in which an outbox is published."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0005_parked")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(6)]

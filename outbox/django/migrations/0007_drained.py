@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """How a writer learns that what it wrote is published."""
+    """Let a writer ask whether its events are published."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0006_shards")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(7)]

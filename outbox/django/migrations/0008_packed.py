@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Events of one call share messages of the log."""
+    """Pack events of one call into shared messages of the log."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0007_drained")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(8)]

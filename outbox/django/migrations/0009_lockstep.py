@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Events of one call are written for less."""
+    """Write the events of one call at a lower cost."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0008_packed")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(9)]

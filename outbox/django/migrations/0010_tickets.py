@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """A command is about the events that its operator saw."""
+    """Tie a command to the events that its operator saw."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0009_lockstep")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(10)]

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """A place in the log is one of this database."""
+    """Tie a place in the log to its database."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0010_tickets")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(11)]

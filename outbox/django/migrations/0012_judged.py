@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """A usual event is judged by one expression."""
+    """Check an ordinary event with a single expression."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0011_places")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(12)]

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """Headers without counts are refused."""
+    """Refuse headers without counts."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0012_judged")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(13)]

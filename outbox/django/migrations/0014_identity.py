@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """An outbox has an id of its own."""
+    """Give each outbox an id."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0013_counted")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(14)]

@@ -8,7 +8,7 @@ from outbox.django.operations import InstallOutbox
 
 
 class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
-    """An event has a largest size."""
+    """Limit the size of an event."""
 
     dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0014_identity")]
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(15)]

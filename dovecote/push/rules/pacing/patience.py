@@ -1,4 +1,4 @@
-"""How long a record waits that an endpoint did not take, and how often it is sent."""
+"""Decide how long a record waits after a failed request, and how often it is sent."""
 
 import math
 from dataclasses import dataclass
@@ -13,10 +13,10 @@ _SHORTEST = timedelta(milliseconds=1)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FullJitter:
     """
-    Waits of anything up to a bound that doubles.
+    Random waits between zero and a limit that doubles.
 
-    The jitter comes from the record and the attempt, not from a dice: what failed together does
-    not come back together, and who evaluates it twice finds the same wait twice.
+    The jitter is derived from the record and the attempt. So records that failed together do not
+    come back together, and evaluating a record twice gives the same wait.
     """
 
     base: timedelta = timedelta(seconds=1)
@@ -39,7 +39,7 @@ class Fixed:
 
     delay: timedelta
     resends: int = 0
-    """So often a record is sent again after the first time; 0: without end."""
+    """Times that a record is sent again after the first time; 0: without end."""
 
     def after(self, failure: Failure) -> timedelta | None:
         """Return the wait before it is sent again; None: that was the last time."""

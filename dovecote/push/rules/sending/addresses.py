@@ -1,4 +1,4 @@
-"""Which addresses requests may go to: public ones, and what the configuration allows."""
+"""The addresses that requests may go to: public ones, and those that the configuration allows."""
 
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
@@ -7,10 +7,10 @@ from typing import TypeAlias
 Address: TypeAlias = IPv4Address | IPv6Address
 Network: TypeAlias = IPv4Network | IPv6Network
 
-# Public by their number, and answered by the machine's own cloud all the same.
+# Public by number, but answered by the machine's own cloud.
 _METADATA = frozenset({ip_address("168.63.129.16")})
 
-# What `is_global` says of some of these differs between versions of Python.
+# Versions of Python differ in what `is_global` returns for some of these.
 _SPECIAL = (
     IPv4Network("0.0.0.0/8"),
     IPv4Network("10.0.0.0/8"),
@@ -36,10 +36,10 @@ _TEREDO = IPv6Network("2001::/32")
 
 def networks(texts: Iterable[str]) -> tuple[Network, ...]:
     """
-    Return the networks that these name: `10.1.0.0/16`, `::1`.
+    Return the networks in these texts: `10.1.0.0/16`, `::1`.
 
     Raises:
-        ValueError: one is none.
+        ValueError: a text is not a network.
     """
     return tuple(ip_network(text.strip()) for text in texts)
 
@@ -50,7 +50,7 @@ def refusal(text: str, allowed: Iterable[Network] = ()) -> str | None:
         address = ip_address(text)
     except ValueError:
         return f"{text} is not an address"
-    # Whoever writes an IPv4 address as IPv6 means the same host.
+    # An IPv4 address written as IPv6 means the same host.
     inner = embedded(address)
     candidates = [address] if inner is None else [address, inner]
     if any(each in network for network in allowed for each in candidates):
@@ -60,7 +60,7 @@ def refusal(text: str, allowed: Iterable[Network] = ()) -> str | None:
 
 
 def embedded(address: Address) -> IPv4Address | None:
-    """Return the IPv4 address that an IPv6 address stands for; None: none."""
+    """Return the IPv4 address inside an IPv6 address; None: there is none."""
     if isinstance(address, IPv4Address):
         return None
     number = int(address)

@@ -1,4 +1,4 @@
-"""The CloudEvents webhook handshake: may requests be sent there, and how many a minute."""
+"""The CloudEvents webhook handshake: whether requests may be sent, and how many a minute."""
 
 import re
 from collections.abc import Mapping
@@ -12,12 +12,12 @@ class Agreed:
     """Requests may be sent."""
 
     per_second: float | None
-    """At most so many; None: as many as one likes."""
+    """The most that may be sent; None: no limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotAgreed:
-    """They may not; `reason` says why."""
+    """Requests may not be sent; `reason` says why."""
 
     reason: str
 
@@ -31,7 +31,7 @@ def asking(origin: str, per_second: float | None) -> tuple[tuple[str, str], ...]
 
 
 def agreement(status: int, headers: Mapping[str, str], origin: str) -> Agreed | NotAgreed:
-    """Return what an endpoint's answer comes to; names of headers are in small letters."""
+    """Return the meaning of an endpoint's answer; header names are in lower case."""
     if not 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
         return NotAgreed(f"OPTIONS was answered {status}")
     allowed = headers.get("webhook-allowed-origin", "").strip()
@@ -42,5 +42,5 @@ def agreement(status: int, headers: Mapping[str, str], origin: str) -> Agreed | 
     if rate == "*":
         return Agreed(None)
     if not _NUMBER.fullmatch(rate):
-        return NotAgreed(f"WebHook-Allowed-Rate {rate!r} is no number of requests a minute")
+        return NotAgreed(f"WebHook-Allowed-Rate {rate!r} is not a number of requests a minute")
     return Agreed(int(rate) / 60)

@@ -22,7 +22,7 @@ class OriginalGroup(Model):
 
 
 class OriginalConfig(Model):
-    """How a topic's partitions are worked off."""
+    """How the partitions of a topic are processed."""
 
     concurrencyFactor: Annotated[int, Field(ge=1, le=100_000)] = 1  # noqa: N815  # its clients' name
     autoCommitPeriodMs: Milliseconds = 0  # noqa: N815  # its clients' name
@@ -49,7 +49,7 @@ class OriginalTopic(Model):
 
 
 class OriginalMethod(Model):
-    """Where requests go, and what becomes of errors."""
+    """Where requests go, and how errors are treated."""
 
     type: Literal["http"] = "http"
     uri: Annotated[str, Field(max_length=2048)]
@@ -62,7 +62,7 @@ class OriginalMethod(Model):
 
     @property
     def retry(self) -> dict[str, Any] | None:
-        """What it says of retries; None: nothing."""
+        """Its settings for retries; None: it has none."""
         if self.delayOnErrorMs is None and self.retryBeforeCommit is None:
             return None
         delay = self.delayOnErrorMs or 0
@@ -83,24 +83,24 @@ class OriginalSubscription(Model):
     @model_validator(mode="after")
     def _pattern_is_alone(self) -> Self:
         if any(each.pattern for each in self.topics) and len(self.topics) > 1:
-            msg = "a pattern cannot stand beside other topics"
+            msg = "a pattern cannot be combined with other topics"
             raise ValueError(msg)
         if len({each.partitions is None for each in self.topics}) > 1:
-            msg = "either all topics say their partitions, or none does"
+            msg = "either all topics name their partitions, or none does"
             raise ValueError(msg)
         return self
 
     @property
     def key(self) -> str:
-        """The id of the subscription that it stands for: an id may occur in several groups."""
+        """The id of the matching subscription; one id here may occur in several groups."""
         return f"{self.id}_{self.group.id}"
 
     def read(self) -> Subscription:
         """
-        Return the subscription it describes.
+        Return the subscription that it describes.
 
         Raises:
-            ValidationError: there is none like that here.
+            ValidationError: there is no such subscription here.
         """
         method = self.subscriptionMethod
         data = {
@@ -151,7 +151,7 @@ def written(found: Subscription) -> dict[str, Any]:
     """
     Return a subscription in those names, its secrets masked.
 
-    What they have no name for is left out: signatures, formats, limits, order by key.
+    It leaves out what they have no name for: signatures, formats, limits, order by key.
     """
     endpoint = found.model_dump(mode="json")["endpoint"]
     method: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""What the API and the engine know of each other."""
+"""The interface between the API and the engine."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,15 +13,15 @@ Circuit: TypeAlias = Literal["closed", "open", "half_open"]
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A subscription that is to be delivered; references are resolved in its secrets."""
+    """A subscription to deliver; references in its secrets are resolved."""
 
     subscription: Subscription
     version: int
-    """Rises with every change: of another version nothing goes on as it was."""
+    """Rises with every change: with another version, nothing continues as it was."""
 
 
 class Attempt(NamedTuple):
-    """One request, and what came of it."""
+    """One request, and its outcome."""
 
     subscription: str
     event_id: str
@@ -30,7 +30,7 @@ class Attempt(NamedTuple):
     offset: int
     key: str | None
     number: int
-    """Which attempt of its record it was, from 1."""
+    """Number of the attempt for its record, from 1."""
     at: float
     """When it began, in seconds since 1970."""
     seconds: float
@@ -38,49 +38,49 @@ class Attempt(NamedTuple):
     """None: there was no answer."""
     outcome: Outcome
     detail: str = ""
-    """The beginning of the answer, or what went wrong; no secrets."""
+    """The beginning of the answer, or the failure; no secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What one process says of one subscription; counts since the process began."""
+    """One process's state of one subscription; counts since the process began."""
 
     running: bool
     trouble: str = ""
-    """What is in the way; empty: nothing."""
+    """The current problem; empty: there is none."""
     in_flight: int = 0
     delivered: int = 0
     failed: int = 0
     """Attempts that did not succeed."""
     dead: int = 0
     lag: int | None = None
-    """Records that are not delivered yet, in the partitions of this process."""
+    """Undelivered records in the partitions of this process."""
     p50_ms: float | None = None
     p99_ms: float | None = None
-    """Of recent requests."""
+    """Over recent requests."""
     circuit: Circuit = "closed"
 
 
 class Book(Protocol):
-    """What the engine writes down; all of it returns at once, from any thread."""
+    """Takes the engine's notes; each call returns at once, from any thread."""
 
     def attempted(self, attempt: Attempt) -> None:
-        """Remember an attempt for operators to look at, unless there are too many of them."""
+        """Note an attempt for operators to look at, unless there are too many of them."""
 
     def disable(self, id_: str, reason: str) -> None:
-        """Have a subscription delivered no more, in any process: its endpoint is gone."""
+        """Stop delivering a subscription, in all processes: its endpoint is gone."""
 
 
 class Delivers(Protocol):
-    """The engine as the API knows it; all of it may be called from any thread."""
+    """The engine as the API sees it; every method may be called from any thread."""
 
     def start(self) -> None: ...
 
     def stop(self) -> None:
-        """End what is at work, as gracefully as its limits allow, and return then."""
+        """End all work, as gracefully as its limits allow, and return then."""
 
     def reconcile(self, work: Sequence[Work]) -> None:
-        """Deliver these and no others, from now on; what did not change goes on undisturbed."""
+        """Deliver these and no others, from now on; unchanged subscriptions go on undisturbed."""
 
     def snapshot(self) -> Mapping[str, Snapshot]:
-        """Return what it says of each subscription, by its id."""
+        """Return the state of each subscription, by its id."""

@@ -1,4 +1,4 @@
-"""From a record, and how an endpoint wants it, to an HTTP request without its signature."""
+"""Turn a record into an HTTP request in the form that an endpoint expects, unsigned."""
 
 import json
 import re
@@ -19,7 +19,7 @@ WITHOUT_BODY = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 _PREFIX = "ce_"
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,40}")
 _LONGEST_NAME = len(_PREFIX) + 40
-_PLAINLY = re.compile(r"[!#$&-~]*")  # what a header may hold as it is: no blank, no quote, no %
+_PLAINLY = re.compile(r"[!#$&-~]*")  # allowed in a header as it is: no blank, no quote, no %
 _SAFE = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"%')
 _JSON = re.compile(r"[^;]*[/+]json\s*(;.*)?", re.IGNORECASE)
 _TRACESTATE = "tracestate"
@@ -31,12 +31,12 @@ _STANDING = ("host", "user-agent", "content-type")
 
 
 class Unsendable(NonRetriable):
-    """The record makes no request of the form that was asked for, now or later."""
+    """The record can never be sent in the requested form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metadata:
-    """What the headers `QOH-*` tell besides the record's place."""
+    """The values of `QOH-*` headers that do not depend on the record."""
 
     broker: str
     consumer: str
@@ -44,7 +44,7 @@ class Metadata:
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a URL's requests go."""
+    """The target of a URL's requests."""
 
     tls: bool
     host: str
@@ -59,19 +59,19 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request, whole but for what is fresh in each attempt; `target` is path and query."""
+    """One request, except for what each attempt adds; `target` is path and query."""
 
     id: str
     """`webhook-id`: the same over all attempts."""
     target: str
     headers: tuple[tuple[str, str], ...]
-    """Of this record; those of the form come besides."""
+    """The headers for this record; those of the form are separate."""
     body: bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """How an endpoint wants its requests."""
+    """The form of an endpoint's requests."""
 
     url: str
     method: str = "POST"
@@ -84,7 +84,7 @@ class Form:
 
     def origin(self) -> Origin:
         """
-        Return where requests go.
+        Return the target of the requests.
 
         Raises:
             ValueError: the URL names no host and port for HTTP.
@@ -100,7 +100,9 @@ class Form:
         return Origin(tls, host, parts.port or (443 if tls else 80))
 
     def standing(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers that all requests have; a subscription's own go before ours."""
+        """
+        Return the headers that all requests have; a subscription's own take precedence over ours.
+        """
         ours = {
             "Host": self.origin().host_header,
             "User-Agent": "dovecote-push" if self.metadata is None else "Queue-Over-Http",
@@ -129,10 +131,10 @@ class Composer:
 
     def request(self, record: Record, id_: str) -> Request:
         """
-        Return the request for `record`, whose event is known as `id_`.
+        Return the request for `record`, whose event has the id `id_`.
 
         Raises:
-            Unsendable: there is none of this form.
+            Unsendable: the record has no request of this form.
             InvalidEvent: a header of the record is not text.
         """
         headers: list[tuple[str, str]] = []
@@ -163,10 +165,12 @@ class Composer:
 
 
 def attributes(record: Record, id_: str) -> dict[str, str]:
-    """Return the CloudEvents attributes of a record; a foreign one gets what it needs."""
+    """
+    Return the CloudEvents attributes of a record; those missing from a foreign one are made up.
+    """
     found: dict[str, str] = {"specversion": "1.0", "id": id_}
     for name, value in record.headers:
-        # A longer name is none of an attribute, and is not to be remembered either.
+        # A longer name is not an attribute, and must not fill the cache either.
         attribute = _attribute(name) if len(name) <= _LONGEST_NAME else None
         if attribute is not None and value is not None:
             found[attribute] = _text(name, value)
@@ -193,7 +197,7 @@ def structured(
 
 
 def _data(value: bytes, content_type: str | None) -> tuple[bytes, bytes]:
-    """Return the name of the member that holds the value, and it as JSON."""
+    """Return the name of the member for the value, and the value as JSON."""
     try:
         text = value.decode()
         if content_type is None or _JSON.fullmatch(content_type):
@@ -202,7 +206,7 @@ def _data(value: bytes, content_type: str | None) -> tuple[bytes, bytes]:
         if content_type.startswith("text/"):
             return b"data", json.dumps(text, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
-        pass  # it is not what it is said to be: as bytes it is whole
+        pass  # it does not match its content type: send it whole, as bytes
     from base64 import b64encode
 
     return b"data_base64", b'"' + b64encode(value) + b'"'
@@ -241,25 +245,26 @@ def _in_charset(value: bytes, charset: str) -> bytes:
 
 
 def webhook_id(id_: str) -> str:
-    """Return an event's id as `webhook-id` holds it: a dot would end it in what is signed."""
+    """Return an event's id for `webhook-id`: in the signed text, a dot would end it."""
     return encoded(id_).replace(".", "%2E")
 
 
 @lru_cache(maxsize=1024)
 def _attribute(name: str) -> str | None:
-    """Return the attribute that a record's header holds, if it holds one."""
+    """Return the attribute in a record's header, if there is one."""
     if name == envelope.CONTENT_TYPE:
         return "datacontenttype"
     attribute = name.removeprefix(_PREFIX)
-    # An event without an id is known by its place, which is not among its headers.
+    # An event without an id has its position as its id; that is not among its headers.
     if attribute == name or attribute in _OURS or not _ATTRIBUTE.fullmatch(attribute):
         return None
     return attribute
 
 
 def encoded(text: str) -> str:
-    """Return an attribute as CloudEvents writes it in an HTTP header."""
-    # What is long comes once, and a cache of it would be all that a record may hold, often.
+    """Return an attribute in the form that CloudEvents has for HTTP headers."""
+    # A long text rarely repeats, and a cache of such texts could hold many values of the largest
+    # size.
     return _known(text) if len(text) <= _REMEMBERED else _known.__wrapped__(text)
 
 
@@ -269,7 +274,7 @@ def _known(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Return text as a header may hold it, with what it may not hold percent-encoded."""
+    """Return text for a header, with characters percent-encoded that a header may not contain."""
     return text if text.isascii() and text.isprintable() else quote(text, safe=_SAFE + " ")
 
 

@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Literal, TypeAlias
 
 Key: TypeAlias = tuple[Literal["v1", "v1a"], bytes]
-"""Which signature, and the secret's bytes: for `v1a` the seed of the private key."""
+"""The kind of signature, and the secret's bytes: for `v1a` the seed of the private key."""
 
 _Sign: TypeAlias = Callable[[bytes], bytes]
 
@@ -15,9 +15,7 @@ _BLOCK = 64
 
 
 class Signer:
-    """
-    Signs requests with every key it has: while a secret is replaced, with the old one and the new.
-    """
+    """Signs requests with each of its keys: the old one and the new while a secret is replaced."""
 
     def __init__(self, keys: Iterable[Key]) -> None:
         self._signs = [(kind, _signing(kind, secret)) for kind, secret in keys]
@@ -30,7 +28,7 @@ class Signer:
         return told
 
     def signature(self, id_: str, timestamp: int, body: bytes) -> str:
-        """Return the signatures of `{id}.{timestamp}.{body}`, with blanks between them."""
+        """Return the signatures of `{id}.{timestamp}.{body}`, separated by blanks."""
         content = b"%b.%d.%b" % (id_.encode(), timestamp, body)
         return " ".join(
             f"{kind},{b2a_base64(sign(content), newline=False).decode('ascii')}"
@@ -41,14 +39,18 @@ class Signer:
 def _signing(kind: Literal["v1", "v1a"], secret: bytes) -> _Sign:
     if kind == "v1":
         return _hmac_sha256(secret)
-    # Who signs with `v1` alone needs no such library.
+    # Subscriptions that sign with `v1` alone do not need this library.
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     return Ed25519PrivateKey.from_private_bytes(secret).sign
 
 
 def _hmac_sha256(secret: bytes) -> _Sign:
-    """Return RFC 2104's HMAC: `hmac` keys it anew, and lets other threads in, at each request."""
+    """
+    Return RFC 2104's HMAC with its key prepared once.
+
+    `hmac` would prepare the key, and release the interpreter, at each request.
+    """
     key = (secret if len(secret) <= _BLOCK else sha256(secret).digest()).ljust(_BLOCK, b"\0")
     inner, outer = (
         sha256(bytes(each ^ 0x36 for each in key)),
@@ -65,7 +67,7 @@ def _hmac_sha256(secret: bytes) -> _Sign:
 
 
 def public_key(seed: bytes) -> str:
-    """Return what those need who verify `v1a`: `whpk_…`."""
+    """Return the key with which receivers verify `v1a`: `whpk_…`."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
     public = Ed25519PrivateKey.from_private_bytes(seed).public_key().public_bytes_raw()

@@ -1,4 +1,4 @@
-"""From an endpoint's answer, or none, to what becomes of the record."""
+"""Decide the result for a record from its endpoint's answer, or from the lack of one."""
 
 import re
 from collections.abc import Callable
@@ -20,12 +20,12 @@ class Answered(NamedTuple):
 
     status: int
     retry_after: str | None = None
-    """The header as it came."""
+    """The header, unparsed."""
 
 
 @dataclass(frozen=True, slots=True)
 class NotAnswered:
-    """It did not, or not in time."""
+    """The endpoint did not answer, or not in time."""
 
     error: str
 
@@ -43,20 +43,20 @@ Verdict: TypeAlias = Done | Retry | Dead | Disable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """What a subscription makes of answers that are no success."""
+    """A subscription's rules for answers other than success."""
 
     is_dead: Callable[[int], bool]
-    """Tells whether a status makes the record a dead letter at once."""
+    """Returns whether a status makes the record a dead letter at once."""
 
     obeys: bool = True
     """Whether 410 disables and `Retry-After` is obeyed; with a fixed delay neither."""
 
     longest_wait: timedelta = timedelta(hours=24)
-    """More than this is not waited because an endpoint says so."""
+    """The longest wait that an endpoint can demand."""
 
 
 def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
-    """Return what becomes of a record; success is 2xx, and nothing else."""
+    """Return the result for a record; only 2xx is success."""
     match outcome:
         case Answered(status) if 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
             return _DONE
@@ -68,12 +68,12 @@ def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
             if rules.is_dead(status):
                 return Dead(described(status))
             after = retry_after(told, now=now) if rules.obeys and told is not None else None
-            # A moment that is over may be one of a clock that is behind: the backoff waits.
+            # A moment in the past may come from a clock that is slow: wait as the backoff says.
             return Retry(described(status), min(after, rules.longest_wait) if after else None)
 
 
 def retry_after(text: str, *, now: datetime) -> timedelta | None:
-    """Return what a `Retry-After` header says, in seconds or as a date; None: nothing it can."""
+    """Return the wait in a `Retry-After` header, in seconds or as a date; None: it has none."""
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return timedelta(seconds=int(text))
@@ -97,7 +97,7 @@ def described(status: int) -> str:
 
 
 def weighs(outcome: Outcome) -> bool:
-    """Tell whether it says that the endpoint is in trouble: what breaks the circuit."""
+    """Return whether the outcome shows that the endpoint is in trouble; this opens the circuit."""
     if isinstance(outcome, NotAnswered):
         return True
     return outcome.status in {408, 429} or outcome.status >= 500  # noqa: PLR2004  # what 5xx is

@@ -1,4 +1,4 @@
-"""What the fields of a subscription are made of: names, durations, headers, secrets."""
+"""Types for the fields of a subscription: names, durations, headers, secrets."""
 
 import re
 from collections.abc import Callable
@@ -21,15 +21,15 @@ from pydantic import (
 from dovecote.process.durations import duration
 
 MASK = "********"
-"""What stands in an answer in the place of a secret."""
+"""Stands in answers in place of a secret."""
 
 SEALED = "sealed:"
-"""What a secret begins with in the database."""
+"""Prefix of a sealed secret in the database."""
 _REFERENCE = re.compile(r"(env|file):(.+)", re.DOTALL)
 
 
 class Model(BaseModel):
-    """The base of all that describes a subscription: frozen, and strict about names and types."""
+    """The base of all parts of a subscription: frozen, and strict about names and types."""
 
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, hide_input_in_errors=True, allow_inf_nan=False
@@ -37,7 +37,9 @@ class Model(BaseModel):
 
 
 def _written(value: timedelta) -> str:
-    """Return "250ms", "60s" or "1h": what `duration` reads, in the largest unit that fits."""
+    """
+    Return "250ms", "60s" or "1h": a text that `duration` reads, in the largest unit that fits.
+    """
     milliseconds = round(value / timedelta(milliseconds=1), 3)
     for unit, length in (("h", 3_600_000), ("m", 60_000), ("s", 1000)):
         if milliseconds and milliseconds % length == 0:
@@ -72,14 +74,14 @@ Span: TypeAlias = Annotated[Wait, AfterValidator(_positive)]
 """A duration that is longer than 0."""
 
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-"""What a subscription or a broker is called: it may stand in a path and in a topic's name."""
+"""The name of a subscription or a broker: it can be part of a path and of a topic's name."""
 
 Topic: TypeAlias = Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,249}$")]
 
 
 def _charset(value: str) -> str:
     try:
-        "".encode(value)  # what makes anything else than bytes of text is refused, too
+        "".encode(value)  # refuses a codec that does not encode text to bytes, too
     except (LookupError, UnicodeError):
         msg = "is no charset that is known here"
         raise ValueError(msg) from None
@@ -95,11 +97,13 @@ Partition: TypeAlias = Annotated[int, Field(ge=0, le=2**31 - 1)]
 Offset: TypeAlias = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 Names: TypeAlias = Annotated[tuple[Topic, ...], Field(strict=False, max_length=1000)]
-"""Topics; a list where it comes from JSON that Python has read."""
+"""Topics; also accepts a list, as parsed JSON has it."""
 
 
 def secret(value: object, info: ValidationInfo) -> object:
-    """Return what was sealed, or is referred to, where the context says how; else `value`."""
+    """
+    Return the secret that `value` seals or refers to, if the context says how; otherwise `value`.
+    """
     context = info.context or {}
     unseal: Callable[[str], str] | None = context.get("unseal")
     if unseal is not None and isinstance(value, str) and value.startswith(SEALED):
@@ -114,7 +118,7 @@ def secret(value: object, info: ValidationInfo) -> object:
 
 
 def _told(value: SecretStr, info: SerializationInfo) -> str:
-    # Unless somebody asks for more, and says so, a secret is never written out.
+    # A secret is never written out unless the caller asks for it explicitly.
     seal: Callable[[str], str] | None = (info.context or {}).get("seal")
     text = value.get_secret_value()
     if reference(value) is not None:
@@ -129,27 +133,27 @@ Secret: TypeAlias = Annotated[
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096}),
 ]
 """
-A secret, or where it is: `env:NAME` or `file:NAME`.
+A secret, or a reference to it: `env:NAME` or `file:NAME`.
 
-Written out it is masked, unless it is a reference; the store seals it (`context["seal"]`).
+Its JSON is masked, unless it is a reference; the store seals it (`context["seal"]`).
 """
 
 
 def reference(value: SecretStr) -> tuple[Literal["env", "file"], str] | None:
-    """Return where a secret is, if it only says so."""
+    """Return where a secret is, if the value is a reference."""
     found = _REFERENCE.fullmatch(value.get_secret_value())
     return None if found is None else (found[1], found[2])  # type: ignore[return-value]  # as the expression says
 
 
 _TOKEN = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
 _VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]{0,4096}")
-# They belong to the connection, or say what only the request itself can know.
+# These belong to the connection, or contain what only the request itself can know.
 _OURS = re.compile(
     r"(connection|content-length|expect|host|keep-alive|proxy-.*|te|trailer|transfer-encoding"
     r"|upgrade|webhook-.*|qoh-.*|ce-.*)",
     re.IGNORECASE,
 )
-# What everybody may see of a request; anything else may be a token.
+# Headers that everybody may see; any other may hold a token.
 _PLAIN = frozenset(
     {"accept", "accept-language", "cache-control", "content-language", "content-type"}
 )
@@ -182,7 +186,7 @@ def _told_header(name: str, value: SecretStr, info: SerializationInfo) -> str:
 
 
 def is_plain(name: str) -> bool:
-    """Tell whether everybody may see what a header of this name says."""
+    """Return whether everybody may see the value of a header with this name."""
     return name.lower() in _PLAIN
 
 
@@ -206,4 +210,4 @@ Headers: TypeAlias = Annotated[
     ),
     Field(max_length=50),
 ]
-"""HTTP headers; the values of all but a few may be tokens, and are secrets."""
+"""HTTP headers; the values of all but a few may be tokens, so they are secrets."""

@@ -1,4 +1,4 @@
-"""Take secrets out of what an endpoint says: some answer with what they were sent."""
+"""Mask secrets in an endpoint's answers: some endpoints echo the request."""
 
 import html
 import json
@@ -9,17 +9,21 @@ from urllib.parse import quote
 from dovecote.push.rules.subscription.fields import MASK
 
 _SHORTEST = 6
-"""What is shorter hides nothing, and occurs in any text."""
+"""Shorter words occur in any text, so masking them hides nothing."""
 
 
 class Hide(Protocol):
-    """Puts a mask in the place of secrets; of one that ends a text that was cut, its beginning."""
+    """Masks secrets; if a cut text ends within a secret, masks that beginning too."""
 
     def __call__(self, text: str, /, *, cut: bool = False) -> str: ...
 
 
 def hiding(secrets: Iterable[str]) -> Hide:
-    """Return what hides these, and the words in them behind the first: `Bearer` is none."""
+    """
+    Return a function that masks these secrets, and the words in them.
+
+    It does not mask the first word of a secret: `Bearer` is not secret.
+    """
     words = {word for text in secrets for word in (text, *text.split()[1:])}
     found = {word for word in words if len(word) >= _SHORTEST}
     spelled = {
@@ -41,6 +45,6 @@ def hiding(secrets: Iterable[str]) -> Hide:
 
 
 def _begun(text: str, secret: str) -> int:
-    """Return how much of a secret `text` ends with."""
+    """Return how many characters of a secret `text` ends with."""
     sizes = range(min(len(secret), len(text)), _SHORTEST - 1, -1)
     return next((size for size in sizes if text.endswith(secret[:size])), 0)

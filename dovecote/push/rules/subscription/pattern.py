@@ -1,4 +1,4 @@
-"""Patterns of topics, in the language that Kafka's client, its broker and we read alike."""
+"""Topic patterns, in the subset of syntax that Kafka's client, its broker and we read alike."""
 
 import re
 from collections.abc import Callable
@@ -8,20 +8,20 @@ from typing import Annotated
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic_core import SchemaError
 
-# Kafka's client has POSIX's expressions: there a `\d` is the letter d, and `(?…` is none.
+# Kafka's client uses POSIX expressions, in which `\d` is the letter d and `(?…` is not valid.
 _FOREIGN = re.compile(r"\\[A-Za-z0-9<>'`]|\(\?")
 
 
 @lru_cache(maxsize=256)
 def whole(pattern: str) -> Callable[[str], bool]:
     """
-    Return what tells whether a pattern is a topic's whole name.
+    Return a function that tests whether a pattern matches a topic's whole name.
 
-    By an engine that takes no longer for some patterns than for others: Python's own can be busy
-    with a short one for years, and nothing else of the process goes on meanwhile.
+    It uses an engine with linear run time. Python's own engine can take years for a short pattern,
+    and blocks the whole process meanwhile.
 
     Raises:
-        ValueError: it is none, or not one that all read alike.
+        ValueError: it is not a pattern, or not one that all read alike.
     """
     if (found := _FOREIGN.search(pattern)) is not None:
         msg = f"{found[0]!r} is not known to Kafka: write sets, such as [0-9], and plain groups"

@@ -1,4 +1,4 @@
-"""The tables of a subscription: where requests go, how they look, in what order, how often."""
+"""The tables of a subscription: target, form, order and retries of its requests."""
 
 import base64
 import binascii
@@ -46,13 +46,13 @@ _GONE = 410
 def _time(value: object) -> object:
     if isinstance(value, str | datetime):
         return value
-    # A number would be taken for seconds or for milliseconds, by its size.
+    # pydantic would read a number as seconds or milliseconds, depending on its size.
     msg = 'must be a time such as "2026-02-01T09:30:00+01:00"'
     raise ValueError(msg)
 
 
 class At(Model):
-    """Begin with the first records of this time, as Kafka knows it, or later."""
+    """Begin with the first records of this time, as Kafka records it, or later."""
 
     time: Annotated[AwareDatetime, Field(strict=False), BeforeValidator(_time)]
 
@@ -64,7 +64,7 @@ class Offsets(Model):
         dict[Topic, dict[Annotated[str, Field(pattern=r"^\d{1,9}$")], Offset]],
         Field(min_length=1, max_length=1000),
     ]
-    """Of each topic, by the number of the partition."""
+    """For each topic, by the number of the partition."""
 
     def places(self) -> Iterator[tuple[str, int, int]]:
         """Yield topic, partition and offset."""
@@ -91,14 +91,14 @@ Position: TypeAlias = Annotated[
 
 
 class Partitions(Model):
-    """Some partitions of a topic, and no others, whoever else is in the group."""
+    """Some partitions of a topic, and no others, whatever other members the group has."""
 
     topic: Topic
     numbers: Annotated[tuple[Partition, ...], Field(strict=False, min_length=1, max_length=10_000)]
 
 
 class Endpoint(Model):
-    """Where requests go, and how one looks."""
+    """Target and form of the requests."""
 
     url: Annotated[str, Field(max_length=2048)]
     """`http://…` or `https://…`, without user or password."""
@@ -106,22 +106,22 @@ class Endpoint(Model):
     method: WithBody | WithoutBody = "POST"
 
     query_param_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9._~-]{1,100}$")] = "message"
-    """The parameter that holds the value where the method has no body."""
+    """The parameter that holds the value if the method has no body."""
 
     charset: Charset = "UTF-8"
-    """What values are written in, as `Content-Type` says it of text."""
+    """Charset of the values, as `Content-Type` names it for text."""
 
     headers: Headers = Field(default_factory=dict)
     """More headers, such as Authorization."""
 
     connect_timeout: Span = timedelta(seconds=10)
-    """Longest to connect, TLS and all."""
+    """Longest time to connect, including TLS."""
 
     timeout: Span = timedelta(seconds=30)
-    """Longest for a request, from first to last."""
+    """Longest time for a request, from start to end."""
 
     max_response_bytes: Annotated[int, Field(ge=0, le=16_000_000)] = 64_000
-    """More of an answer than this is not read, and its connection closed."""
+    """Most bytes of an answer that are read; the connection of a longer one is closed."""
 
     handshake: bool = False
     """Ask with OPTIONS before the first request, as CloudEvents webhooks do."""
@@ -167,10 +167,10 @@ class Signing(Model):
 
 def signing_key(text: str) -> tuple[Literal["v1", "v1a"], bytes]:
     """
-    Return which signature a secret makes, and its key.
+    Return the kind of signature that a secret makes, and its key.
 
     Raises:
-        ValueError: it is none; the message does not show it.
+        ValueError: it is not a signing secret; the message does not show it.
     """
     prefix, _, encoded = text.partition("_")
     try:
@@ -180,7 +180,7 @@ def signing_key(text: str) -> tuple[Literal["v1", "v1a"], bytes]:
     if prefix == "whsec" and 24 <= len(key) <= 64:  # noqa: PLR2004  # Standard Webhooks says so
         return "v1", key
     if prefix == "whsk" and len(key) in {32, 64}:
-        return "v1a", key[:32]  # the seed; some write the public key behind it
+        return "v1a", key[:32]  # the seed; some keys have the public key after it
     msg = (
         "write whsec_ and 24 to 64 bytes in base64, or whsk_ and an ed25519 key, or env:NAME or "
         "file:NAME"
@@ -189,7 +189,7 @@ def signing_key(text: str) -> tuple[Literal["v1", "v1a"], bytes]:
 
 
 class PerKey(Model):
-    """Records of a key one after the other, those of different keys side by side."""
+    """Records with the same key in sequence, different keys in parallel."""
 
     type: Literal["per_key"] = "per_key"
 
@@ -198,29 +198,33 @@ class PerKey(Model):
 
 
 class Prefix(Model):
-    """How much of a partition is in flight, and when its finished prefix is committed."""
+    """
+    The number of records in flight of a partition, and when its finished prefix is committed.
+    """
 
     concurrency_factor: Annotated[int, Field(ge=1, le=100_000)] = 1
     """Requests in flight for each partition, and the most that a crash repeats; 1 keeps order."""
 
     auto_commit_period: Wait = timedelta(0)
-    """How often the finished prefix is committed, and room made by it; 0: the next bundle is begun
-    once all of one is finished and committed."""
+    """
+    How often the finished prefix is committed, which makes room; 0: the next bundle begins once
+    the whole last one is finished and committed.
+    """
 
     load_factor: Annotated[float, Field(ge=1, le=100)] = 2.0
-    """So many bundles are read ahead."""
+    """Number of bundles that are read ahead."""
 
 
 class PerPartition(Prefix):
-    """So many records of a partition at a time, in bundles, whatever their keys."""
+    """A number of records of a partition at a time, in bundles, whatever their keys."""
 
     type: Literal["per_partition"]
 
     topics: Annotated[dict[Topic, Prefix], Field(max_length=1000)] = Field(default_factory=dict)
-    """What is different for single topics, by name."""
+    """Settings for single topics, by name."""
 
     def of(self, topic: str) -> Prefix:
-        """Return what holds for the partitions of `topic`."""
+        """Return the settings for the partitions of `topic`."""
         return self.topics.get(topic, self)
 
 
@@ -228,7 +232,7 @@ Order: TypeAlias = Annotated[PerKey | PerPartition, Field(discriminator="type")]
 
 
 class Backoff(Model):
-    """Waits that double, with jitter; what `Retry-After` says is obeyed."""
+    """Waits that double, with jitter; `Retry-After` takes precedence."""
 
     type: Literal["backoff"] = "backoff"
 
@@ -248,8 +252,10 @@ class Backoff(Model):
         ]
         | None
     ) = None
-    """Answers after which there is no other attempt. Default: each 4xx but 408, 409, 410, 425
-    and 429."""
+    """
+    Statuses after which there is no other attempt. Default: each 4xx but 408, 409, 410, 425 and
+    429.
+    """
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -259,14 +265,14 @@ class Backoff(Model):
         return self
 
     def is_dead(self, status: int) -> bool:
-        """Tell whether an answer makes a record a dead letter at once."""
+        """Return whether a status makes a record a dead letter at once."""
         if self.dead_statuses is not None:
             return status in self.dead_statuses
         return 400 <= status < 500 and status not in _RETRIED and status != _GONE  # noqa: PLR2004  # the 4xx
 
 
 class Fixed(Model):
-    """The same wait each time, whatever went wrong: 4xx, 5xx or no answer at all."""
+    """The same wait each time, whatever the failure: 4xx, 5xx or no answer at all."""
 
     type: Literal["fixed"]
 
@@ -274,15 +280,15 @@ class Fixed(Model):
     """Wait before a record is sent again."""
 
     resends: Annotated[int, Field(ge=0, le=2**31 - 1)] = 0
-    """So often a record is sent again before it is a dead letter; 0: without end."""
+    """Times that a record is sent again before it is a dead letter; 0: without end."""
 
     def is_dead(self, status: int) -> bool:  # noqa: ARG002  # as `Backoff` does
-        """Tell whether an answer makes a record a dead letter at once: none does."""
+        """Return whether a status makes a record a dead letter at once: none does."""
         return False
 
     @property
     def max_attempts(self) -> int | None:
-        """Sends before a record is a dead letter; None: there is no end to them."""
+        """Times that a record is sent before it is a dead letter; None: without end."""
         return self.resends + 1 if self.resends else None
 
 
@@ -290,10 +296,10 @@ Retry: TypeAlias = Annotated[Backoff | Fixed, Field(discriminator="type")]
 
 
 class Limits(Model):
-    """How much an endpoint is asked to take."""
+    """The load that an endpoint gets."""
 
     max_in_flight: Annotated[int, Field(ge=1, le=10_000)] = 64
-    """Requests at a time; fewer while the endpoint is slow or fails."""
+    """Concurrent requests; fewer while the endpoint is slow or fails."""
 
     rate: Annotated[float, Field(gt=0, le=1_000_000)] | None = None
     """Requests a second; default: as many as it takes."""

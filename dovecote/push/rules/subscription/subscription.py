@@ -1,4 +1,4 @@
-"""What a subscription says: which records of which broker go to which endpoint, and how."""
+"""A subscription: which records of which broker go to which endpoint, and how."""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,34 +32,40 @@ class Subscription(Model):
     """One subscription: from topics of one broker to one endpoint."""
 
     id: Name
-    """What it is called."""
+    """Its name."""
 
     broker: Name = "default"
-    """Which Kafka, by the name it has in the settings of `dovecote push`."""
+    """The Kafka cluster, by its name in the settings of `dovecote push`."""
 
     group: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """Consumer group. Default: `dovecote.push.<id>`. Those of one group share the records."""
+    """
+    Consumer group. Default: `dovecote.push.<id>`. Subscriptions of one group share the records.
+    """
 
     consumer: Annotated[str, Field(min_length=1, max_length=200)] | None = None
-    """What `QOH-Consumer` says before the group. Default: the id."""
+    """The part of `QOH-Consumer` before the group. Default: the id."""
 
     topics: Names = ()
-    """Topics to read; or else `partitions`, or `pattern`."""
+    """Topics to read; the alternatives are `partitions` and `pattern`."""
 
     partitions: Annotated[tuple[Partitions, ...], Field(strict=False, max_length=1000)] = ()
-    """Explicit partitions; nothing is shared with others of the group."""
+    """Explicit partitions, which are not shared with others of the group."""
 
     pattern: Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)] | None = None
-    """A regular expression; every topic whose whole name it is, also of those to come."""
+    """
+    A regular expression; every topic whose whole name matches is read, including future ones.
+    """
 
     start: Position = "earliest"
-    """Where a group begins that has committed nothing; a time or offsets: where it is set to
-    when the subscription is made."""
+    """
+    Where a group begins that has committed nothing; with a time or offsets, the group is set to
+    that position when the subscription is made.
+    """
 
     endpoint: Endpoint
 
     format: Format = "plain"
-    """`plain`: the record's value as it is; or CloudEvents 1.0, binary or structured."""
+    """`plain`: the record's value unchanged; or CloudEvents 1.0, binary or structured."""
 
     metadata_headers: bool = False
     """Add QOH-Broker, QOH-Consumer, QOH-Topic, QOH-Partition, QOH-Message-Key and
@@ -75,7 +81,7 @@ class Subscription(Model):
     limits: Limits = Limits()
 
     dead_letter_topic: Topic | None = None
-    """Where records go that are given up. Default: `dovecote.push.<id>.dead`."""
+    """Topic for records that are given up. Default: `dovecote.push.<id>.dead`."""
 
     @model_validator(mode="after")
     def _reads_something(self) -> Self:
@@ -100,7 +106,7 @@ class Subscription(Model):
             raise ValueError(msg) from None
         for own in (self.dead_letters, self.requeued):
             if is_read(own):
-                msg = f"pattern also stands for {own}, where what it gave up goes: narrow it"
+                msg = f"pattern also matches {own}, which holds its own dead letters: narrow it"
                 raise ValueError(msg)
         return self
 
@@ -108,13 +114,14 @@ class Subscription(Model):
     def _does_not_read_its_own(self) -> Self:
         own = {self.dead_letters, self.requeued}
         if found := own & set(self.topic_names()):
-            msg = f"{found.pop()} is where what it gave up goes: it cannot read that"
+            msg = f"{found.pop()} holds its own dead letters: it cannot read that"
             raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
     def _forges_nothing(self) -> Self:
-        # What others remember themselves by: progress, markers, offsets, what is to come again.
+        # Topics in which other programs keep their own state: progress, markers, offsets, requeued
+        # records.
         name = self.dead_letters
         if name.startswith("__") or (name.startswith(_OWN) and not name.endswith(".dead")):
             msg = f"dead_letter_topic: {name} is no topic for dead letters"
@@ -129,11 +136,13 @@ class Subscription(Model):
         return self
 
     def topic_names(self) -> tuple[str, ...]:
-        """Return the topics that it names; none where it has a pattern."""
+        """Return the topics that it names; none if it has a pattern."""
         return self.topics or tuple(each.topic for each in self.partitions)
 
     def topics_read(self) -> list[str]:
-        """Return what its consumer subscribes to, as Kafka's client takes it: `^…$` a pattern."""
+        """
+        Return the topics for its consumer, in the form of Kafka's client: `^…$` is a pattern.
+        """
         source = [f"^({self.pattern})$"] if self.pattern is not None else list(self.topic_names())
         return [*source, self.requeued]
 
@@ -143,7 +152,7 @@ class Subscription(Model):
 
     @property
     def consumer_name(self) -> str:
-        """What `QOH-Consumer` says: id and group."""
+        """The value of `QOH-Consumer`: id and group."""
         return f"{self.consumer or self.id}_{self.group_id}"
 
     @property
@@ -153,7 +162,7 @@ class Subscription(Model):
 
     @property
     def requeued(self) -> str:
-        """The topic of dead letters that come again, to this subscription alone."""
+        """The topic of dead letters that are delivered again, to this subscription alone."""
         return f"dovecote.push.{self.id}.requeued"
 
 
@@ -161,7 +170,7 @@ class Status(Model):
     """Whether a subscription delivers, and if not, why."""
 
     state: Literal["active", "paused", "disabled"] = "active"
-    """`paused` by an operator, `disabled` by what happened (an endpoint that answered 410)."""
+    """`paused` by an operator, `disabled` by an event (an endpoint that answered 410)."""
 
     reason: str = ""
     since: Annotated[datetime, Field(strict=False)] | None = None
@@ -169,10 +178,10 @@ class Status(Model):
 
 def subscription(data: object, **context: Any) -> Subscription:  # noqa: ANN401  # pydantic's own
     """
-    Return the subscription that `data` (JSON as Python reads it) describes.
+    Return the subscription that `data` (parsed JSON) describes.
 
     Raises:
-        ValidationError: it describes none; `problems` says why.
+        ValidationError: `data` is not a subscription; `problems` says why.
     """
     return Subscription.model_validate(data, context=context or None)
 
@@ -188,7 +197,7 @@ _PLAINLY = {
 
 
 def problems(error: ValidationError) -> list[tuple[str, str]]:
-    """Return what is wrong, as pairs of a field's path (`endpoint.url`) and words."""
+    """Return the faults, as pairs of a field's path (`endpoint.url`) and words."""
     found = error.errors(include_url=False, include_input=False, include_context=False)
     return said([(each["loc"], each["type"], each["msg"]) for each in found])
 
@@ -198,13 +207,13 @@ def said(errors: Sequence[tuple[Location, str, str]]) -> list[tuple[str, str]]:
     return [
         (_path(where), _words(kind, message))
         for where, kind, message in errors
-        # A list all of whose items are wrong is not empty.
+        # A list whose items are all wrong is not empty.
         if kind != "too_short"
         or not any(other[: len(where)] == where != other for other, _, _ in errors)
     ]
 
 
-# Where pydantic puts the name of a choice into the path, behind the field.
+# Here pydantic adds the name of a choice to the path, after the field.
 _CHOICES = frozenset({"order", "retry", "start"})
 
 
