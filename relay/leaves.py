@@ -16,7 +16,7 @@ _WORTH = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One table of the ring: its heap is empty or not, and writers are sent there or not."""
+    """One table of the ring; its heap is empty or not, and writers are sent to it or not."""
 
     number: int
     heap_bytes: int
