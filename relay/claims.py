@@ -210,7 +210,7 @@ class Term:
         """The next nonce, and where the log that has its commit ends."""
         self._renewed = time.monotonic()
         self.mark = mark
-        """What is durable now."""
+        """Durable progress by now."""
         self._has_published = False
         """Since the last mark in the database."""
         self._safe = mark.progress.cursor if mark.progress else Cursor()

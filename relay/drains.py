@@ -31,7 +31,7 @@ _NEVER = float("inf")
 
 class Drains:
     """
-    What is published or parked of one outbox, or of one shard.
+    The published and parked events of one outbox, or of one shard.
 
     The publishing thread calls `begin` and `reached`; the thread that keeps the role calls `beat`.
     """

@@ -1,13 +1,14 @@
 """
 Errors that can stop a relay.
 
-RelayError
-├── Outage          a server is away or slow; the relay waits and goes on by itself
-├── Unpublishable   the broker refuses an event, which is parked
-├── Full            too many events are parked; nothing more is until there is room
-├── Fenced          another relay took over; this one gives up the active role
-├── LeaseLost       Postgres gave the active role away; this relay stands by again
-└── Refused         going on could lose or repeat events; an operator must decide
+Each is a `RelayError`:
+
+* Outage: a server is away or slow; the relay waits and goes on by itself
+* Unpublishable: the broker refuses an event, which is parked
+* Full: too many events are parked; no more are until there is room
+* Fenced: another relay took over; this one gives up the active role
+* LeaseLost: Postgres gave the active role away; this relay stands by again
+* Refused: going on could lose or repeat events; an operator must decide
 """
 
 from collections.abc import Mapping, Sequence

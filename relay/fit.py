@@ -10,7 +10,7 @@ ACCEPT_RESTORED, ACCEPT_CLUSTER = "--accept-restored", "--accept-cluster"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the database remembers of one name."""
+    """The database's record of one name."""
 
     began: bool
     """Its first progress is in Kafka."""

@@ -321,7 +321,7 @@ class Parking:
 
     def _refusal(self, topic: str) -> Reason | None:
         """
-        Return why nothing can be published to `topic`, so that no attempt is needed; else None.
+        Return why nothing can be published to `topic`, so that no attempt is needed, or None.
         """
         return self._topics.rules.refusal(topic) or self._topics.look(
             topic, self._clock(), self._ask

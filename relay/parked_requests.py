@@ -52,13 +52,13 @@ class ParkedEvent:
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether nothing is wrong with it but what it waits for."""
+        """Return whether nothing is wrong with the event except that it waits for another one."""
         return self.code == BEHIND.code
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an event carries."""
+    """The content of an event."""
 
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]

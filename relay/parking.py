@@ -57,7 +57,7 @@ class Scope(Enum):
 
 
 class Mark(NamedTuple):
-    """What is known of an event before it is met (again)."""
+    """Our knowledge of an event before it comes (again)."""
 
     reason: Reason
     number: int | None = None

@@ -13,7 +13,7 @@ from relay.sharding import SHARD, Shard, divided
 
 PREFIX = "DOVECOTE_RELAY"
 
-# Services cannot write to topics that begin so.
+# Services cannot write to topics with this prefix.
 _PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PATTERN = re.compile(r"([a-zA-Z0-9._*?-]|\[!?[a-zA-Z0-9._-]+\])+")
@@ -22,33 +22,35 @@ _SHARD_NAME = re.compile(rf".*{re.escape(SHARD)}[0-9]+", re.DOTALL)
 
 TRANSACTIONAL_IDS = "dovecote.relay."
 """
-How the transactional ids begin. The outbox's name and its own id follow, so that no other program
-has the same by chance: two that share one would fence each other without end.
+The prefix of the transactional ids. The outbox's name and its own id follow, so that no other
+program has the same id by chance: two with the same one would fence each other without end.
 """
 
 
 class HttpSettings(Settings):
-    """Where /metrics, /healthz and /readyz are served."""
+    """The address of /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
     """Address to listen on; a container wants 0.0.0.0."""
 
     port: int | None = Field(default=None, ge=0, le=65535)
-    """Port; 0: any free one (it is logged); absent: not served."""
+    """Port; 0: any free one (it is logged); absent: nothing is served."""
 
 
 class WalSettings(Settings):
     """How capture from the write-ahead log treats its replication slot."""
 
     heartbeat: Duration = timedelta(seconds=10)
-    """Where no events are, the slot moves on this often, so that the server can forget."""
+    """While there are no events, the slot moves on this often, so that the server can forget."""
 
     warn_bytes: int | None = Field(default=1_000_000_000, ge=1)
-    """A slot that holds back more of the log than this is warned of."""
+    """The relay warns when its slot holds back more of the log than this."""
 
     stop_bytes: int | None = Field(default=None, ge=1)
-    """Beyond this the slot is dropped to save the server's disk, and the relay ends: events that
-    were not published are lost to it. Default: never."""
+    """
+    Beyond this the slot is dropped to save the server's disk, and the relay ends: it can no longer
+    read the events that were not published. Default: never.
+    """
 
     @field_validator("heartbeat")
     @classmethod
@@ -76,23 +78,30 @@ class RelaySettings(Settings):
     """Any librdkafka property; `bootstrap.servers` at least."""
 
     schema_name: str = Field(default="outbox", alias="schema")
-    """The Postgres schema the outbox is installed in."""
+    """The Postgres schema in which the outbox is installed."""
 
     name: str = ""
-    """What this outbox is called: in its progress topic, transactional ids and metrics. Default:
-    the schema. Never shared by two databases on one Kafka cluster. Does not end like
-    `.shard-0`."""
+    """
+    The outbox's name in its progress topic, transactional ids and metrics. Default: the schema.
+    Two databases on one Kafka cluster must never share it. It must not end like `.shard-0`.
+    """
 
     capture: Literal["auto", "table", "wal"] = "auto"
-    """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
-    `table` and `wal` refuse to read anywhere else."""
+    """
+    Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
+    `table` and `wal` refuse to read anywhere else.
+    """
 
     shards: int = Field(default=1, ge=1, le=64)
-    """How many relays share the work, each with the keys of one shard: the same for all relays of
-    an outbox, and changed with `dovecote reshard`."""
+    """
+    How many relays share the work, each with the keys of one shard. The number is the same for all
+    relays of an outbox; change it with `dovecote reshard`.
+    """
 
     shard: int | None = Field(default=None, ge=0)
-    """Publish this shard alone, counted from 0. Default: any that no other relay publishes."""
+    """
+    Publish this shard only, counted from 0. Default: any shard that no other relay publishes.
+    """
 
     mode: Mode = "exactly_once"
     """
@@ -104,51 +113,64 @@ class RelaySettings(Settings):
     """Compacted topic with one partition. Default: `dovecote.progress.<name>`."""
 
     batch_rows: int = Field(default=15_000, ge=1, le=200_000)
-    """Most events in one Kafka transaction."""
+    """The most events in one Kafka transaction."""
 
     batch_bytes: int = Field(default=16_000_000, ge=1_000)
-    """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
+    """
+    The most bytes of keys and values in one transaction; a single larger event is sent alone.
+    """
 
     poll_min: Duration = timedelta(milliseconds=1)
-    """Shortest time from one poll of the table to the next while events flow."""
+    """The shortest time from one poll of the table to the next while events flow."""
 
     poll_max: Duration = timedelta(milliseconds=100)
     """The pause doubles up to this while there is nothing to do."""
 
     lease: Duration = timedelta(seconds=10)
-    """A relay that Postgres has not heard from for this long loses the active role; at least
-    1s."""
+    """
+    A relay that Postgres has not heard from for this long loses the active role; at least 1s.
+    """
 
     standby_poll: Duration = timedelta(milliseconds=500)
     """How often a standby asks for the active role."""
 
     transaction_timeout: Duration = timedelta(seconds=60)
-    """Longest a batch may wait for the broker; what it left open is aborted after that."""
+    """How long a batch may wait for the broker; a transaction left open longer is aborted."""
 
     on_poison: Policy = "hold"
-    """When an event is parked, `hold` parks the later ones of its key behind it, `skip` publishes
-    them."""
+    """
+    When an event is parked, `hold` parks the later events of its key as well, and `skip` publishes
+    them.
+    """
 
     park_after: Duration = timedelta(seconds=10)
-    """How long the relay itself requeues the events of a missing or forbidden topic, which are
-    parked at once, as soon as they can be published; later, a person does."""
+    """
+    Events of a missing or forbidden topic are parked at once. For this long, the relay itself
+    requeues them as soon as they can be published; later, a person must do it.
+    """
 
     park_most: int = Field(default=100_000, ge=1)
-    """When this many events are parked and one more would be, publishing stops until there is
-    room: something larger is wrong."""
+    """
+    When this many events are parked and one more would be, publishing stops until there is room,
+    because something larger is wrong.
+    """
 
     topics: tuple[str, ...] = ()
-    """Topics that services may write to (`orders.*` is a pattern); events for others are parked.
-    Default: all."""
+    """
+    Topics that services may write to (`orders.*` is a pattern); events for others are parked.
+    Default: all.
+    """
 
     stall_after: Duration = timedelta(seconds=10)
     """/readyz answers 503 after this long without progress."""
 
     retention: Duration = timedelta(0)
-    """Published events stay in the table at least this long, to be looked up there."""
+    """
+    Published events stay in the table for at least this long, so that people can look them up.
+    """
 
     rotate_every: Duration = timedelta(seconds=10)
-    """Shortest time between two changes of the leaf that writers write to."""
+    """The shortest time between two changes of the leaf that takes new rows."""
 
     http: HttpSettings = HttpSettings()
 
@@ -202,7 +224,8 @@ class RelaySettings(Settings):
     @field_validator("topics")
     @classmethod
     def _can_match(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        # Every event for the topic that was meant would be parked, and only then be noticed.
+        # If not refused here, every event for the intended topic would be parked before anyone
+        # noticed.
         for pattern in value:
             if not _PATTERN.fullmatch(pattern):
                 msg = (
@@ -234,7 +257,8 @@ class RelaySettings(Settings):
             msg = f"shard {self.shard} is none of shards = {self.shards}: they count from 0"
             raise ValueError(msg)
         if self.shards > 1 and not self.progress_topic.startswith(_PROGRESS):
-            # Each relay knows just its own progress topic, and would publish to those of others.
+            # Each relay knows only its own progress topic, and would publish to those of the
+            # others.
             msg = f"progress_topic must begin with {_PROGRESS!r} where there are several shards"
             raise ValueError(msg)
         return self
@@ -246,7 +270,7 @@ class RelaySettings(Settings):
         ]
 
     def of(self, shard: Shard) -> Self:
-        """Return the settings to publish `shard` with: Kafka knows it by names of its own."""
+        """Return the settings for publishing `shard`, which has names of its own in Kafka."""
         if shard.of == 1:
             return self
         # Never a partition of a topic that others write to: their open transactions hide ours.
@@ -258,12 +282,12 @@ class RelaySettings(Settings):
         return int(self.kafka.get("message.max.bytes", LARGEST))
 
     def transactional_ids(self, outbox: str) -> tuple[str, str]:
-        """Return what Kafka knows the producers by that publish in turn."""
+        """Return the ids under which Kafka knows the producers that publish in turn."""
         first = f"{TRANSACTIONAL_IDS}{self.name}.{outbox}"
         return first, f"{first}.second-turn"
 
     def producer_properties(self, outbox: str, turn: int = 0) -> dict[str, str | bool]:
-        """Return the configuration of a producer of the outbox that has this id of its own."""
+        """Return the configuration of a producer for the outbox with this id."""
         return producer_properties(
             self.kafka,
             mode=self.mode,

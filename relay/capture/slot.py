@@ -28,11 +28,11 @@ class Beginning:
 
     lsn: int
     before: Snapshot | None
-    """What was committed by then. The table has its rows, and the log has nothing of it."""
+    """The events committed by then. The table has their rows, and the log lacks them."""
     passed: Snapshot | None = None
     """
-    What was committed by the time a gap was accepted. A relay that has not come from the table
-    into the log yet publishes its rows; nobody publishes what was in the log.
+    The events committed by the time a gap was accepted. A relay that has not come from the table
+    into the log yet publishes their rows; nobody publishes those that were in the log.
     """
     begins_in_table: bool = False
     """A relay without progress publishes these rows too, as if it went on from the lost slot."""
