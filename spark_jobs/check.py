@@ -1,4 +1,4 @@
-"""See, before anything runs, whether a job could."""
+"""Check, before anything runs, whether a job could run."""
 
 import json
 import os
@@ -21,20 +21,20 @@ from spark_jobs.stateful_settings import recirculation
 
 _SECONDS = 10.0
 PINNED = "dovecote.json"
-"""What a job leaves in a new checkpoint before Spark does, with a `.crc` of it."""
+"""The file that a job writes to a new checkpoint before Spark does, with a `.crc` beside it."""
 # A broker may learn of a topic a moment after its creation was confirmed.
 _NEWLY_MADE_SECONDS = 3.0
 
 
 class Finding(NamedTuple):
-    """One thing looked at; `problem` is None where it is as it must be."""
+    """One thing that was checked; `problem` is None if it is in order."""
 
     what: str
     problem: str | None
 
 
 class Job(Protocol):
-    """The settings of any job, as far as they can be looked at without Spark."""
+    """The settings of any job, as far as they can be checked without Spark."""
 
     @property
     def kafka(self) -> dict[str, str]: ...
@@ -49,7 +49,7 @@ class Job(Protocol):
 
 
 def check(settings: DedupSettings) -> Iterator[Finding]:
-    """Yield what was looked at; changes nothing anywhere, and needs no Spark."""
+    """Yield what was checked; this changes nothing anywhere, and needs no Spark."""
     yield from check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
     if settings.recirculation.run == "together":
         second = recirculation(settings)
@@ -59,7 +59,7 @@ def check(settings: DedupSettings) -> Iterator[Finding]:
 
 
 def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator[Finding]:
-    """As `check`, of any job; `load_it` looks at `what` its operator is made of."""
+    """Like `check`, for any job; `load_it` loads the parts of its operator, named by `what`."""
     marker_topic = settings.marker_topic()
     looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
         (what, lambda _: load_it()),
@@ -82,7 +82,7 @@ def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
 
 
 def _forget(_: object) -> None:
-    """Take no interest in a result whose making was the check."""
+    """Ignore a result that was only made as a check."""
 
 
 def _source(settings: Job) -> dict[str, str]:
@@ -90,18 +90,17 @@ def _source(settings: Job) -> dict[str, str]:
 
 
 def _reading(settings: Job) -> dict[str, str]:
-    """Return the connection of the source, where it has one of its own."""
+    """Return the connection of the source, if it has its own."""
     found: dict[str, str] = getattr(settings, "reading", settings.kafka)
     return found
 
 
 def require_topics(settings: Job) -> None:
     """
-    Raise if a topic is missing.
+    Check that no topic is missing.
 
     Raises:
-        BadSettings: it is.
-        KafkaUnavailable: the broker does not answer.
+        BadSettings: a topic is missing.
     """
     looking = Retrying(
         retry=retry_if_result(bool),
@@ -142,7 +141,7 @@ def _marker_topic(settings: Job) -> None:
 
 
 def _checkpoint(settings: Job) -> None:
-    """Refuse a folder that is something else; what a URL names only the cluster can tell."""
+    """Refuse a folder with other contents; only the cluster can check a URL."""
     folder = _local(settings.spark.checkpoint)
     if folder is None:
         return
@@ -164,7 +163,7 @@ def _checkpoint(settings: Job) -> None:
 
 
 def _pins(folder: Path, settings: Job) -> None:
-    """Refuse a checkpoint that was made with other settings, or by somebody else."""
+    """Refuse a checkpoint that was made with other settings, or by another program."""
     try:
         found = json.loads((folder / PINNED).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -176,7 +175,7 @@ def _pins(folder: Path, settings: Job) -> None:
 
 
 def _markers(settings: Job) -> None:
-    """Refuse markers that would stop the query, as far as the checkpoint can be read here."""
+    """Refuse markers that would stop the query, if the checkpoint can be read here."""
     folder = _local(settings.spark.checkpoint)
     if folder is None:
         return
@@ -198,7 +197,7 @@ def _markers(settings: Job) -> None:
 
 
 def query_id(checkpoint: Path) -> str | None:
-    """Return the id of the query that a checkpoint belongs to; None: it belongs to none yet."""
+    """Return the id of the query to which a checkpoint belongs; None: to none yet."""
     try:
         text = (checkpoint / "metadata").read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -207,7 +206,7 @@ def query_id(checkpoint: Path) -> str | None:
 
 
 def next_batch(checkpoint: Path) -> int:
-    """Return the number of the batch that a query with this checkpoint begins with."""
+    """Return the number of the batch with which a query with this checkpoint begins."""
     planned, done = (_numbers(checkpoint / log) for log in ("offsets", "commits"))
     newest = max(planned, default=-1)
     return newest + 1 if newest in done or newest < 0 else newest

@@ -1,4 +1,4 @@
-"""The records that a row's verdict sends out, and where to."""
+"""Turn a row's verdict into the records to write, with their topics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,16 +17,16 @@ from outbox.event import Event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Where records go. Never taken from a record."""
+    """The topics of records. Never taken from a record."""
 
     output: str
     retry: str
     dead_letter: str
     by_type: Mapping[str, str] = field(default_factory=dict)
-    """Other topics in the place of `output`, for events of these types."""
+    """Topics that replace `output` for events of these types."""
 
     def of(self, headers: Iterable[Pair]) -> str:
-        """Return the topic for a record that was handled, or for an output with `headers`."""
+        """Return the topic for a handled record, or for an output with `headers`."""
         if not self.by_type:
             return self.output
         type_ = next((value for name, value in headers if name == envelope.TYPE), None)
@@ -41,9 +41,9 @@ class Outgoing(NamedTuple):
     value: bytes | None
     headers: list[Pair]
     timestamp: int
-    """In milliseconds; 0: when it is written."""
+    """In milliseconds; 0: the time of writing."""
     origin: Record
-    """The record it comes from."""
+    """The record that it comes from."""
 
 
 Encoded: TypeAlias = tuple[bytes | None, bytes | None, list[Pair]]
@@ -107,9 +107,10 @@ class Router:
 
     def unwritable(self, outgoing: Outgoing, error: str) -> Outgoing:
         """
-        Return the dead letter in the place of a record that its topic can never take.
+        Return the dead letter that replaces a record which its topic can never take.
 
-        Without the value and the headers that made it so; its origin says where they are.
+        It lacks the value and headers that made the record unwritable; its origin says where they
+        are.
         """
         origin = outgoing.origin
         copy = copies.emptied(origin, now=self.now, error=error)
@@ -120,13 +121,13 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
     """
     Return the record of a handler's `output`, the `number`th of its event.
 
-    It has the event's envelope, with an id of its own that a second evaluation finds again;
-    headers that the output names itself come in the place of those.
+    It has the event's envelope, with an id of its own that a second evaluation finds again.
+    Headers of the output itself replace the envelope's.
 
     Raises:
         InvalidEvent: the value cannot be written.
     """
-    told = isinstance(output.value, bytes)  # what bytes hold, only the event's own type can say
+    told = isinstance(output.value, bytes)  # only the event's own type describes bytes
     key, value, headers = envelope.encode(
         replace(
             event,

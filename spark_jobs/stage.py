@@ -23,13 +23,13 @@ from spark_jobs.markers import Counts, Turn
 from spark_jobs.outgoing import Router, Topics
 from spark_jobs.sink import Input, Settled, SinkConfig
 
-# As an object: as text, Java would parse it for each batch.
+# An object, because Java would parse a text for each batch.
 SCHEMA = StructType([StructField("report", StringType())])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageConfig:
-    """What all batches of a query have in common; goes to the executors."""
+    """The common settings of all batches of a query; goes to the executors."""
 
     operator: PolicySettings
     topics: Topics
@@ -48,15 +48,17 @@ class Batch:
     query: str
     number: int
     now: int
-    """Wall clock when it began, in milliseconds; where Spark's is among the rows, that counts."""
+    """
+    The wall clock when it began, in milliseconds; if the rows have Spark's clock, that counts.
+    """
     adopt: bool = False
     writers: Mapping[int, str] = field(default_factory=dict)
-    """Names of those that wrote shuffle partitions last, as far as the driver was told."""
+    """The names of the shuffle partitions' latest writers, as far as the driver knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a task tells the driver: what its turn came to, or why it could not be written."""
+    """A task's report to the driver: the results of its turn, or why it could not be written."""
 
     partition: int
     counts: Counts = field(default_factory=Counts)
@@ -64,13 +66,13 @@ class Report:
     newest: int = 0
     """The newest timestamp among its rows, in milliseconds."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of the states that were stepped, by bucket: keys, what is open, bytes."""
+    """By stepped bucket: its keys, open items, and bytes."""
     alarms: Alarms = field(default_factory=dict)
-    """When Spark will call the buckets that were stepped."""
+    """When Spark will call the stepped buckets."""
     writer: str = ""
-    """Name of the writer that settled it; empty: nothing was to be settled."""
+    """The name of the writer that settled it; empty: there was nothing to settle."""
     error: str | None = None
-    """Name of the error, one of `REPORTED`."""
+    """The name of the error, one of `REPORTED`."""
     message: str = ""
 
     def encode(self) -> str:
@@ -87,7 +89,7 @@ class Report:
 
 
 class Stage(Protocol):
-    """What becomes of the rows of a micro-batch."""
+    """The handling of a micro-batch's rows."""
 
     @property
     def sink(self) -> SinkConfig: ...
@@ -100,10 +102,10 @@ class Stage(Protocol):
 
 def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
     """
-    Return the columns of `rows` that a task wants, each key in one partition and in order.
+    Return the columns of `rows` for the tasks, with each key in one partition and in order.
 
-    Rows without a key are spread by their places. Nothing here depends on anything but the rows:
-    a batch that is run again has the same partitions, in the same order.
+    Rows without a key are spread by their places. Everything here depends on the rows only, so a
+    batch that is run again has the same partitions, in the same order.
     """
     place = F.xxhash64("topic", "partition", "offset")
     spread = F.when(F.col("key").isNull(), place)
@@ -136,11 +138,12 @@ class Task:
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
     def _report(self, rows: Rows, partition: int, before: Counts | None = None) -> Report:
-        """Settle `rows`; `before` counts what was taken out of them before."""
+        """Settle `rows`; `before` counts the rows that were removed earlier."""
         try:
             settled = self._settle(rows, partition, before or Counts())
         except JobError as error:
-            # As a value: Spark would wrap it in a page of stack traces, and try again in vain.
+            # Returned as a value: Spark would wrap an exception in a page of stack traces, and
+            # retry to no avail.
             return Report(partition=partition, error=type(error).__name__, message=str(error))
         return Report(
             partition=partition,
@@ -176,7 +179,7 @@ class Task:
 
 
 def partition_id() -> int:
-    """Return the shuffle partition that this task works on."""
+    """Return the shuffle partition on which this task works."""
     context = TaskContext.get()
     if context is None:
         msg = "a task runs on Spark's executors only"
