@@ -175,7 +175,7 @@ def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
     if broker.has_topic:
         yield Finding("ok", f"progress topic {topic} has one partition and forgets nothing")
     if longest is None:
-        yield Finding("ok", "the broker does not tell its transaction.max.timeout.ms")
+        yield Finding("ok", "the broker does not report its transaction.max.timeout.ms")
     elif longest < wanted.transaction_timeout_ms:
         yield Finding(
             "fail",

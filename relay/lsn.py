@@ -4,9 +4,9 @@ NOWHERE = "0/0"
 """The end of a log that the server does not report."""
 
 NOT_TOLD = (
-    "the server does not say where its write-ahead log ends: that a failover has lost commits is "
-    "noticed by what is missing then, and not before; nor does the relay wait until a commit is "
-    "on disk that a session with `synchronous_commit = off` has made"
+    "the server does not say where its write-ahead log ends: the relay notices commits lost in a "
+    "failover only when something is missing, and does not wait until commits of sessions with "
+    "`synchronous_commit = off` are on disk"
 )
 
 TELL = (

@@ -279,11 +279,15 @@ class ProgressTopic:
             if whole:
                 tail *= 10
             elif time.monotonic() > deadline:
-                what = "it has the record that tells its end" if search.fence else "it is read"
+                what = (
+                    "with the record that marks its end"
+                    if search.fence
+                    else "so that it can be read"
+                )
                 msg = (
                     f"Kafka: progress topic {self.name}: no broker answers within "
-                    f"{self._timeout:g} s so that {what}: another transaction is open in it, or "
-                    "a broker leads it no more and does not know that yet"
+                    f"{self._timeout:g} s {what}: another transaction is open in it, or a broker "
+                    "no longer leads it and does not know that yet"
                 )
                 raise Outage(msg)
 

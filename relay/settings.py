@@ -28,29 +28,27 @@ program has the same id by chance: two with the same one would fence each other 
 
 
 class HttpSettings(Settings):
-    """The address of /metrics, /healthz and /readyz."""
+    """Where /metrics, /healthz and /readyz are served."""
 
     host: str = "127.0.0.1"
     """Address to listen on; a container wants 0.0.0.0."""
 
     port: int | None = Field(default=None, ge=0, le=65535)
-    """Port; 0: any free one (it is logged); absent: nothing is served."""
+    """Port; 0: any free one (it is logged); absent: not served."""
 
 
 class WalSettings(Settings):
     """How capture from the write-ahead log treats its replication slot."""
 
     heartbeat: Duration = timedelta(seconds=10)
-    """While there are no events, the slot moves on this often, so that the server can forget."""
+    """Where no events are, the slot moves on this often, so that the server can forget."""
 
     warn_bytes: int | None = Field(default=1_000_000_000, ge=1)
-    """The relay warns when its slot holds back more of the log than this."""
+    """A slot that holds back more of the log than this is warned of."""
 
     stop_bytes: int | None = Field(default=None, ge=1)
-    """
-    Beyond this the slot is dropped to save the server's disk, and the relay ends: it can no longer
-    read the events that were not published. Default: never.
-    """
+    """Beyond this the slot is dropped to save the server's disk, and the relay ends: events that
+    were not published are lost to it. Default: never."""
 
     @field_validator("heartbeat")
     @classmethod
@@ -78,30 +76,23 @@ class RelaySettings(Settings):
     """Any librdkafka property; `bootstrap.servers` at least."""
 
     schema_name: str = Field(default="outbox", alias="schema")
-    """The Postgres schema in which the outbox is installed."""
+    """The Postgres schema the outbox is installed in."""
 
     name: str = ""
-    """
-    The outbox's name in its progress topic, transactional ids and metrics. Default: the schema.
-    Two databases on one Kafka cluster must never share it. It must not end like `.shard-0`.
-    """
+    """What this outbox is called: in its progress topic, transactional ids and metrics. Default:
+    the schema. Never shared by two databases on one Kafka cluster. Does not end like
+    `.shard-0`."""
 
     capture: Literal["auto", "table", "wal"] = "auto"
-    """
-    Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
-    `table` and `wal` refuse to read anywhere else.
-    """
+    """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
+    `table` and `wal` refuse to read anywhere else."""
 
     shards: int = Field(default=1, ge=1, le=64)
-    """
-    How many relays share the work, each with the keys of one shard. The number is the same for all
-    relays of an outbox; change it with `dovecote reshard`.
-    """
+    """How many relays share the work, each with the keys of one shard: the same for all relays of
+    an outbox, and changed with `dovecote reshard`."""
 
     shard: int | None = Field(default=None, ge=0)
-    """
-    Publish this shard only, counted from 0. Default: any shard that no other relay publishes.
-    """
+    """Publish this shard alone, counted from 0. Default: any that no other relay publishes."""
 
     mode: Mode = "exactly_once"
     """
@@ -113,64 +104,51 @@ class RelaySettings(Settings):
     """Compacted topic with one partition. Default: `dovecote.progress.<name>`."""
 
     batch_rows: int = Field(default=15_000, ge=1, le=200_000)
-    """The most events in one Kafka transaction."""
+    """Most events in one Kafka transaction."""
 
     batch_bytes: int = Field(default=16_000_000, ge=1_000)
-    """
-    The most bytes of keys and values in one transaction; a single larger event is sent alone.
-    """
+    """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
 
     poll_min: Duration = timedelta(milliseconds=1)
-    """The shortest time from one poll of the table to the next while events flow."""
+    """Shortest time from one poll of the table to the next while events flow."""
 
     poll_max: Duration = timedelta(milliseconds=100)
     """The pause doubles up to this while there is nothing to do."""
 
     lease: Duration = timedelta(seconds=10)
-    """
-    A relay that Postgres has not heard from for this long loses the active role; at least 1s.
-    """
+    """A relay that Postgres has not heard from for this long loses the active role; at least
+    1s."""
 
     standby_poll: Duration = timedelta(milliseconds=500)
     """How often a standby asks for the active role."""
 
     transaction_timeout: Duration = timedelta(seconds=60)
-    """How long a batch may wait for the broker; a transaction left open longer is aborted."""
+    """Longest a batch may wait for the broker; what it left open is aborted after that."""
 
     on_poison: Policy = "hold"
-    """
-    When an event is parked, `hold` parks the later events of its key as well, and `skip` publishes
-    them.
-    """
+    """When an event is parked, `hold` parks the later ones of its key behind it, `skip` publishes
+    them."""
 
     park_after: Duration = timedelta(seconds=10)
-    """
-    Events of a missing or forbidden topic are parked at once. For this long, the relay itself
-    requeues them as soon as they can be published; later, a person must do it.
-    """
+    """How long the relay itself requeues the events of a missing or forbidden topic, which are
+    parked at once, as soon as they can be published; later, a person does."""
 
     park_most: int = Field(default=100_000, ge=1)
-    """
-    When this many events are parked and one more would be, publishing stops until there is room,
-    because something larger is wrong.
-    """
+    """When this many events are parked and one more would be, publishing stops until there is
+    room: something larger is wrong."""
 
     topics: tuple[str, ...] = ()
-    """
-    Topics that services may write to (`orders.*` is a pattern); events for others are parked.
-    Default: all.
-    """
+    """Topics that services may write to (`orders.*` is a pattern); events for others are parked.
+    Default: all."""
 
     stall_after: Duration = timedelta(seconds=10)
     """/readyz answers 503 after this long without progress."""
 
     retention: Duration = timedelta(0)
-    """
-    Published events stay in the table for at least this long, so that people can look them up.
-    """
+    """Published events stay in the table at least this long, to be looked up there."""
 
     rotate_every: Duration = timedelta(seconds=10)
-    """The shortest time between two changes of the leaf that takes new rows."""
+    """Shortest time between two changes of the leaf that writers write to."""
 
     http: HttpSettings = HttpSettings()
 

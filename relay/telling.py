@@ -49,7 +49,8 @@ class Telling:
             return
         if self._more:
             _log.warning(
-                "parked %d events more for the like, for %d topics; see `dovecote parked list`",
+                "parked %d more events for similar reasons, for %d topics; "
+                "see `dovecote parked list`",
                 *(self._more, len(self._topics)),
             )
         self._until = self._clock() + _EVERY

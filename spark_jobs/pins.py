@@ -50,9 +50,9 @@ def _told(checkpoint: str, name: str, was: object, now: object) -> str:
         case "source.topics":
             return (
                 f"the checkpoint {checkpoint} is about the topics {_listed(was)}, not "
-                f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; a topic that is new is "
-                "then read from its first record, and what was not read of one that is gone "
-                "never will be"
+                f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; new topics are then "
+                "read from their first record, and unread records of removed topics are never "
+                "read"
             )
         case _:
             return (

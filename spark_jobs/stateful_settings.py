@@ -82,7 +82,9 @@ class StatefulSettings(Settings):
     @classmethod
     def _goes_on(cls, spark: SparkSettings) -> SparkSettings:
         if spark.trigger == "available_now":
-            msg = "trigger must be a duration: what waits for the clock never has read all"
+            msg = (
+                "trigger must be a duration: a job that waits for the clock never finishes reading"
+            )
             raise ValueError(msg)
         return spark
 

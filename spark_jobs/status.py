@@ -46,8 +46,8 @@ def address(settings: Watched) -> str:
     if not http.port:
         what = "has none" if http.port is None else "has any free one (0)"
         msg = (
-            f"a job is looked at by way of its http.port, and {settings.spark.query!r} {what}: "
-            "set `http.port`, start the job again with it, and look then"
+            f"a job reports its status at its http.port, and {settings.spark.query!r} {what}: "
+            "set `http.port`, restart the job, and ask again"
         )
         raise BadSettings(msg)
     return f"http://{_EVERYWHERE.get(http.host, http.host)}:{http.port}"
@@ -65,7 +65,7 @@ def look(query: str, url: str) -> Status:
         reason = f"nothing answers at {url} ({why}): the job does not run, or elsewhere"
         return Status(query=query, ready=False, reason=reason)
     if "batches" not in numbers and "rows_per_second" not in numbers:
-        reason = f"what answers at {url} is not this job: correct `http.port` or end the other"
+        reason = f"the program at {url} is not this job: correct `http.port`, or end that program"
         return Status(query=query, ready=False, reason=reason)
     return Status(
         query=query,

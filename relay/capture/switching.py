@@ -135,7 +135,7 @@ class SwitchingCapture:
         resumed = resume(found.beginning, place)
         if found.beginning.passed and in_log(resumed) < found.beginning.lsn:
             begins = format_lsn(found.beginning.lsn)
-            _log.warning("what was in the log before %s is passed over: that was accepted", begins)
+            _log.warning("skipping what was in the log before %s: that was accepted", begins)
         if verified and resumed == place and progress is not None:
             self._require_newest(found, resumed, progress)
         if place is not None and resumed != place:

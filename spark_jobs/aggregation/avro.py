@@ -65,8 +65,8 @@ class AvroCodec:
         """
         if self._boundless:
             msg = (
-                f"{', '.join(self._boundless)}: an array of what takes no bytes cannot be read, "
-                "for nothing bounds how long it is"
+                f"{', '.join(self._boundless)}: an array whose item takes no bytes cannot be "
+                "read, because nothing bounds its length"
             )
             raise ValueError(msg)
 

@@ -44,7 +44,7 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
             head = {"kind": "skip", "key": _key(key, settings), "at": now}
             return head | place | {"reason": reason}
         case Released(value):
-            msg = f"a record was released that is none: {type(value).__name__}"
+            msg = f"the released value is no record: {type(value).__name__}"
             raise TypeError(msg)
 
 
