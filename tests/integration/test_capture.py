@@ -589,7 +589,7 @@ def scans(capture: TableCapture, conn: Connection) -> dict[str, int]:
     capture._conn.execute("SELECT pg_stat_force_next_flush()")
     capture._conn.execute("SELECT 1")
     with conn.transaction():
-        # Of all leaves together: events_0_pkey counts as events_pkey.
+        # Added up over all leaves: events_0_pkey counts as events_pkey.
         indexes = conn.execute(
             "SELECT regexp_replace(indexrelname, '_[0-9]+', ''), sum(idx_tup_read)::int"
             " FROM pg_stat_user_indexes WHERE relname ~ '^events' GROUP BY 1"

@@ -134,7 +134,7 @@ DURABLE = (
 def interruptible(
     monkeypatch: pytest.MonkeyPatch, *steps: tuple[Any, str]
 ) -> Callable[[int], None]:
-    """Let steps of a change fail; return a function that sets after how many of them."""
+    """Let steps of a change fail; return a function that sets how many succeed first."""
     left = 0
 
     def failing(target: Any, step: str) -> None:

@@ -77,7 +77,7 @@ def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
     assert used("killed", "kill") == []
     assert list(jars.glob("*.jsa")) == []
     with Stack():
-        """Its data is removed; without its keeper the broker would be killed."""
+        """The broker is stopped, not killed, only for the archive that it leaves."""
     [archive] = jars.glob("*.jsa")
     assert used("next", "stop") == [str(archive)]
 

@@ -1,4 +1,4 @@
-"""Whatever happens to the job, each record contributes once."""
+"""Each record contributes once, whatever happens to the job."""
 
 import json
 from collections import Counter
