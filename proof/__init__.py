@@ -1,1 +1,1 @@
-"""Real servers and relays, disturbed for as long as one likes, then counted: `make proof`."""
+"""Disturb real servers and relays for any length of time, then count: `make proof`."""

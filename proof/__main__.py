@@ -1,7 +1,7 @@
 """
-Disturb the relay, or consumers, for as long as one likes, then count: `make proof`.
+Disturb the relay, or consumers, for any length of time, then count: `make proof`.
 
-Prints one JSON line; exit status 1 unless nothing was lost, doubled or out of order.
+Prints one JSON line. The exit status is 1 unless nothing was lost, doubled or out of order.
 """
 
 import argparse
@@ -20,21 +20,29 @@ from proof.run import Options, run
 def main() -> None:
     parser = argparse.ArgumentParser(prog="proof", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0, help="how long to disturb")
-    parser.add_argument("--kills", type=int, help="end after so many kills of the active relay")
-    parser.add_argument("--seed", type=int, default=1, help="another one: other disturbances")
+    parser.add_argument("--kills", type=int, help="end after this many kills of the active relay")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="another seed gives other disturbances"
+    )
     parser.add_argument("--capture", choices=("table", "wal", "switching"), default="table")
-    parser.add_argument("--relays", type=int, default=3, help="one active, the others stand by")
+    parser.add_argument("--relays", type=int, default=3, help="one is active, the others stand by")
     parser.add_argument("--writers", type=int, default=3)
-    parser.add_argument("--pace", type=float, default=0.01, help="s between two transactions")
+    parser.add_argument(
+        "--pace", type=float, default=0.01, help="seconds between two transactions"
+    )
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument(
         "--mode", choices=("exactly_once", "at_least_once"), default="exactly_once"
     )
     parser.add_argument(
-        "--without", action="append", choices=[*Kind], default=[], help="no such disturbance"
+        "--without",
+        action="append",
+        choices=[*Kind],
+        default=[],
+        help="leave out this disturbance",
     )
     parser.add_argument(
-        "--only", action="append", choices=[*Kind], default=[], help="no others but these"
+        "--only", action="append", choices=[*Kind], default=[], help="only these disturbances"
     )
     parser.add_argument("--consumers", action="store_true", help="prove consumers instead")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Operators' commands: run to their end, or stopped, cut off, overtaken by a rival, and woken."""
+"""Run operators' commands to their end; or stop them, cut them off, run a rival, and wake them."""
 
 import os
 import random
@@ -27,12 +27,12 @@ class Failed(DovecoteError):
 
 
 class Commands:
-    """Runs `dovecote` as an operator does."""
+    """Runs `dovecote` like an operator."""
 
     def __init__(self, directory: Path, journal: Journal) -> None:
         self._directory, self._journal = directory, journal
         self._number = 0
-        self._rest = threading.Event()  # is never set: it only waits
+        self._rest = threading.Event()  # never set, only waited for
 
     def run(
         self,
@@ -42,10 +42,11 @@ class Commands:
         must_succeed: bool = False,
     ) -> str:
         """
-        Run a command to its end; return what it printed, or a refusal.
+        Run a command to its end; return its output, or its refusal.
 
         Raises:
-            Failed: it ended with a traceback, or not in time, or did not do what it must.
+            Failed: it ended with a traceback, or not in time, or without success when it had to
+                succeed.
         """
         with subprocess.Popen(
             dovecote(*arguments),
@@ -58,7 +59,7 @@ class Commands:
             try:
                 out, error = process.communicate(timeout=_RUN_SECONDS)
             except subprocess.TimeoutExpired:
-                # It writes where each of its threads is, and ends.
+                # The signal makes it print where each of its threads is, and end.
                 process.send_signal(signal.SIGABRT)
                 _, error = process.communicate()
                 msg = (
@@ -84,9 +85,9 @@ class Commands:
         chance: random.Random,
     ) -> bool:
         """
-        Stop a command at some moment, end its sessions, run `rival`, and let the command wake up.
+        Stop a command at some moment, end its sessions, run `rival`, and wake the command up.
 
-        Return whether it was stopped before its end. `server` is reached without a balancer.
+        Return whether it was stopped before its end. `server` is the address without a balancer.
 
         Raises:
             Failed: it ended with a traceback, or never.

@@ -1,4 +1,4 @@
-"""Count what a `read_committed` consumer sees against what was committed."""
+"""Compare what a `read_committed` consumer sees with what was committed."""
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -10,7 +10,7 @@ _FAULTS = 20
 
 
 class Seen(NamedTuple):
-    """A record: its key, the number that its event has within the key, and its time."""
+    """A record: its key, its event's number within the key, and its time."""
 
     key: str
     number: int
@@ -19,7 +19,7 @@ class Seen(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """One thing that is wrong, and when about it went wrong."""
+    """One fault, and about when it happened."""
 
     what: str
     key: str
@@ -29,43 +29,45 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ledger:
-    """What must be seen, and what may be."""
+    """The events that must be seen, and those that may be."""
 
     committed: Mapping[str, Sequence[range]]
-    """The numbers of each key, ascending."""
+    """The committed numbers of each key, ascending."""
 
     gone: Mapping[str, Sequence[range]] = field(default_factory=dict)
-    """Numbers that a server which was put back to an earlier state has lost."""
+    """Numbers that a server lost when it was restored to an earlier state."""
 
     given_up: Collection[tuple[str, int]] = ()
-    """What an operator wanted to be dropped, and what one accepted as a loss."""
+    """The events that an operator wanted to drop, and those that one accepted as lost."""
 
     said_gone: int = 0
-    """How many of these Kafka has, as an operator was told."""
+    """How many of these Kafka has, according to the command's report to the operator."""
 
     may_repeat: int = 0
-    """How many records may be there again."""
+    """How many records may be repeated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What differs of how many `events`; all else is 0 if the relay kept its word."""
+    """
+    The differences, for a number of `events`; everything else is 0 if the relay kept its word.
+    """
 
     events: int
     lost: int
-    """Committed events that no record carries."""
+    """Committed events without a record."""
     duplicated: int
     """Records beyond one per committed event, or of an event that was never committed."""
     out_of_order: int
-    """Neighbours within a key of which the later has the lower number, repeated ones left out."""
+    """Neighbours within a key where the later has the lower number, without repeated ones."""
     gone: int = 0
-    """Events of which only Kafka knows: their rows went with the state that was taken back."""
+    """Events that only Kafka has: their rows were lost when the server was restored."""
     unsaid: int = 0
-    """By how many that differs from what an operator was told."""
+    """The difference between `gone` and the report to the operator."""
     repeated: int = 0
-    """Records that are there again, as many as there may be."""
+    """Repeated records, as many as are allowed."""
     faults: tuple[Fault, ...] = field(default=(), compare=False)
-    """The first of them."""
+    """The first faults."""
 
     @property
     def is_well(self) -> bool:
@@ -75,10 +77,10 @@ class Verdict:
 
 def judge(ledger: Ledger | Mapping[str, int], seen: Iterable[Seen]) -> Verdict:
     """
-    Compare records, in the order of their partitions, with the numbers of the events of each key.
+    Compare records, in the order of their partitions, with the numbers of each key's events.
 
-    Where nothing is wrong the records of a key are its numbers, ascending: 0, 1, 2, … where the
-    ledger is nothing but how many each key has.
+    If nothing is wrong, a key's records are its numbers, ascending. If the ledger only has each
+    key's count, these are 0, 1, 2, …
     """
     if not isinstance(ledger, Ledger):
         ledger = Ledger(committed={key: [range(count)] for key, count in ledger.items()})
@@ -129,7 +131,7 @@ def judge(ledger: Ledger | Mapping[str, int], seen: Iterable[Seen]) -> Verdict:
 
 
 def _again(records: Sequence[Seen]) -> Iterator[Seen]:
-    """Yield those whose number was there before."""
+    """Yield the records whose number came before."""
     known: set[int] = set()
     for record in records:
         if record.number in known:
@@ -138,7 +140,7 @@ def _again(records: Sequence[Seen]) -> Iterator[Seen]:
 
 
 def _backwards(records: Sequence[Seen]) -> list[Seen]:
-    """Return those whose number is lower than that of the one before, repeated ones left out."""
+    """Return the records with a lower number than the one before, without repeated ones."""
     by_number: dict[int, Seen] = {}
     for record in records:
         by_number.setdefault(record.number, record)
@@ -147,7 +149,7 @@ def _backwards(records: Sequence[Seen]) -> list[Seen]:
 
 
 def _time_of(number: int, records: Sequence[Seen]) -> int:
-    """Return when an event would have been seen: with the one that follows it in its key."""
+    """Return when an event would have been seen: together with the next one of its key."""
     later = [record for record in records if record.number > number]
     nearest = min(later, key=lambda record: record.number, default=None)
     return nearest.at if nearest else max((record.at for record in records), default=0)

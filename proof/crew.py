@@ -1,4 +1,4 @@
-"""The relays under proof: some active, others standing by, each with a network of its own."""
+"""The relays under proof: some active, others on standby, each with a network of its own."""
 
 import json
 import signal
@@ -14,7 +14,7 @@ from proof.journal import Journal
 from proof.proxy import Proxy
 
 _ACTIVE, _NO_LONGER = "active: this relay alone may publish", "no longer active"
-# As long as a supervisor waits before it starts one again.
+# The time that a supervisor waits before it starts a relay again.
 _RESTART_SECONDS = 0.3
 
 
@@ -23,7 +23,7 @@ class GaveUp(DovecoteError):
 
 
 class Member:
-    """One relay, started again by its supervisor whenever it ends."""
+    """One relay, which its supervisor starts again whenever it ends."""
 
     def __init__(self, number: int, directory: Path, dsn: str, config: Path) -> None:
         server = conninfo_to_dict(dsn)
@@ -44,7 +44,9 @@ class Member:
         )
 
     def look_after(self) -> str | None:
-        """Start it again a while after it has ended; return what it said when that is seen."""
+        """
+        Start it again a while after it has ended; return its last output when its end is noticed.
+        """
         if self.child.status is None:
             return None
         if self._ended is None:
@@ -61,7 +63,7 @@ class Member:
 
     @property
     def is_active(self) -> bool:
-        """Whether it has the active role as far as it knows itself, and can act on it."""
+        """Return whether it believes that it has the active role, and can act on it."""
         log = self.told()
         is_active = log.rfind(_ACTIVE) > log.rfind(_NO_LONGER)
         return is_active and not self.paused and self.child.status is None
@@ -75,13 +77,13 @@ class Member:
         self.paused = False
 
     def end(self) -> None:
-        """Leave nothing of it."""
+        """End it and its network."""
         self.child.end()
         self.proxy.__exit__(None, None, None)
 
 
 class Crew:
-    """Relays of one outbox, as many as there were at the start, whichever are killed."""
+    """The relays of one outbox; killed ones are replaced, so that their number stays the same."""
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class Crew:
         self._settings, self._size, self._journal = settings, size, journal
         self._number = self._takeovers = self.restarted = 0
         self.may_refuse = False
-        """Whether a relay may end with a refusal now."""
+        """A relay may end with a refusal now."""
         self.refusals: list[str] = []
         self.members: list[Member] = []
         self.shards = 1
@@ -109,8 +111,8 @@ class Crew:
         return self.configured(self.shards)
 
     def configured(self, shards: int) -> Path:
-        """Return a file with the settings of relays, and of commands, for so many shards."""
-        # They notice trouble sooner than with the defaults, and so meet more of it.
+        """Return a file with the settings of relays and commands for `shards` shards."""
+        # With these settings they notice trouble sooner than by default, and so meet more of it.
         fields: dict[str, object] = {
             "standby_poll": "50ms",
             "lease": "2s",
@@ -125,7 +127,7 @@ class Crew:
         return file
 
     def fill(self) -> None:
-        """Start as many as there should be; from the main thread, with which they would end."""
+        """Start the missing relays; call it in the main thread, with which they would end."""
         while len(self.members) < self._size:
             self._number += 1
             member = Member(self._number, self._directory, self._dsn, self.config)
@@ -133,7 +135,7 @@ class Crew:
 
     def look_after(self) -> None:
         """
-        Start those again that have ended, as a supervisor does.
+        Start relays that have ended again, like a supervisor.
 
         Raises:
             GaveUp: one has ended by itself where none ever should.
@@ -149,12 +151,12 @@ class Crew:
                 raise GaveUp(said)
 
     def actives(self) -> list[Member]:
-        """Return the relays that take themselves for active ones."""
+        """Return the relays that believe that they are active."""
         self.look_after()
         return [each for each in self.members if each.is_active]
 
     def replace(self, victim: Member) -> None:
-        """Kill one, and start another in its place."""
+        """Kill a relay, and start another in its place."""
         victim.child.kill()
         self._retire(victim)
         self.fill()
@@ -170,13 +172,13 @@ class Crew:
 
     @property
     def takeovers(self) -> int:
-        """How often a relay became active after the first time."""
+        """The number of times that a relay became active after the first time."""
         now = sum(each.told().count(_ACTIVE) for each in self.members)
         return max(0, self._takeovers + now - 1)
 
     def stop(self) -> None:
         """
-        Ask all to end, as a supervisor does.
+        Ask all relays to end, like a supervisor.
 
         Raises:
             ChildFailed: one ends with an error, or not in time.
@@ -194,18 +196,18 @@ class Crew:
         try:
             member.child.stop(within=60)
         except ChildFailed:
-            # One that has just been started does not know yet what is asked of it.
+            # A relay that has just been started does not handle the signal yet.
             if member.child.status != -signal.SIGTERM or _ACTIVE in member.told():
                 raise
 
     def kill(self) -> None:
-        """Kill all; none takes their place before `fill`."""
+        """Kill all relays; `fill` starts others in their place."""
         while self.members:
             self.members[0].child.end()
             self._retire(self.members[0])
 
     def end(self) -> None:
-        """Leave nothing, whatever state they are in."""
+        """End all relays, whatever state they are in."""
         while self.members:
             self.members.pop().end()
 

@@ -1,4 +1,4 @@
-"""What was done and what happened, with the time: so that a failure shows what was around it."""
+"""Record what was done and what happened, with times, so that a failure shows its surroundings."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -19,7 +19,7 @@ class Entry(NamedTuple):
 
 
 class Journal:
-    """The entries of a run; the later ones are shown as they come."""
+    """The entries of a run; the ones marked as shown are printed as they come."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._began = time.time()
@@ -32,7 +32,7 @@ class Journal:
             self._show(f"{time.time() - self._began:7.1f} s  {text}")
 
     def window(self, at: float) -> list[str]:
-        """Return the smallest window of entries around a moment that tells what happened."""
+        """Return the entries nearest to a moment."""
         near = [
             each for each in self.entries if -_BEFORE_SECONDS <= each.at - at <= _AFTER_SECONDS
         ]
@@ -40,7 +40,7 @@ class Journal:
         return [f"{each.at - self._began:9.2f} s  {each.text}" for each in sorted(nearest)]
 
     def last(self) -> list[str]:
-        """Return the newest entries, with what was found about them."""
+        """Return the newest entries."""
         return [f"{each.at - self._began:9.2f} s  {each.text}" for each in self.entries[-_MOST:]]
 
     def explain(self, faults: Iterable[Fault]) -> str:

@@ -1,4 +1,4 @@
-"""Events that cannot be published: too large ones, and ones for topics that are yet to be made."""
+"""Events that cannot be published: too large ones, and ones for topics that do not exist yet."""
 
 import random
 import threading
@@ -25,7 +25,7 @@ _DROPS = 0.4
 
 
 class Parker:
-    """Writes such events all the time, and does with them what operators do."""
+    """Writes such events all the time, and treats them like operators do."""
 
     def __init__(
         self, world: World, dsn: str, *, seed: int, commands: Commands, journal: Journal
@@ -35,16 +35,16 @@ class Parker:
         self._late = 0
         self._enough, self._held = threading.Event(), threading.Event()
         self.given_up: set[tuple[str, int]] = set()
-        """What was to be dropped."""
+        """The events that were to be dropped."""
         world.make_topic(SMALL, 2, max_message_bytes=_LIMIT)
 
     @property
     def topics(self) -> list[str]:
-        """Return all topics that its events are for."""
+        """Return all topics of its events."""
         return [SMALL, *(f"proof-late-{number}" for number in range(self._late + 1))]
 
     def work(self) -> None:
-        """Write until told to stop; in a thread of its own."""
+        """Write until told to stop; runs in a thread of its own."""
         while not self._enough.wait(self._chance.random() * 2 * _PACE):
             if self._held.is_set():
                 continue
@@ -64,7 +64,7 @@ class Parker:
 
     @property
     def writes(self) -> bool:
-        """Whether it was not told to stop."""
+        """Return whether it was not told to stop."""
         return not self._enough.is_set()
 
     def stop(self) -> None:
@@ -77,7 +77,7 @@ class Parker:
         self._held.clear()
 
     def disturb(self, crew: Crew, chance: random.Random, done: Done) -> None:
-        """Make the topic that is missing; drop some of what is parked, or have all requeued."""
+        """Create the missing topic; drop some of what is parked, or requeue all of it."""
         late = self._late
         self._late += 1
         self._world.make_topic(f"proof-late-{late}")
@@ -92,7 +92,7 @@ class Parker:
         done.requeues += 1
 
     def large(self, chance: random.Random) -> list[str]:
-        """Return the ids of some events that are parked for their size."""
+        """Return the ids of some events that are parked because of their size."""
         with psycopg.connect(self._dsn, autocommit=True, connect_timeout=10) as conn:
             rows = conn.execute(
                 "SELECT id::text FROM outbox.parked WHERE code = 'MSG_SIZE_TOO_LARGE' ORDER BY 1"
@@ -107,7 +107,7 @@ class Parker:
         return ["parked", "requeue", "--all"]
 
     def release(self, crew: Crew) -> int:
-        """Take everything out of the way, ask for what is parked, and return how much that is."""
+        """Remove every obstacle, requeue what is parked, and return how many events that is."""
         for topic in self.topics[1:]:
             self._world.make_topic(topic)
         self._world.alter_topic(SMALL, "max.message.bytes", _NO_LIMIT)
@@ -129,6 +129,6 @@ class Parker:
 
 
 def _known(given: str) -> tuple[str, int]:
-    """Return which event has an id that `known` has made."""
+    """Return the event whose id `known` has made."""
     number = UUID(given).int
     return (number >> 64).to_bytes(6).lstrip(b"\0").decode(), number & (1 << 64) - 1

@@ -1,4 +1,4 @@
-"""What is done to the relay and its servers, and when: a sequence that a seed repeats."""
+"""The disturbances of the relay and its servers, as a sequence that a seed repeats."""
 
 import random
 from collections import Counter
@@ -14,17 +14,19 @@ class Kind(StrEnum):
     KILL = "kill"
     """SIGKILL the active relay; a standby takes over, and a new one stands by."""
     PAUSE = "pause"
-    """SIGSTOP the active relay until another one has taken over, then let it wake up: a zombie."""
+    """SIGSTOP the active relay until another one has taken over, then wake it up: a zombie."""
     STALL = "stall"
     """Hold back everything between the active relay and Postgres; connections stay open."""
     CUT = "cut"
     """Break all connections between the active relay and Postgres."""
     UNLOCK = "unlock"
-    """End the session that holds the active role; the relay that had it does not know yet."""
+    """End the session that holds the active role; its relay does not know yet."""
     SLOW = "slow link"
     """Let little through between the active relay and Postgres, or between all and a broker."""
     PARK = "parked events"
-    """Make a missing topic, let large events pass, requeue what is parked, or drop some of it."""
+    """
+    Create a missing topic, let large events pass, requeue what is parked, or drop some of it.
+    """
     CRASH_POSTGRES = "crash of Postgres"
     """SIGKILL all of Postgres, and start it again."""
     CRASH_KAFKA = "crash of Kafka"
@@ -32,27 +34,27 @@ class Kind(StrEnum):
     PAUSE_KAFKA = "pause of Kafka"
     """SIGSTOP a broker for a while: requests are answered late or not at all."""
     WOKEN = "woken command"
-    """SIGSTOP an operator's command, end its session, run a rival, and let it wake up."""
+    """SIGSTOP an operator's command, end its session, run a rival, and wake it up."""
     SWITCH = "switch of the capture"
-    """Have writers write to the log instead of the table, or the other way round."""
+    """Make writers write to the log instead of the table, or the other way round."""
     ISOLATE = "broker without peers"
-    """Cut a broker off from its peers, not from clients, and kill relays meanwhile."""
+    """Cut a broker off from its peers but not from clients, and kill relays meanwhile."""
     CUT_OFF = "broker cut off"
     """Cut a broker off from its peers and from clients, and kill relays meanwhile."""
     LEADERS = "leaders moved"
-    """Have each partition led by the broker that is to lead it."""
+    """Move each partition to its preferred leader."""
     ROLL = "rolling restart"
     """Restart all brokers, one after the other."""
     PROMOTE = "promotion"
     """Promote the synchronous standby, after the end of the primary or beside it."""
     SNAPSHOT = "snapshot put back"
-    """Put the primary's files back to what they were, and accept what that lost."""
+    """Restore an earlier copy of the primary's files, and accept the loss."""
 
 
 _EARLY_SECONDS, _LATE_SECONDS = 0.15, 0.6
 
-# How many of each kind make a round; the kinds of one are shuffled. A crash of a server takes
-# seconds, a kill of the relay a fraction of one.
+# The number of each kind in a round, whose order is random. A crash of a server takes seconds, a
+# kill of the relay a fraction of a second.
 ONE_BROKER: Mapping[Kind, int] = {
     Kind.KILL: 77,
     Kind.PAUSE: 5,
@@ -96,18 +98,18 @@ class Disturbance(NamedTuple):
     wait: float
     """Seconds to wait once a relay is active: from its first steps to the middle of its work."""
     length: float
-    """Seconds that it lasts, if it lasts."""
+    """Its duration in seconds, if it has one."""
     seed: int
-    """For what it chooses."""
+    """The seed of its choices."""
 
     def chance(self) -> random.Random:
-        """Return what makes its choices, the same each time."""
+        """Return the random numbers for its choices, the same each time."""
         return random.Random(self.seed)  # noqa: S311  # to be repeated, no secret
 
 
 @dataclass(slots=True)
 class Done:
-    """How much was done."""
+    """The number of disturbances that were done."""
 
     kills: int = 0
     """Relays killed."""
@@ -116,7 +118,7 @@ class Done:
     pauses: int = 0
     """Relays and brokers stopped and woken up."""
     stalls: int = 0
-    """Times that the network was held back, slow or cut, or a session ended."""
+    """Times that the network was held back, slow or cut, or a session was ended."""
     switches: int = 0
     """Times that writers were sent to the other capture."""
     isolations: int = 0
@@ -130,7 +132,7 @@ class Done:
     splits: int = 0
     """Promotions beside a primary that went on."""
     snapshots: int = 0
-    """Servers put back to a snapshot."""
+    """Servers restored from a snapshot."""
     woken: int = 0
     """Commands that were stopped, and woken after a rival."""
     requeues: int = 0
@@ -150,16 +152,16 @@ def plan(
     """
     Yield disturbances without end.
 
-    Each kind comes once within the first few, so that a short run has seen them all; then in
-    rounds, each with as many of each kind as `shares` says, in an order of its own.
+    Each kind comes once within the first few, so that a short run has seen them all. Then they
+    come in rounds with the numbers in `shares`, in random order.
     """
     chance = random.Random(seed)  # noqa: S311  # to be repeated, no secret
     round_ = [kind for kind in Kind if kind not in without for _ in range(shares.get(kind, 0))]
-    # The rare ones take long: what is quick shows first that anything works.
+    # The rare kinds take long; the quick ones show first that anything works.
     coming = [Kind.KILL, *dict.fromkeys(round_), Kind.KILL]
     while True:
         for kind in coming:
-            # Half of the relays do not get far: what they do first is the most delicate.
+            # Half of the relays do not get far, because their first steps are the most delicate.
             wait = chance.random() * chance.choice([_EARLY_SECONDS, _LATE_SECONDS])
             length = chance.uniform(0.2, longest_stall)
             yield Disturbance(kind, wait, length, chance.getrandbits(32))
@@ -168,7 +170,7 @@ def plan(
 
 
 def wanted(kills: int, shares: Mapping[Kind, int], without: Collection[Kind]) -> dict[Kind, int]:
-    """Return how many of each rarer kind belong to so many kills of relays."""
+    """Return how many of each rarer kind belong to this many kills of relays."""
     per_round = 50 if shares is THREE_BROKERS else shares[Kind.KILL]
     return {
         kind: share * kills // per_round

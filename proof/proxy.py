@@ -14,16 +14,16 @@ class Proxy:
 
     def __init__(self, target: tuple[str, int]) -> None:
         self.target = target
-        """Where new connections lead; those that are open stay where they are."""
+        """The target of new connections; open ones stay where they are."""
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.connected = threading.Event()
-        """Set when somebody has come through."""
+        """Set when a client has connected."""
         self.port: int = self._listener.getsockname()[1]
         self._flows, self._slow = threading.Event(), threading.Event()
         self._flows.set()
         self._may_pass: int | None = None
         self.rate: float | None = None
-        """Bytes a second that go through in each direction of a connection; None: all."""
+        """Bytes per second in each direction of a connection; None: unlimited."""
         self._open: set[socket.socket] = set()
         self._stranded: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -40,7 +40,7 @@ class Proxy:
         traceback: TracebackType | None,
     ) -> None:
         with suppress(OSError):  # it was never connected
-            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would go on accepting
+            self._listener.shutdown(socket.SHUT_RDWR)  # otherwise the thread would go on accepting
         self._listener.close()
         self._closed.set()
         self.resume()
@@ -51,15 +51,14 @@ class Proxy:
         self._flows.clear()
 
     def stall_after(self, size: int) -> None:
-        """Forward so many bytes more to the target, and nothing behind them until `resume`."""
+        """Forward `size` more bytes to the target, and nothing after them until `resume`."""
         self._may_pass = size
 
     def strand(self) -> None:
         """
-        Swallow for ever what comes on the connections that are open; new ones are forwarded.
+        Swallow everything on the open connections for ever; new connections are forwarded.
 
-        Their peers see sockets that stay open and are silent, as behind a balancer that failed
-        over.
+        Their peers see open but silent sockets, as with a balancer that has failed over.
         """
         with self._lock:
             self._stranded |= self._open
@@ -70,15 +69,15 @@ class Proxy:
         self._flows.set()
 
     def cut(self) -> None:
-        """Reset all connections that are open."""
+        """Reset all open connections."""
         with self._lock:
             for each in self._open:
-                # Both sides learn of it, and the threads that forward end.
+                # Both sides notice, and the threads that forward end.
                 with suppress(OSError):  # it is closed already
                     each.shutdown(socket.SHUT_RDWR)
 
     def ports(self) -> list[int]:
-        """Return what the target knows its open connections by."""
+        """Return the local ports of the open connections to the target."""
         found: list[int] = []
         with self._lock:
             for each in self._open:
@@ -126,7 +125,7 @@ class Proxy:
                 if source not in self._stranded:
                     sink.sendall(data)
             if source in self._stranded:
-                # Not even the end of one side is told to the other.
+                # Not even the end of one side reaches the other.
                 self._closed.wait()
         except OSError:  # one side is gone, and so is the connection
             pass

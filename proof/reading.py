@@ -1,4 +1,4 @@
-"""Read topics as a `read_committed` consumer does."""
+"""Read topics like a `read_committed` consumer."""
 
 import json
 import sys
@@ -11,12 +11,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from proof.count import Seen
 
 _CHUNK = 10_000
-# What a consumer says while a broker comes back, and gets over by itself.
+# Errors that a consumer reports while a broker comes back, and gets over by itself.
 _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}  # noqa: SLF001  # librdkafka's names
 
 
 class Reading:
-    """All committed records of topics, from its beginning to where they end at the moment."""
+    """All committed records of topics, from their beginning to their present end."""
 
     def __init__(
         self, bootstrap: str, topics: Sequence[str], since: Mapping[int, int] | None = None
@@ -24,7 +24,7 @@ class Reading:
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
-                "group.id": "proof",  # asked for by the client, used for nothing
+                "group.id": "proof",  # required by the client, never used
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
                 "enable.auto.commit": False,
@@ -38,7 +38,7 @@ class Reading:
             if topic in known
             for number in known[topic].partitions
         }
-        # Where each partition begins, if that is not its beginning.
+        # The offset at which each partition is read, if it is not the first one.
         self._first = since or {}
         self._consumer.assign(
             [
@@ -60,7 +60,7 @@ class Reading:
         self._consumer.close()
 
     def go_on(self, within: float) -> None:
-        """Read what there is for `within` seconds."""
+        """Read for `within` seconds."""
         for message in self._consumer.consume(_CHUNK, within):
             self._take(message.error(), message)
 
@@ -71,7 +71,7 @@ class Reading:
         Raises:
             KafkaException: the broker cannot be read.
         """
-        # An end that was reached is told once, and again after a seek alone.
+        # The end of a partition is reported once, and again only after a seek.
         for place in self._consumer.position(self._consumer.assignment()):
             place.offset = max(place.offset, self._first.get(place.partition, 0))
             self._consumer.seek(place)
@@ -95,5 +95,5 @@ class Reading:
                 number = number[0]
             self.seen.append(Seen(sys.intern(key.decode()), int(number), at))
         else:
-            # Nobody committed it: a surplus record.
+            # Nobody committed this as an event: a surplus record.
             self.seen.append(Seen(repr(key), -1, at))

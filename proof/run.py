@@ -1,4 +1,4 @@
-"""Run the relays, disturb them, let all settle, and count."""
+"""Run the relays, disturb them, let them settle, and count."""
 
 import threading
 import time
@@ -30,18 +30,20 @@ _PARTITIONS = 4
 _STUCK_SECONDS = 150.0
 _SAY_SECONDS = 5.0
 _AT_LEAST_ONCE_ROWS = 500
-# Batches that are in flight at once: one that is sent, and one that is taken.
+# Batches in flight at the same time: one that is sent, and one that is taken.
 _IN_FLIGHT = 2
-# How often nothing is parked before one believes it.
+# How often in a row nothing must be parked before we believe it.
 _QUIET = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run: for `seconds`, or until `kills` and what belongs to so many is done."""
+    """
+    The parameters of a run, for `seconds` or until `kills` and all that belongs to them is done.
+    """
 
     directory: Path
-    """For settings and logs."""
+    """The folder for settings and logs."""
 
     seconds: float
     kills: int | None = None
@@ -52,28 +54,28 @@ class Options:
     relays: int = 3
     writers: int = 3
     pace: float = 0.01
-    """Seconds that a writer rests between two transactions, on average."""
+    """The average pause of a writer between two transactions, in seconds."""
 
     longest_stall: float = 6.0
-    """Seconds that a server or a network may be away."""
+    """The longest time that a server or a network is away, in seconds."""
 
     without: tuple[Kind, ...] = ()
-    """Kinds that do not come."""
+    """Kinds that are left out."""
 
     settings: dict[str, object] = field(default_factory=dict)
-    """Of the relays."""
+    """Settings of the relays."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was done, and what came of it."""
+    """The disturbances of a run, and its result."""
 
     verdict: Verdict
     done: Done
     takeovers: int
     seconds: float
     explained: str
-    """What was done around what is wrong."""
+    """The entries of the journal around the faults."""
 
     def fields(self) -> dict[str, object]:
         """Return it as one flat mapping."""
@@ -156,7 +158,7 @@ class _Proof:
         self._shares = THREE_BROKERS if options.brokers > 1 else ONE_BROKER
         switches = options.capture == "switching"
         self._without = {*options.without, *(() if switches else (Kind.SWITCH,))}
-        self._rest = threading.Event()  # is never set: it only waits
+        self._rest = threading.Event()  # never set, only waited for
 
     def run(self) -> Outcome:
         began = time.monotonic()
@@ -227,7 +229,7 @@ class _Proof:
         total = sum(len(each) for ranges in committed.values() for each in ranges)
         with Reading(scene.world.bootstrap, [TOPIC, *scene.parker.topics]) as reading:
             moved, before = time.monotonic(), 0
-            # More than wanted is no reason to wait; less is, as long as there is hope.
+            # Surplus records are no reason to wait; missing ones are, as long as there is hope.
             while self._lacks(reading, committed, total) and (
                 time.monotonic() - moved < _STUCK_SECONDS
             ):
@@ -249,7 +251,7 @@ class _Proof:
             return judge(ledger, reading.seen)
 
     def _lacks(self, reading: Reading, committed: dict[str, list[range]], total: int) -> bool:
-        """Tell whether an event that must be there was not read yet."""
+        """Return whether an event that must be there was not read yet."""
         if len(reading.seen) < total - len(self._scene.parker.given_up):
             return True
         numbers = {(record.key, record.number) for record in reading.seen}
@@ -261,7 +263,7 @@ class _Proof:
         )
 
     def _release(self) -> None:
-        """Publish all that is parked."""
+        """Publish everything that is parked."""
         deadline = time.monotonic() + 2 * _STUCK_SECONDS
         empty = 0
         while empty < _QUIET:

@@ -1,4 +1,4 @@
-"""What each kind of disturbance does to servers."""
+"""Disturb servers, one method for each kind."""
 
 import json
 import random
@@ -22,7 +22,7 @@ from proof.world import TOPIC
 _PROGRESS = "progress"
 # How often a supervisor starts a relay that refuses, before an operator comes.
 _STARTS = 4
-# Shares: of brokers that lead progress, of connections that break, of what is done or not.
+# Shares: of brokers that lead progress, of connections that break, and of other choices.
 _AIMED, _RESETS, _HALF = 0.7, 0.3, 0.5
 
 
@@ -32,7 +32,9 @@ class Servers(Waiting):
     def __init__(self, scene: Scene) -> None:
         super().__init__(scene)
         self.said_gone = 0
-        """Events that Kafka has and the database lost, as the command that accepted it said."""
+        """
+        Events that Kafka has and the database lost, as reported by the command that accepted it.
+        """
 
     def kinds(self) -> Mapping[Kind, Callable[[Disturbance], None]]:
         return {
@@ -78,7 +80,7 @@ class Servers(Waiting):
         self.scene.done.pauses += 1
 
     def _chosen(self, chance: random.Random) -> int:
-        """Return the number of a broker: mostly of the one that leads progress."""
+        """Return the number of a broker, mostly of the one that leads progress."""
         number = self.scene.world.leader(_PROGRESS) if chance.random() < _AIMED else None
         return number or chance.randint(1, len(self.scene.world.brokers))
 
@@ -93,7 +95,7 @@ class Servers(Waiting):
             f"broker {number} cut off from peers{' and clients' if from_clients else ''}"
             f"{', with resets' if reset else ''}"
         )
-        # Others lead after two or three seconds; until then nobody is sure.
+        # New leaders take over after two or three seconds; until then nobody is sure.
         self.rest(chance.uniform(0.0, 4.0))
         for _ in range(chance.randint(1, 3)):
             self.kill(chance)
@@ -122,7 +124,7 @@ class Servers(Waiting):
     def _promote(self, disturbance: Disturbance) -> None:
         chance, pair = disturbance.chance(), self._pair()
         if self.scene.capture != "table":
-            # A standby that lacks the slots must not be promoted: that is what docs say.
+            # A standby without the slots must not be promoted, as the docs say.
             self.until(pair.has_slots, "the standby has the slots")
         split = chance.random() < _HALF
         pair.promote(split=split)
@@ -136,7 +138,7 @@ class Servers(Waiting):
         self.scene.journal.note("the other server is the new standby")
 
     def _snapshot(self, disturbance: Disturbance) -> None:
-        """Put the primary back, writers or relays first; refused until an operator accepts."""
+        """Restore the primary, writers or relays first; relays refuse until told to go on."""
         chance, pair, scene = disturbance.chance(), self._pair(), self.scene
         self.active()
         copy = pair.directory / "snapshot"
@@ -145,7 +147,7 @@ class Servers(Waiting):
         counted = writers.counted(scene.dsn)
         with self._reading() as reading:
             self.rest(chance.uniform(0.3, 3.0))
-            # Otherwise nothing may be wrong with going on.
+            # Otherwise going on may be perfectly right.
             self.until(
                 lambda: any(
                     record.number >= counted.get(record.key, 0) for record in _more(reading)
@@ -184,7 +186,7 @@ class Servers(Waiting):
         volumes.put_back(primary, copy)
         rmtree(copy)
         primary.start()
-        # The standby is of the time that is gone.
+        # The standby belongs to the time that is gone.
         pair.renew()
         writers.begin_era(scene.world.postgres_dsn(scene.dsn))
         pair.gates.shut()
@@ -198,7 +200,7 @@ class Servers(Waiting):
             return bool(_more(reading)) or len(crew.refusals) >= _STARTS
 
         self.until(is_over, f"{_STARTS} refusals, of which {len(crew.refusals)} came")
-        # What is on its way arrives, if it was published at all.
+        # Requests on their way arrive, if anything was published at all.
         if _more(reading, within=2.0):
             logs = "\n".join(each.child.tail() for each in crew.members)
             msg = (
@@ -208,7 +210,7 @@ class Servers(Waiting):
             raise GaveUp(msg)
 
     def _reading(self) -> Reading:
-        """Return what reads all that is published from now on."""
+        """Return a reading of everything that is published from now on."""
         world = self.scene.world
         return Reading(world.bootstrap, [TOPIC], world.ends(TOPIC))
 

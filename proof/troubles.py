@@ -1,4 +1,4 @@
-"""What each kind of disturbance does to relays, networks and operators' commands."""
+"""Disturb relays, networks and operators' commands, one method for each kind."""
 
 import random
 import threading
@@ -31,7 +31,7 @@ class Stuck(DovecoteError):
 
 @dataclass(slots=True, kw_only=True)
 class Scene:
-    """All that takes part."""
+    """Everything that takes part."""
 
     dsn: str
     world: World
@@ -50,7 +50,7 @@ class Waiting:
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
-        self._rest = threading.Event()  # is never set: it only waits
+        self._rest = threading.Event()  # never set, only waited for
 
     def rest(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
@@ -60,10 +60,10 @@ class Waiting:
 
     def until(self, predicate: Callable[[], bool], what: str) -> None:
         """
-        Wait until it is so.
+        Wait until `predicate` is true.
 
         Raises:
-            Stuck: it is not in time.
+            Stuck: it is not true in time.
         """
         deadline = time.monotonic() + _STUCK_SECONDS
         while not predicate():
@@ -117,7 +117,7 @@ class Troubles(Waiting):
     def _pause(self, disturbance: Disturbance) -> None:
         victim = self.active(disturbance.chance())
         victim.pause()
-        # With one shard alone another has to take over; with several, one may be active already.
+        # With one shard, another relay must take over; with several, one may be active already.
         self.active()
         self.rest(disturbance.wait)
         victim.resume()
@@ -169,7 +169,7 @@ class Troubles(Waiting):
         kinds = [self._init_woken if switching else self._reshard_woken]
         if self.scene.parker.writes:
             kinds.append(self._parking_woken)
-        # Not every command lasts until it is stopped: another then.
+        # A command may end before it is stopped; then another one is tried.
         for _ in range(4):
             if chance.choice(kinds)(chance):
                 self.scene.done.woken += 1
@@ -180,7 +180,7 @@ class Troubles(Waiting):
         self.until(self._is_parked, "something is parked")
         arguments = [*scene.parker.command(chance), "--wait", "--config", str(crew.config)]
         if crew.shards > 1:
-            return False  # it is asked of one shard at a time, by a name in the environment
+            return False  # it concerns one shard at a time, named in the environment
 
         def rival() -> None:
             if chance.random() < _HALF:
@@ -200,7 +200,7 @@ class Troubles(Waiting):
         name = "table" if before else "wal"
 
         def rival() -> None:
-            # Back, or the same once more; an operator who sees the first one hang.
+            # Back, or the same again, like an operator who sees the first command hang.
             scene.writes_to_wal = chance.random() < _HALF
             self._use_capture()
             self.rest(chance.random())
@@ -230,7 +230,8 @@ class Troubles(Waiting):
 
         woke = scene.commands.wake(scene.world.postgres_dsn(scene.dsn), arguments, rival, chance)
         if self._shards(before) != crew.shards or not crew.members:
-            # It was not cut off, or it was faster; the relays that run are of the other number.
+            # It was not cut off, or it was faster; the running relays have the other number of
+            # shards.
             crew.kill()
             crew.shards = self._shards(before)
             crew.fill()

@@ -32,7 +32,7 @@ _ADMIN_SECONDS = 60
 
 
 class World:
-    """Postgres and Kafka, and what can be done to them."""
+    """Postgres and Kafka, and the operations on them."""
 
     def __init__(self, brokers: int) -> None:
         self.cluster = Cluster() if brokers > 1 else None
@@ -42,7 +42,7 @@ class World:
 
     @property
     def dsn(self) -> str:
-        """Connection string of services, and of relays but for their own networks."""
+        """The connection string of services, and of relays apart from their own networks."""
         return self.pair.dsn if self.pair else self.postgres.dsn
 
     @property
@@ -54,7 +54,7 @@ class World:
         return self._stack.postgres
 
     def postgres_dsn(self, dsn: str) -> str:
-        """Return `dsn` past the balancer, at the server that is the primary now."""
+        """Return `dsn` without the balancer, for the present primary."""
         return make_conninfo(dsn, host=LOOPBACK, port=self.postgres.port)
 
     @property
@@ -76,7 +76,7 @@ class World:
         return AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
 
     def make_topic(self, name: str, partitions: int = 1, **config: str) -> None:
-        """Make a topic, unless it is there."""
+        """Create a topic, unless it exists."""
         settings = {key.replace("_", "."): value for key, value in config.items()}
         admin = self.admin
         if name not in admin.list_topics(timeout=_ADMIN_SECONDS).topics:
@@ -85,19 +85,19 @@ class World:
             try:
                 made[name].result(_ADMIN_SECONDS)
             except KafkaException:
-                # An answer that was lost on the way: it is there.
+                # The answer may have been lost on the way: the topic exists.
                 if name not in admin.list_topics(timeout=_ADMIN_SECONDS).topics:
                     raise
 
     def alter_topic(self, name: str, setting: str, value: str) -> None:
-        """Give a topic another setting."""
+        """Change a setting of a topic."""
         entry = ConfigEntry(setting, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=[entry])
         [future] = self.admin.incremental_alter_configs([resource]).values()
         future.result(_ADMIN_SECONDS)
 
     def is_whole(self) -> bool:
-        """Tell whether each partition has all its copies, as far as the brokers know."""
+        """Return whether each partition has all its copies, as far as the brokers know."""
         try:
             topics = self.admin.list_topics(timeout=5).topics.values()
         except KafkaException:
@@ -109,7 +109,7 @@ class World:
         )
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Return where each partition of a topic ends."""
+        """Return the end of each partition of a topic."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": "unused"})
         try:
             partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions

@@ -19,7 +19,7 @@ _BURSTS = (1, 1, 1, 1, 2, 2, 5, 5, 20, 300)
 # Shares of the transactions.
 _PART_TAKEN_BACK, _LATE, _ROLLED_BACK, _NEW_SESSION = 0.1, 0.2, 0.25, 0.02
 
-# The numbers of a key begin anew at this distance when the server was put back.
+# The numbers of a key start again at this distance when the server is restored.
 ERA = 1_000_000_000
 
 _TABLES = """
@@ -59,7 +59,7 @@ $write$;
 
 
 class Way(StrEnum):
-    """How a service writes."""
+    """A way in which a service writes."""
 
     PLAIN = "plain"
     FUNCTION = "function"
@@ -74,8 +74,8 @@ class Writers:
     """
     Writers that number the events of each key, under the key's row lock.
 
-    The numbers of a key's committed events are 0, 1, 2, …, for what is rolled back takes its
-    number back. So the counters alone tell what must be on the topic, and in which order.
+    The numbers of a key's committed events are 0, 1, 2, …, since a rollback takes its numbers
+    back. So the counters alone show what must be in the topic, and in which order.
     """
 
     def __init__(self, dsn: str, topic: str, *, seed: int, pace: float, ways: bool = True) -> None:
@@ -86,7 +86,9 @@ class Writers:
         self._may_write.set()
 
     def work(self, number: int) -> None:
-        """Write until told to stop, whatever becomes of the server; one thread each."""
+        """
+        Write until told to stop, whatever happens to the server; each writer has its own thread.
+        """
         chance = random.Random(self._seed * 1_000 + number)  # noqa: S311  # to be repeated, no secret
         while not self._enough.is_set():
             try:
@@ -101,8 +103,8 @@ class Writers:
                         if chance.random() < _NEW_SESSION:
                             break
             except (psycopg.OperationalError, psycopg.Rollback):
-                # Whether a commit that was cut short counts is told by the counters. A part that
-                # cannot be taken back, for the server is gone, lets its Rollback through.
+                # The counters show whether a commit that was cut short counts. A part that cannot
+                # be rolled back, because the server is gone, lets its Rollback through.
                 self._enough.wait(0.1)
 
     def stop(self) -> None:
@@ -121,7 +123,7 @@ class Writers:
         for key in sorted(chance.sample(_KEYS, chance.choice([1, 1, 1, 2, 3]))):
             self._events(conn, key, chance.choice(_BURSTS), way)
             if chance.random() < _PART_TAKEN_BACK:
-                # A part that is taken back, in a transaction that stays.
+                # A part that is rolled back, in a transaction that stays.
                 with conn.transaction() as part:
                     self._events(conn, key, 3, way)
                     raise psycopg.Rollback(part)
@@ -152,7 +154,7 @@ class Writers:
 def events(
     conn: psycopg.Connection, key: str, count: int, topic: str, *, padding: int = 0
 ) -> list[Event]:
-    """Count so many events of a key, and return them."""
+    """Count `count` more events of a key, and return them."""
     row = conn.execute("SELECT counted(%s, %s)", [key, count]).fetchone()
     first = int(row[0]) if row else 0
     return [
@@ -162,7 +164,7 @@ def events(
             type="Counted",
             source="/proof",
             id=str(known(key, number)),
-            # What is random does not get smaller when it is compressed.
+            # Random values do not get smaller when they are compressed.
             value=[number, token_hex(padding)] if padding else number,
         )
         for number in range(first, first + count)
@@ -170,12 +172,12 @@ def events(
 
 
 def known(key: str, number: int) -> UUID:
-    """Return an id that tells which event it is of: that of key `number` of those that park."""
+    """Return an id that identifies the event: `number` of the key, one of those that park."""
     return UUID(int=int.from_bytes(key.encode()[-6:].rjust(6, b"\0")) << 64 | number)
 
 
 def conclude(conn: psycopg.Connection, mine: str) -> None:
-    """Commit what is prepared, of this writer alone, as a coordinator does."""
+    """Commit this writer's prepared transactions, like a coordinator."""
     query = "SELECT gid FROM pg_prepared_xacts WHERE gid LIKE %s AND database = current_database()"
     rows = conn.execute(query, [f"{mine}%"]).fetchall()
     conn.commit()
@@ -186,7 +188,7 @@ def conclude(conn: psycopg.Connection, mine: str) -> None:
 
 
 def prepare(dsn: str) -> None:
-    """Make what writers count in."""
+    """Create the tables in which writers count."""
     with psycopg.connect(dsn) as conn:
         conn.execute(_TABLES.encode())
         conn.execute("INSERT INTO counters (key) SELECT unnest(%s::text[])", [list(_KEYS)])
@@ -206,9 +208,9 @@ def at_work(writers: Writers, count: int) -> Iterator[None]:
 
 
 def begin_era(dsn: str) -> None:
-    """Let numbers begin anew: some of before may be known to Kafka alone."""
+    """Let numbers start again: some of the earlier events may exist in Kafka only."""
     with psycopg.connect(dsn) as conn:
-        # A transaction that was prepared when the snapshot was taken counts before.
+        # A transaction that was prepared when the snapshot was taken counts as earlier.
         conclude(conn, "")
         conn.execute("LOCK TABLE counters")
         conn.execute("INSERT INTO past SELECT key, era, n FROM counters")
@@ -223,7 +225,7 @@ def counted(dsn: str) -> dict[str, int]:
 
 
 def committed(dsn: str) -> dict[str, list[range]]:
-    """Return the numbers of the events of each key that are committed."""
+    """Return the numbers of the committed events of each key."""
     query = (
         "SELECT key, era, n FROM past UNION ALL SELECT key, era, n FROM counters ORDER BY key, era"
     )
@@ -236,7 +238,7 @@ def committed(dsn: str) -> dict[str, list[range]]:
 
 
 def gone(dsn: str) -> dict[str, list[range]]:
-    """Return the numbers that the events of each key may have of which the server has no rows."""
+    """Return the numbers of each key's events for which the server may have no rows."""
     found: dict[str, list[range]] = {}
     with psycopg.connect(dsn) as conn:
         for key, era, count in conn.execute("SELECT key, era, n FROM past"):

@@ -9,10 +9,11 @@ from relay.rules.batch import Batch
 
 class Ahead:
     """
-    What was read and not taken yet, in order.
+    Batches that were read and not yet taken, in order.
 
-    Small batches are many: their rows and bytes are what is bounded, not their number. Who reads
-    waits for room before he reads, so that nothing that has none is in memory.
+    Small batches may be many, so the bound is on their rows and bytes, not on their number. The
+    reading thread waits for room before it reads, so it never holds a batch for which there is
+    none.
     """
 
     def __init__(self, *, most_rows: int, most_bytes: int) -> None:
@@ -30,27 +31,27 @@ class Ahead:
             self._changed.notify_all()
 
     def wait_for_room(self, wait: float) -> bool:
-        """Tell whether there is room for what may be read next, within `wait` seconds."""
+        """Wait up to `wait` seconds; return whether there is room for what may be read next."""
         with self._changed:
             return self._changed.wait_for(
                 lambda: self._rows < self._most_rows and self._bytes < self._most_bytes, wait
             )
 
     def fail(self, error: Exception) -> None:
-        """End with an error, which is raised behind what was read."""
+        """End with an error; `take` raises it after the batches that were read before."""
         with self._changed:
             self._error = error
             self._changed.notify_all()
 
     def wait_until_awaited(self, wait: float) -> None:
-        """Return when somebody waits for a batch, after `wait` seconds at the latest."""
+        """Return when another thread waits for a batch, after `wait` seconds at the latest."""
         with self._changed:
             self._rests = True
             self._changed.wait_for(lambda: self._is_awaited, wait)
             self._rests = False
 
     def is_old(self) -> bool:
-        """Tell whether what is here was all there was when it was read, before it was awaited."""
+        """Return whether the batches here were all there was, and nobody has waited for them."""
         with self._changed:
             return self._rests and bool(self._batches)
 
@@ -63,7 +64,7 @@ class Ahead:
             return batch
 
     def take_if_any(self, wait: float) -> Batch | None:
-        """As `take`, but leave an error to who calls that."""
+        """Like `take`, but leave an error for the next caller of `take`."""
         with self._changed:
             if wait and not self._batches:
                 self._is_awaited = True
@@ -79,7 +80,7 @@ class Ahead:
             return batch
 
     def clear(self) -> None:
-        """Drop what was read."""
+        """Drop all batches."""
         with self._changed:
             self._batches.clear()
             self._rows = self._bytes = 0
@@ -88,7 +89,7 @@ class Ahead:
     def _add(self, batch: Batch) -> None:
         last = self._batches[-1] if self._batches else None
         if last is not None and not last.rows and not batch.rows:
-            # Of polls that found nothing, the last one says it all.
+            # Consecutive polls that found nothing are merged: the last one stands for all.
             self._batches[-1] = replace(batch, keep=last.keep or batch.keep)
             return
         self._batches.append(batch)

@@ -1,11 +1,11 @@
 """
-A standby's word, kept in Postgres, that it can reach Kafka; and what it has to say if it cannot.
+A standby's claim, kept in Postgres, that it can reach Kafka, and its reason if it cannot.
 
-An active relay that publishes nothing, and whose own questions Kafka does not answer, gives the
-role up if there is another one that could do better. A shared lock tells, which ends with its
-session. A way that is merely slow is no reason: the next relay would begin anew on it. While Kafka
-is away for all there is no candidate, and the role stays where it is: its holder guards the
-write-ahead log.
+An active relay gives its role up if it publishes nothing, Kafka does not answer its own questions,
+and another relay could do better. Candidates show that by a shared lock, which ends with their
+session. A slow connection is no reason to give up: the next relay would start over on the same
+one. While Kafka is away for everybody there is no candidate, and the role stays where it is,
+because its holder guards the write-ahead log.
 """
 
 import math
@@ -26,15 +26,15 @@ from relay.settings import RelaySettings
 
 _log = kafka_logger("dovecote.relay.kafka")
 
-# How often a standby asks Kafka, and for how long an answer counts, as parts of the lease: it is
-# newer than the time after which the active relay asks for others.
+# How often a standby asks Kafka, and for how long an answer counts, as parts of the lease. A
+# counted answer is always newer than the time after which the active relay looks for others.
 _EVERY, _COUNTS = 0.25, 0.5
 # How long an answer may take, in seconds.
 _ANSWER = 5.0
 
 
 class Candidacy:
-    """One process that stands by, for the roles whose candidates hold the locks `keys`."""
+    """A process that stands by for the roles whose candidates hold the locks `keys`."""
 
     def __init__(self, settings: RelaySettings, keys: Sequence[int]) -> None:
         self._settings, self._keys = settings, keys
@@ -43,7 +43,7 @@ class Candidacy:
         self._defers_until = 0.0
 
     def may_ask(self) -> bool:
-        """Tell whether to ask for a role: not if it is not known that we can, and another can."""
+        """Return whether to ask for a role: no if we may not reach Kafka, and another can."""
         look = self._look
         if look is not None and look.has_reached and time.monotonic() >= self._defers_until:
             return True
@@ -51,7 +51,7 @@ class Candidacy:
             return not any(active(conn, key) for key in self._keys)
 
     def stand(self) -> str | None:
-        """Stand for the roles if Kafka can be reached; return what is in the way if it cannot."""
+        """Stand for the roles if Kafka can be reached; otherwise return why it cannot."""
         self._look = look = self._look or Look(self._settings)
         if look.has_reached and time.monotonic() >= self._defers_until:
             try:
@@ -64,12 +64,14 @@ class Candidacy:
         return look.reason
 
     def defer(self) -> None:
-        """Let others go first for a while: we had the role, and could do nothing with it."""
+        """
+        Let others go first for a while, because we had the role and could do nothing with it.
+        """
         patience = max(self._settings.lease, 2 * self._settings.standby_poll)
         self._defers_until = time.monotonic() + patience.total_seconds()
 
     def withdraw(self) -> None:
-        """Stand no more: the role is ours, or the end has come."""
+        """Stop standing: the role is ours, or the process ends."""
         if self._look is not None:
             self._look.end()
         self._look = None
@@ -80,7 +82,7 @@ class Candidacy:
             self._conn.execute("SELECT 1")
             return
         self._conn = connect(self._settings.dsn, purpose="candidate")
-        # A process that stands still is none to leave the role to.
+        # Nobody should leave the role to a process that hangs.
         patience = self._settings.lease + self._settings.standby_poll
         self._conn.execute(
             "SELECT set_config('idle_session_timeout', %s, false)",
@@ -98,7 +100,7 @@ class Candidacy:
 
 
 class Look:
-    """Asks Kafka again and again, in a thread of its own, until `end`."""
+    """Keeps asking Kafka, in a thread of its own, until `end`."""
 
     def __init__(self, settings: RelaySettings) -> None:
         lease = settings.lease.total_seconds()
@@ -107,7 +109,7 @@ class Look:
         self._began = self._asked_at
         self._reason: str | None = None
         self._said: list[KafkaError] = []
-        # Declared as if there were no callbacks.
+        # The type declares the values as if there were no callbacks.
         listening: Any = {**client_properties(settings.kafka), "error_cb": self._said.append}
         self._admin = AdminClient(listening, logger=_log)
         self._done = threading.Event()
@@ -115,17 +117,17 @@ class Look:
 
     @property
     def has_failed(self) -> bool:
-        """Tell whether Kafka was asked for long enough, and has not answered lately."""
+        """Return whether Kafka has been asked for long enough and has not answered lately."""
         return time.monotonic() - self._began > self._counts and not self.has_reached
 
     @property
     def has_reached(self) -> bool:
-        """Tell whether Kafka has answered lately."""
+        """Return whether Kafka has answered lately."""
         return time.monotonic() - self._reached_at < self._counts
 
     @property
     def reason(self) -> str | None:
-        """Return what is in the way of an answer, None while there may still be one."""
+        """Return why there is no answer, or None while one may still come."""
         waited = time.monotonic() - self._asked_at
         if self.has_reached or (self._reason is None and waited < self._counts):
             return None
@@ -143,11 +145,11 @@ class Look:
     def _ask(self) -> None:
         self._asked_at = time.monotonic()
         try:
-            # Not `describe_cluster`: librdkafka ended the process when a broker died meanwhile, by
-            # an assertion in its parser.
+            # Not `describe_cluster`: if a broker dies during the call, an assertion in
+            # librdkafka's parser aborts the process.
             self._admin.list_topics(ALWAYS_THERE, _ANSWER)
         except KafkaException as error:
-            self._admin.poll(0)  # hands over what librdkafka has to say of its brokers
+            self._admin.poll(0)  # calls error_cb with librdkafka's errors about its brokers
             cause = error.args[0] if error.args else None
             reasons = [cause.str()] if isinstance(cause, KafkaError) else ["no answer"]
             reasons += [each.str() for each in self._said[-1:]]

@@ -1,13 +1,14 @@
 """
-What can stop a relay.
+Errors that can stop a relay.
 
-RelayError
-├── Outage          a server is away or slow; the relay waits and goes on by itself
-├── Unpublishable   the broker refuses an event, which is parked
-├── Full            too many events are parked; nothing more is until there is room
-├── Fenced          another relay took over; this one gives up the active role
-├── LeaseLost       Postgres gave the active role away; this relay stands by again
-└── Refused         going on could lose or repeat events; an operator must decide
+Each is a `RelayError`:
+
+* Outage: a server is away or slow; the relay waits and goes on by itself
+* Unpublishable: the broker refuses an event, which is parked
+* Full: too many events are parked; no more are until there is room
+* Fenced: another relay took over; this one gives up the active role
+* LeaseLost: Postgres gave the active role away; this relay stands by again
+* Refused: going on could lose or repeat events; an operator must decide
 """
 
 from collections.abc import Mapping, Sequence
@@ -39,23 +40,24 @@ ADVICE: Mapping[str, str] = {
         "a topic that services write to, and is to be another"
     ),
 }
-"""What to do of an event that is refused, by the code of the reason."""
+"""Advice for a refused event, by the code of the reason."""
 
 
 class RelayError(DovecoteError):
-    """The base of what can stop a relay."""
+    """The base class of errors that can stop a relay."""
 
 
 class Outage(RelayError):
-    """A server is away or slow; nothing is lost, the relay tries again by itself."""
+    """A server is away or slow. Nothing is lost, and the relay tries again by itself."""
 
 
 class Unpublishable(RelayError):
     """
-    The broker refuses an event for what it is, or for its topic; nothing is lost.
+    The broker refuses an event because of its content or its topic; nothing is lost.
 
-    `before` is how many events of the batch come before it, `request_bytes` how large the keys and
-    values are of all that were refused with it. For what they are, those `alike` would be, too.
+    `before` is how many events of the batch come before it. `request_bytes` is the size of the
+    keys and values of all events that were refused with it. The broker would refuse those in
+    `alike` for the same reason.
     """
 
     def __init__(
@@ -77,11 +79,11 @@ class Unpublishable(RelayError):
 
 
 class Full(RelayError):
-    """As many events are parked as may be; something larger is wrong."""
+    """The limit of parked events is reached, so something larger is wrong."""
 
 
 class Fenced(RelayError):
-    """Another relay has the transactional.id; what this one had in flight was aborted."""
+    """Another relay has taken the transactional.id; what this one had in flight was aborted."""
 
 
 class LeaseLost(RelayError):
@@ -89,4 +91,4 @@ class LeaseLost(RelayError):
 
 
 class Refused(RelayError):
-    """Going on could lose or repeat events; the message has the way out."""
+    """Going on could lose or repeat events; the message says what to do."""

@@ -1,4 +1,4 @@
-"""Watch how far the relay is behind, and how much of the log its slot holds back."""
+"""Watch how far the relay lags, and how much of the log its slot holds back."""
 
 import logging
 import math
@@ -21,8 +21,8 @@ from relay.settings import RelaySettings
 
 _log = logging.getLogger("dovecote.relay")
 
-# Counting a backlog takes from its publishing: no larger a part of the time than this. A server
-# that was slow once is asked again all the same, after so many seconds.
+# Counting a backlog slows its publishing down, so it may take this part of the time at most. A
+# server that was slow once is asked again after this many seconds all the same.
 _PART = 0.02
 _LONGEST = 10.0
 
@@ -32,7 +32,9 @@ class BudgetSpent(Exception):
 
 
 class Guardian:
-    """Measures on the session of the active role, warns, and says when it is too much."""
+    """
+    Measures in the session of the active role, warns, and reports when the limit is exceeded.
+    """
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class Guardian:
             self._count(conn, progress.cursor)
             self._metrics.lag_bytes.set(0)
         else:
-            # In the log they cannot be counted.
+            # Events in the log cannot be counted.
             self._metrics.lag_rows.set(math.nan)
             self._metrics.lag_seconds.set(math.nan)
         self._guard(conn, progress)
@@ -66,17 +68,17 @@ class Guardian:
         Check that the budget is not spent.
 
         Raises:
-            BudgetSpent: the slot has to go.
+            BudgetSpent: the slot must go.
         """
         if self._spent.is_set():
             raise BudgetSpent
 
     def drop_slot(self, conn: psycopg.Connection) -> Refused | None:
         """
-        Drop the slot if it still holds back too much, and return what says so.
+        Drop the slot if it still holds back too much; return the refusal that reports it.
 
-        It is looked at again: whoever lost the role on the way here may have measured long ago,
-        and another relay may have caught up since.
+        The slot is measured again: a relay that lost the role on the way here may have measured
+        long ago, and another relay may have caught up since.
         """
         self._spent.clear()
         found = look(conn, self._schema, self._shard)
@@ -92,7 +94,7 @@ class Guardian:
         return Refused(about(self._schema, msg))
 
     def _count(self, conn: psycopg.Connection, cursor: Cursor) -> None:
-        """Count what waits in the table, unless it took long a short while ago."""
+        """Count the events that wait in the table, unless counting took long a short while ago."""
         began = self._clock()
         if began < self._count_at:
             return

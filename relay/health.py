@@ -1,4 +1,4 @@
-"""What the relay says of itself: alive, and ready because it progresses or has nothing to do."""
+"""The relay's own state: alive, and ready because it progresses or has nothing to do."""
 
 import threading
 import time
@@ -20,11 +20,11 @@ class Report:
 @dataclass(slots=True)
 class Health:
     """
-    Facts that the loop states and the HTTP server reads.
+    Facts that the loop records and the HTTP server reads.
 
-    Ready: nothing is failing, and within `stall_after` seconds a batch was published, or there
-    was none to publish, or (standing by) the lock was asked for. A process that runs but moves
-    nothing is not ready.
+    Ready: nothing is failing, and within `stall_after` seconds a batch was published, or there was
+    none to publish, or (on standby) the lock was asked for. A process that runs but moves nothing
+    is not ready.
     """
 
     stall_after: float = 10.0
@@ -34,12 +34,12 @@ class Health:
     _progressed: float = field(default_factory=time.monotonic)
 
     def progressed(self, role: Role) -> None:
-        """Record that all is well at this moment."""
+        """Record that all is well now."""
         with self._lock:
             self._role, self._failure, self._progressed = role, "", time.monotonic()
 
     def failing(self, reason: str) -> None:
-        """Record what is in the way; it stands until something progresses."""
+        """Record why the relay is stuck; the reason stands until something progresses."""
         with self._lock:
             self._failure = reason
 
@@ -48,7 +48,7 @@ class Health:
             return self._role
 
     def ready(self) -> Report:
-        """Say whether events flow (or would, if there were any)."""
+        """Return whether events flow, or would if there were any."""
         with self._lock:
             idle = time.monotonic() - self._progressed
             if self._failure:

@@ -1,4 +1,4 @@
-"""Name the numbers a relay exposes."""
+"""Name the numbers that a relay exposes."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -13,19 +13,19 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 
 
 
 class HasRegistry(Protocol):
-    """Numbers of one kind of process."""
+    """The metrics of one kind of process."""
 
     registry: CollectorRegistry
 
 
 class Together:
-    """The numbers of several shards as those of one process."""
+    """The metrics of several shards, exposed as one process's."""
 
     def __init__(self, shards: Sequence[HasRegistry]) -> None:
         self._shards = shards
 
     def collect(self) -> Iterable[Metric]:
-        """Return each number once, with the samples of all shards."""
+        """Return each metric once, with the samples of all shards."""
         found: dict[str, Metric] = {}
         for shard in self._shards:
             for metric in shard.registry.collect():
@@ -36,7 +36,11 @@ class Together:
 
 
 class Metrics:
-    """A registry of its own, so that two relays in one process (tests) keep apart."""
+    """
+    One relay's metrics.
+
+    Each has its own registry, so two relays in one process (tests) keep apart.
+    """
 
     def __init__(self, name: str) -> None:
         self.registry = CollectorRegistry()
@@ -160,7 +164,7 @@ class Metrics:
         self.unknown()
 
     def unknown(self) -> None:
-        """Tell nothing of what only the active relay measures."""
+        """Set the values that only the active relay measures to "unknown"."""
         for gauge in (
             *(self.lag_rows, self.lag_seconds, self.lag_bytes),
             *(self.slot_retained_bytes, self.parked),
@@ -168,7 +172,7 @@ class Metrics:
             gauge.set(math.nan)
 
     def stored(self, leaves: int, size: int) -> None:
-        """Tell how much room the outbox takes."""
+        """Record how much room the outbox takes."""
         self._leaves.set(leaves)
         self._stored_bytes.set(size)
 

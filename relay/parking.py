@@ -1,10 +1,11 @@
 """
-Park what the broker can never take, and carry out what operators decide of it.
+Park the events that the broker can never take, and carry out operators' commands on them.
 
-Two stores, no transaction over both; the order is the guarantee. An event is parked in Postgres
-*before* the progress that passes it; until then it is read again, and parked anew. A requeued
-event is published in one Kafka transaction with progress that names the command, and deleted
-*after* that; what progress says is published is only deleted, never published again.
+There are two stores without a common transaction, so the order is the guarantee. An event is
+parked in Postgres *before* the progress that passes it; until then it is read again, and parked
+anew. A requeued event is published in one Kafka transaction with progress that names the command,
+and is deleted *after* that. Events that are published according to progress are only deleted,
+never published again.
 """
 
 import logging
@@ -44,18 +45,18 @@ from relay.telling import Telling
 
 _log = logging.getLogger("dovecote.relay")
 
-# How often commands are looked for while events are parked, in seconds; and while none are, for
-# one that was asked for while the last of them went.
+# Seconds between looks for commands while events are parked; and while none are, in case a command
+# was given as the last of them went.
 _LOOK = 0.5
 _SELDOM = 10.0
-# How long events of other keys may wait for them, in seconds.
+# How long events of other keys may wait for the parked ones, in seconds.
 _TURN = 0.5
-# So many topics are named in one line.
+# The most topics named in one line.
 _MOST_NAMES = 5
 
 
 class Store(Protocol):
-    """Where parked events and commands are kept; each call is durable when it returns."""
+    """The store of parked events and commands; each call is durable when it returns."""
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
@@ -72,23 +73,23 @@ class Store(Protocol):
 
 
 class Admitted(NamedTuple):
-    """What of a batch is to be published; the rest is parked."""
+    """The part of a batch to publish; the rest is parked."""
 
     rows: Sequence[Row]
     topics: AbstractSet[str]
-    """Of the whole batch."""
+    """The topics of the whole batch."""
     number: int = 0
-    """The highest number that was given to what is parked."""
+    """The highest number given to a parked event."""
     lsn: str | None = None
-    """A server that does not have this place of the log has lost what is parked."""
+    """A server that lacks this place of the log has lost the parked events."""
 
 
 class Parking:
     """
     The parked events of one outbox, as its active relay sees them.
 
-    In memory are the keys that are held, not the events: some 200 bytes a key. There are no more
-    keys than parked events, of which the last batch may bring more than `park_most`.
+    The keys that are held are in memory, not the events: some 200 bytes a key. There are no more
+    keys than parked events, though the last batch may bring more events than `park_most`.
     """
 
     def __init__(
@@ -113,7 +114,9 @@ class Parking:
         self._look_at = 0.0
 
     def begin(self, store: Store, progress: Progress) -> None:
-        """Learn what is parked; once the role is ours and progress is read behind the fence."""
+        """
+        Load what is parked; call it once the role is ours and progress was read after the fence.
+        """
         self._store = store
         store.tidy(progress.last_command, self._requeued(progress), progress.parked)
         known = store.load(progress.parked)
@@ -127,7 +130,7 @@ class Parking:
 
     def admit(self, rows: Sequence[Row], *, has_large: bool = False) -> Admitted:
         """
-        Return what of a batch is to be published, once the rest is parked.
+        Park what must be parked, and return the rest of the batch.
 
         Raises:
             Full: too many events would be parked.
@@ -149,12 +152,12 @@ class Parking:
     def _park(self, events: Sequence[Parked]) -> str:
         fresh = sum(each.replaces is None for each in events)
         most = self._settings.park_most
-        # Those that will be parked anew are on the way already.
+        # Events that will be parked anew are counted already.
         if fresh and self._count - self._unsettled() >= most:
             msg = (
                 f"{self._count} events are parked, and park_most is {most}: nothing more is "
-                "published until there is room. Mend the cause and `dovecote parked requeue`, or "
-                "raise park_most"
+                "published until there is room. Resolve the cause and `dovecote parked requeue`, "
+                "or raise park_most"
             )
             raise Full(msg)
         lsn = self._store.park(events, self._highest + 1)
@@ -172,15 +175,15 @@ class Parking:
         return lsn
 
     def taken(self, rows: Sequence[Row]) -> None:
-        """Learn that the broker took `rows`."""
+        """Note that the broker took `rows`."""
         self._topics.taken(rows)
 
     def learn(self, error: Unpublishable) -> None:
         """
-        Learn that the broker refused an event.
+        Note that the broker refused an event.
 
-        When it is tried again (everything begins anew, from progress) it is parked, unless it is
-        not known yet whether it is to blame.
+        Everything begins again from progress, and the event is parked when it comes again, unless
+        it is still unknown whether this event is to blame.
         """
         if error.scope is Scope.TOPIC:
             self._topics.refused(error.row[3], error.reason, self._clock())
@@ -193,17 +196,17 @@ class Parking:
 
     def obey(self, publisher: Publisher, progress: Progress) -> Progress | None:
         """
-        Carry out what operators ask for, between two batches, and return the progress behind it.
+        Carry out operators' commands between two batches; return the progress after them.
 
-        None: a requeued event was refused, and the publisher has had its day.
+        None: a requeued event was refused, and the publisher can no longer be used.
         """
         self._telling.catch_up()
         self._welcome()
         if self._clock() < self._look_at:
             return progress
         began = self._clock()
-        # What will be read again is parked anew, and then requeued or dropped. But where nothing
-        # fences, progress may come late from a relay that is gone, and pass it.
+        # Events that will be read again are parked anew, and then requeued or dropped. But without
+        # a fence, late progress from a relay that is gone may pass them.
         commands = self._store.commands(of_aside=self._settings.mode != "exactly_once")
         for command in commands:
             if command.action == "drop":
@@ -214,14 +217,14 @@ class Parking:
                 except _RefusedAgain:
                     return None
             if self._clock() > began + _TURN:
-                # Commands are left, although the last of the parked events may be published.
+                # Commands remain, although the last of the parked events may be published.
                 self._look_at = 0.0
                 return progress
         self._look_at = self._clock() + (_LOOK if self._count or commands else _SELDOM)
         return progress
 
     def _welcome(self) -> None:
-        """Have events requeued whose topics were waited for, and are there."""
+        """Requeue the parked events of topics that have appeared."""
         appeared = self._topics.appeared(self._clock(), self._ask)
         if not appeared or (asked := self._store.requeue(list(appeared))) is None:
             return
@@ -235,15 +238,15 @@ class Parking:
         self._topics.welcomed()
 
     def _unsettled(self) -> int:
-        """Return how many events are parked that will be read again, and parked anew."""
+        """Return how many parked events will be read again, and parked anew."""
         return sum(mark.number is not None for mark in self._marks.values())
 
     def _requeued(self, progress: Progress) -> int:
         """
-        Return up to which number the newest command has published what it is about.
+        Return the number up to which the newest command has published its events.
 
-        Nothing says so `at_least_once`, where events that are set aside are requeued, too: others
-        that are parked later have lower numbers. What is published is repeated then.
+        That number is unknown `at_least_once`. There, events that are set aside are requeued too,
+        and others that are parked later have lower numbers. So published events are repeated.
         """
         return progress.requeued if self._settings.mode == "exactly_once" else 0
 
@@ -256,7 +259,7 @@ class Parking:
     def _requeue(
         self, command: Command, publisher: Publisher, progress: Progress, until: float
     ) -> Progress:
-        """Publish what `command` is about; what is left after `until` waits for its next turn."""
+        """Publish the events of `command`; what is left after `until` waits for its next turn."""
         key = self._key(command)
         count = 0
         after = self._requeued(progress) if progress.last_command == command.number else 0
@@ -268,7 +271,8 @@ class Parking:
         ):
             first = due[0].row
             if reason := TOO_LARGE if is_left(first) else self._refusal(first[3]):
-                # What holds no key has nothing to do with the others, and each of them is told.
+                # Events that hold no key do not depend on each other, and each of them gets the
+                # reason.
                 is_whole = command.topic is not None and command.key is None
                 is_whole = is_whole and reason is not TOO_LARGE
                 self._refused_again(
@@ -317,7 +321,9 @@ class Parking:
         return rows
 
     def _refusal(self, topic: str) -> Reason | None:
-        """Return why nothing can be published to `topic`, so that nobody waits to hear it."""
+        """
+        Return why nothing can be published to `topic`, so that no attempt is needed, or None.
+        """
         return self._topics.rules.refusal(topic) or self._topics.look(
             topic, self._clock(), self._ask
         )
@@ -332,7 +338,7 @@ class Parking:
         _log.warning("%s; it stays parked%s", error, more)
 
     def _key(self, command: Command) -> Key | None:
-        """Return the key that `command` may set free."""
+        """Return the key that `command` may free."""
         if command.topic is not None:
             return command.topic, command.key
         return None if command.ticket is None else self._store.key_of(command.ticket)
@@ -345,4 +351,4 @@ class Parking:
 
 
 class _RefusedAgain(Exception):
-    """The broker refuses an event that was requeued; its producer is of no use any more."""
+    """The broker refused a requeued event; its producer can no longer be used."""

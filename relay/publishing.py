@@ -20,7 +20,7 @@ from relay.settings import RelaySettings
 
 T = TypeVar("T", TransactionalPublisher, IdempotentPublisher)
 
-# After a stop the batch in flight may still be confirmed for so long.
+# After a stop, the batch in flight may still be confirmed for this long.
 _GRACE = 5.0
 
 
@@ -35,10 +35,10 @@ def make_publisher(
     ask: Ask = no_answer,
 ) -> Publisher:
     """
-    Return a publisher that bundles events as `isolation` says, not opened yet.
+    Return a publisher that bundles events by `isolation`, not opened yet.
 
-    `outbox` is the outbox's own id. Where nothing fences, `require_role` is asked before progress
-    is written; it raises if the role is somebody else's.
+    `outbox` is the outbox's own id. Where nothing fences, `require_role` is called before progress
+    is written; it raises if another relay has the role.
     """
 
     def make(kind: type[T], turn: int = 0) -> T:

@@ -1,4 +1,4 @@
-"""Read ahead in a thread: the next batch is there when the last one is confirmed."""
+"""Read ahead in a thread, so that the next batch is there when the last one is confirmed."""
 
 import threading
 import time
@@ -18,18 +18,18 @@ from relay.rules.places.progress import Place
 from relay.rules.splitting import split
 
 Most: TypeAlias = Callable[[], tuple[int, int]]
-"""How many rows and bytes the next batch may have."""
+"""Returns how many rows and bytes the next batch may have."""
 
-# An answer that takes longer is worth a word to the operator.
+# An answer that takes longer is reported to the operator.
 _PATIENCE = 2.0
 
-# Where the processors are busy, it takes so many seconds to ask what has come.
+# On busy processors, asking for what has come takes this many seconds.
 _SOON = 0.005
 
-# So many rows take long enough to be read meanwhile, if the answer takes longer than a pause: what
-# Postgres sends by itself, as the log, is here at once.
+# A read of this many rows takes long enough to be worth reading ahead, if the answer takes longer
+# than a pause. The log, which Postgres sends by itself, is here at once.
 _MANY = 100
-# Of so many rows, one is looked at for the memory that they are in: a MiB holds more of them.
+# One row in this many is checked for the memory that holds it; a MiB holds more rows than this.
 _APART = 100
 
 
@@ -37,9 +37,9 @@ class Reader:
     """
     Batches from a capture, in order, until closed.
 
-    Polls adaptively: soon again while events flow, with doubling pauses while there are none.
-    An empty batch says that everything before it was all there was. `slow` is told when Postgres
-    takes its time.
+    Polls adaptively: soon again while events flow, with doubling pauses while there are none. An
+    empty batch means that the batches before it were all there was. `slow` gets the reason when
+    Postgres takes its time.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Reader:
         self._poll_min, self._poll_max = poll_min, poll_max
         self._ahead = ahead
         self._held: Batch | None = None
-        """Taken, and more than the batch before it had room for."""
+        """A batch that was taken but did not fit into the one before it."""
         self._room = self._room_bytes = 0
         self._took = 0.0
-        """Seconds from the last time that Postgres was asked to its first answer."""
+        """Seconds from the last question to Postgres to its first answer."""
         self._arenas = Arenas()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reader", daemon=True)
@@ -74,7 +74,7 @@ class Reader:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop reading; what was read ahead is dropped, and is still in Postgres."""
+        """Stop reading; the events read ahead are dropped, and are still in Postgres."""
         self._stop.set()
         while self._thread.is_alive():
             self._capture.interrupt()
@@ -85,8 +85,8 @@ class Reader:
         """
         Yield what was read since the last time as one batch, as far as the bounds allow.
 
-        What was read while the batch before was published is not the whole of it: what has come
-        since would wait for another transaction. So it is asked for first.
+        Events read while the last batch was published are not all: later ones would wait for
+        another transaction. So the reader first asks for them, too.
         """
         while not stop.is_set():
             is_old = self._held is None and self._ahead.is_old()
@@ -101,7 +101,7 @@ class Reader:
             while self._held is None and len(rows) < most_rows and size < most_bytes:
                 following = self._ahead.take(0)
                 if following is None and is_old and rows:
-                    # An error is for who comes next: behind what is here.
+                    # An error is left to the next call, after the events that are here.
                     following, is_old = self._ahead.take_if_any(_SOON), False
                 if following is None:
                     break
@@ -114,7 +114,7 @@ class Reader:
                 rows += following.rows
                 size += following.size
                 keep, newest = keep or following.keep, following.newest or newest
-                # Nothing is read before it is known of what was read last.
+                # The reader reads no batch before it knows that the one before it is kept.
                 is_kept = following.is_kept or is_kept
                 has_large = has_large or following.has_large
                 batch = following
@@ -133,8 +133,8 @@ class Reader:
         """
         Return what has come since the batch that `batches` has just yielded, if there is room.
 
-        It is read as late as it may be: so that it is there in `seconds`, if reading takes as
-        long as the last time. At most three times as long is waited for it.
+        It is read as late as possible: in time for `seconds`, if reading takes as long as last
+        time. The wait is at most three times as long.
         """
         if self._held is not None or self._room <= 0 or self._room_bytes <= 0:
             return None
@@ -151,7 +151,7 @@ class Reader:
         while not stop.is_set():
             if (batch := self._ahead.take(0.1)) is not None:
                 return batch
-            # Even where there is nothing to publish, an empty batch comes with every poll.
+            # Even if there is nothing to publish, every poll gives an empty batch.
             waited = time.monotonic() - began
             if waited > self._poll_max + _PATIENCE:
                 self._slow(f"Postgres: no answer for {waited:.0f} s")
@@ -180,9 +180,9 @@ class Reader:
             pause = self._poll_min if found else min(pause * 2, self._poll_max)
             if not self._stop.is_set():
                 self._capture.wait(max(0.0, asked + pause - time.monotonic()))
-                # All there was has been read. What comes while the last of it is published is best
-                # read at once when that is done: sooner it would only cost the servers work. But
-                # to read much of it then would delay the next batch.
+                # Everything there was has been read. Events that come while the last of it is
+                # published are best read when that is done: reading them earlier would only cost
+                # the servers work. But reading many of them only then would delay the next batch.
                 if found < _MANY or took < self._poll_min:
                     self._ahead.wait_until_awaited(self._poll_max)
 

@@ -1,8 +1,8 @@
 """
-The active relay: publish until something fails, begin again from progress.
+The active relay: publish until something fails, then begin again from progress.
 
-The order is the guarantee: fence, then read progress, then publish behind it; after any failure
-the producer is dropped and everything starts from what the broker says was committed.
+The order is the guarantee: fence, then read progress, then publish what comes after it. After any
+failure the producer is dropped, and everything starts from what the broker has committed.
 """
 
 import logging
@@ -53,7 +53,7 @@ from relay.trouble import KINDS, Trouble
 
 _log = logging.getLogger("dovecote.relay")
 
-# How long a broker may take to say where progress stands; then it is asked anew.
+# Seconds that a broker may take to return progress; then it is asked again.
 _ANSWER = 5.0
 
 
@@ -61,8 +61,8 @@ class Relay:
     """
     Publish each committed event of one shard of an outbox, in order per key.
 
-    `exactly_once`: once, as a `read_committed` consumer sees it. `at_least_once`: a crash may
-    repeat the batch in flight, with the same ids.
+    `exactly_once`: once, for a `read_committed` consumer. `at_least_once`: a crash may repeat the
+    batch in flight, with the same ids.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Relay:
         open_capture: Callable[[int], Capture] | None = None,
     ) -> None:
         """
-        Publish `shard`; its names and topics are those of `settings`.
+        Publish `shard`; `settings` have its names and topics.
 
-        `open_capture` is given the most rows of a batch. By default, the settings say what it is.
+        `open_capture` gets the most rows of a batch. By default, the settings decide what to open.
         """
         self._settings, self._shard = settings, shard
         self._trouble, self._metrics = trouble, metrics
@@ -90,7 +90,7 @@ class Relay:
         self._progress: Progress | None = None
         self._term: Term | None = None
         self._forgotten: Place | None = None
-        """Up to here the database was told to forget."""
+        """How far the database was told to forget."""
         self._retention = Retention(
             settings.schema_name,
             settings.name,
@@ -109,7 +109,7 @@ class Relay:
 
     def be_active(self, lease: Lease, stop: threading.Event) -> None:
         """
-        Publish until `stop` is set; the batch in flight is finished, if the broker answers.
+        Publish until `stop` is set; then finish the batch in flight, if the broker answers.
 
         Raises:
             Fenced: another relay has taken over.
@@ -147,14 +147,15 @@ class Relay:
             _log.info("no longer active")
 
     def _stream(self, lease: Lease, stop: threading.Event) -> None:
-        """Publish until something fails: one run of successes, from what progress says."""
+        """Publish until something fails: one run of successes, beginning from progress."""
         settings = self._settings
         lease.require()
         with (
             closing(self._open_capture()) as capture,
             closing(self._make_publisher(lease, capture, stop)) as publisher,
         ):
-            # One that was cut off may read elsewhere by now, and write where nobody looks.
+            # A relay that was cut off may by now read from another server than the one with its
+            # role.
             lease.require_at(capture.origin().instance)
             with lease.undisputed():
                 settle(lease.conn, settings.schema_name, self._shard)
@@ -214,12 +215,11 @@ class Relay:
         self, lease: Lease, publisher: Publisher, capture: Capture
     ) -> tuple[Progress, Origin]:
         """
-        Become the one that publishes, and return where to go on, and in which database.
+        Become the publishing relay; return the progress to go on from, and its database.
 
         Raises:
-            Refused: progress is another database's, or of an earlier state of it, or is no longer
-                there.
-            LeaseLost: another relay was faster.
+            Refused: progress was made from another database or from an earlier state of it, or it
+                is missing.
         """
         if self._term is not None:
             self._term.end()
@@ -231,17 +231,18 @@ class Relay:
         if reason := cluster_refusal(claim.read(origin), name, cluster):
             raise Refused(reason)
         if known is None:
-            # A topic that is made anew would look as if nothing had been lost.
+            # A topic created anew would hide that progress was lost.
             self._topic.ensure(lambda: claim.require_none(origin, self._topic.name))
-        # Each time the server is asked after the topic: a relay that is not fenced yet moves both.
-        # Before the fence: a clone of production must not fence production. What the slot says is
-        # no reason yet: it may be ahead of what the topic said a moment ago.
+        # The server is asked again after each read of the topic, because a relay that is not
+        # fenced yet moves both. The first check comes before the fence: a clone of production must
+        # not fence production. The slot is not checked yet, as it may be ahead of what the topic
+        # had a moment ago.
         self._believe(self._topic.peek(name, outbox), capture.origin())
         publisher.open()
         fence = uuid4().hex
         publisher.mark(fence_key(name, outbox), fence)
         origin = capture.origin()
-        # Whoever was stopped before the fence may have fenced the one that has the role now.
+        # A relay that was paused before its fence may have fenced the one that has the role now.
         lease.require_at(origin.instance)
         progress = self._topic.read(name, outbox, fence=fence)
         origin = capture.origin()
@@ -260,19 +261,19 @@ class Relay:
             raise Refused(about(self._settings.schema_name, reason))
         place = capture.resume(progress)
         if progress is not None and self._settings.mode == "at_least_once":
-            # Nothing fences: what an earlier relay writes late, with a nonce that comes to nothing
-            # now, must count no more before there is another one.
+            # Nothing fences here. A record that an earlier relay writes late carries a nonce that
+            # is about to become void, so it must not count once there is a new one.
             progress = replace(progress, term=claim.raise_term(held, cluster, progress))
             publisher.publish([], progress)
         term = self._term = claim.take(held, cluster, progress)
-        # By now: progress with the nonce lies behind the nonce's commit.
+        # Asked again, because progress with the nonce must lie after the nonce's commit.
         origin = capture.origin()
         if progress is None:
             progress = self._at(origin, place)
             publisher.publish([], progress)
             self._is_durable(progress)
         if held is None or not held.began:
-            # Not before: progress that was never there is not lost.
+            # Only now: progress that never existed cannot be lost.
             claim.begin()
         if place != progress.cursor:
             progress = self._at(origin, place, last=progress)
@@ -286,7 +287,8 @@ class Relay:
         term = self._own_term
         term.published(progress, rows=rows)
         if term.has_switched:
-            # The slot of one is gone where the other is: a mark there would be of no use.
+            # The slot is gone where the table is read, and the other way round, so an old mark is
+            # useless.
             term.renew(at_once=True)
 
     def _at(
@@ -340,7 +342,7 @@ class Relay:
             ):
                 publisher.publish(admitted.rows, progress, later, partial(_require_kept, are_kept))
             self._is_durable(progress, rows=bool(rows or admitted.number))
-            # Not before: what the server forgets is nowhere else.
+            # Only now, because what the server forgets exists nowhere else.
             capture.confirm(cursor, self._own_term.safe)
             self._parking.taken(rows)
             self._metrics.published(rows)
@@ -367,10 +369,10 @@ class Relay:
 
     def _leave_to_another(self, lease: Lease, reason: str) -> None:
         """
-        Give the role up after so long without progress, if another relay can reach Kafka.
+        Give the role up after a lease without progress if another relay can reach Kafka.
 
         Raises:
-            LeaseLost: it can, and we cannot.
+            LeaseLost: another relay can reach Kafka, and we cannot.
         """
         look = self._look = self._look or Look(self._settings)
         key = candidate_key(self._settings.schema_name, self._shard.name)
@@ -385,8 +387,8 @@ class Relay:
     def _admit(
         self, batch: Batch, origin: Origin, last: Progress | None
     ) -> tuple[Admitted, Progress]:
-        """Park what cannot be published; return the rest, and the progress behind it all."""
-        # Parked before progress passes them.
+        """Park what cannot be published; return the rest, and the progress after all of it."""
+        # They must be parked before progress passes them.
         admitted = self._parking.admit(batch.rows, has_large=batch.has_large)
         origin = replace(origin, lsn=admitted.lsn or batch.lsn or origin.lsn)
         number, newest = admitted.number, batch.newest
@@ -426,7 +428,9 @@ class Relay:
             raise Refused(about(self._settings.schema_name, reason))
 
     def _beat(self, conn: psycopg.Connection) -> float:
-        """Keep the session that has the role; measure, make room and answer on the way."""
+        """
+        Keep the session that has the role; on the way measure, make room and answer producers.
+        """
         every = self._settings.lease.total_seconds() / 4
         if time.monotonic() >= self._beat_at:
             if self._term is not None:
@@ -451,9 +455,9 @@ def _require_kept(are_kept: Sequence[Callable[[float], bool] | None]) -> None:
 
 class _Marking:
     """
-    A publisher behind whose batches the database has a mark, before anything else is done.
+    A publisher that leaves a mark in the database after each batch, before anything else happens.
 
-    What is requeued is deleted then: a database that was put back does not look for it on Kafka.
+    Requeued events are deleted afterwards, so a restored database does not look for them in Kafka.
     """
 
     def __init__(self, publisher: Publisher, term: Term) -> None:

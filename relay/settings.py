@@ -13,7 +13,7 @@ from relay.rules.sharding import SHARD, Shard, divided
 
 PREFIX = "DOVECOTE_RELAY"
 
-# Services cannot write to topics that begin so.
+# Services cannot write to topics with this prefix.
 _PROGRESS = "dovecote.progress."
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PATTERN = re.compile(r"([a-zA-Z0-9._*?-]|\[!?[a-zA-Z0-9._-]+\])+")
@@ -22,8 +22,8 @@ _SHARD_NAME = re.compile(rf".*{re.escape(SHARD)}[0-9]+", re.DOTALL)
 
 TRANSACTIONAL_IDS = "dovecote.relay."
 """
-How the transactional ids begin. The outbox's name and its own id follow, so that no other program
-has the same by chance: two that share one would fence each other without end.
+The prefix of the transactional ids. The outbox's name and its own id follow, so that no other
+program has the same id by chance: two with the same one would fence each other without end.
 """
 
 
@@ -202,7 +202,8 @@ class RelaySettings(Settings):
     @field_validator("topics")
     @classmethod
     def _can_match(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        # Every event for the topic that was meant would be parked, and only then be noticed.
+        # If not refused here, every event for the intended topic would be parked before anyone
+        # noticed.
         for pattern in value:
             if not _PATTERN.fullmatch(pattern):
                 msg = (
@@ -234,7 +235,8 @@ class RelaySettings(Settings):
             msg = f"shard {self.shard} is none of shards = {self.shards}: they count from 0"
             raise ValueError(msg)
         if self.shards > 1 and not self.progress_topic.startswith(_PROGRESS):
-            # Each relay knows just its own progress topic, and would publish to those of others.
+            # Each relay knows only its own progress topic, and would publish to those of the
+            # others.
             msg = f"progress_topic must begin with {_PROGRESS!r} where there are several shards"
             raise ValueError(msg)
         return self
@@ -246,7 +248,7 @@ class RelaySettings(Settings):
         ]
 
     def of(self, shard: Shard) -> Self:
-        """Return the settings to publish `shard` with: Kafka knows it by names of its own."""
+        """Return the settings for publishing `shard`, which has names of its own in Kafka."""
         if shard.of == 1:
             return self
         # Never a partition of a topic that others write to: their open transactions hide ours.
@@ -258,12 +260,12 @@ class RelaySettings(Settings):
         return int(self.kafka.get("message.max.bytes", LARGEST))
 
     def transactional_ids(self, outbox: str) -> tuple[str, str]:
-        """Return what Kafka knows the producers by that publish in turn."""
+        """Return the ids under which Kafka knows the producers that publish in turn."""
         first = f"{TRANSACTIONAL_IDS}{self.name}.{outbox}"
         return first, f"{first}.second-turn"
 
     def producer_properties(self, outbox: str, turn: int = 0) -> dict[str, str | bool]:
-        """Return the configuration of a producer of the outbox that has this id of its own."""
+        """Return the configuration of a producer for the outbox with this id."""
         return producer_properties(
             self.kafka,
             mode=self.mode,

@@ -1,4 +1,4 @@
-"""Ask for the active role of each shard in turn, and publish the one that is to be had."""
+"""Ask for the active role of each shard in turn, and publish the shard that we get."""
 
 import logging
 import random
@@ -19,7 +19,7 @@ _log = logging.getLogger("dovecote.relay")
 
 
 class Standby:
-    """One process among those that share an outbox: active for one shard, or waiting for any."""
+    """One of the processes that share an outbox: active for one shard, or waiting for any."""
 
     def __init__(
         self, settings: RelaySettings, *, health: Health, metrics: Sequence[Metrics]
@@ -31,7 +31,7 @@ class Standby:
             (shard, Relay(settings.of(shard), shard, trouble=self._trouble, metrics=own), own)
             for shard, own in each
         ]
-        # Processes that start together do not all ask for the same shard first.
+        # Processes that start together should not all ask for the same shard first.
         random.shuffle(self._relays)
         self._keys = [lock_key(settings.schema_name, shard.name) for shard, _, _ in self._relays]
         candidates = [
@@ -42,11 +42,11 @@ class Standby:
 
     def run(self, stop: threading.Event) -> None:
         """
-        Relay until `stop` is set; the batch in flight is finished, if the broker answers.
+        Relay until `stop` is set; then finish the batch in flight, if the broker answers.
 
         Raises:
             Refused: going on could lose or repeat events.
-            SchemaMissing: the outbox is not there, or not any more.
+            SchemaMissing: the outbox does not exist, or not any more.
         """
         settings = self._settings
         while not stop.is_set():
@@ -54,7 +54,7 @@ class Standby:
                 with explained(settings.schema_name, settings.dsn):
                     self._stand_by(stop)
             except Outage as error:
-                # Later, a server that is being repaired may say so for a while.
+                # Only at the beginning: later, a server under repair may say so for a while.
                 if not self._let_in and (refused := shut_out(error.__cause__)):
                     raise refused from error
                 self._failed(error, stop)
@@ -91,12 +91,12 @@ class Standby:
         return True
 
     def _tell(self) -> None:
-        """Say once who is active instead, for else a standby looks as if it hung."""
+        """Log once who is active instead; otherwise a standby would look as if it hung."""
         if self._told:
             return
         with connect(self._settings.dsn, purpose="standby") as conn:
             found = [where for key in self._keys if (where := active(conn, key))]
-        # Whoever had the role may have ended since it was asked for: then the next turn takes it.
+        # The active relay may have ended since we asked for its role; then the next turn takes it.
         if found:
             are = "is" if len(found) == 1 else "are"
             _log.info("standing by: %s %s active", ", ".join(found), are)

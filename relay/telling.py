@@ -1,4 +1,4 @@
-"""Tell operators what is parked: the first at once, and of many the rest in sums."""
+"""Report parked events to operators: the first at once, and the rest of many in sums."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -8,12 +8,12 @@ from relay.rules.parking import BEHIND, Parked
 
 _log = logging.getLogger("dovecote.relay")
 
-# In so many seconds so many kinds of events get a line of their own: reasons, and topics.
+# In this many seconds, this many kinds of events (by reason and topic) get a line of their own.
 _EVERY, _MOST_LINES = 30.0, 10
 
 
 class Telling:
-    """What was parked and not told yet."""
+    """Parked events that were not reported yet."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -22,7 +22,7 @@ class Telling:
         self._more, self._topics = 0, set[str]()
 
     def parked(self, events: Sequence[Parked]) -> None:
-        """Tell of events that are parked for what they are; those that wait behind them wait."""
+        """Report events that are parked for their own sake, not those that wait for them."""
         kinds: dict[tuple[str, str], list[Parked]] = {}
         for each in events:
             if each.reason.code != BEHIND.code and each.replaces is None:
@@ -44,12 +44,13 @@ class Telling:
             )
 
     def catch_up(self) -> None:
-        """Tell the sum of the others, once it is time."""
+        """Report the sum of the others, once it is time."""
         if self._clock() < self._until:
             return
         if self._more:
             _log.warning(
-                "parked %d events more for the like, for %d topics; see `dovecote parked list`",
+                "parked %d more events for similar reasons, for %d topics; "
+                "see `dovecote parked list`",
                 *(self._more, len(self._topics)),
             )
         self._until = self._clock() + _EVERY
@@ -58,5 +59,5 @@ class Telling:
 
 
 def shown(key: bytes | None) -> str:
-    """Return a key as people read it."""
+    """Return a key in the form that people read."""
     return "none" if key is None else repr(key.decode(errors="backslashreplace"))

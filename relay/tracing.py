@@ -1,4 +1,4 @@
-"""A span for each batch that is published, where OpenTelemetry is installed."""
+"""A span for each published batch, if OpenTelemetry is installed."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -14,17 +14,17 @@ except ImportError:
 else:
     _INSTALLED = True
 
-# As many as the SDK keeps unless it is told otherwise.
+# The number that the SDK keeps by default.
 _MOST_LINKS = 128
 _HEADER_NAMES, _HEADER_VALUES = 10, 11
 
 
 def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[object]:
     """
-    Return a span around the publishing of `rows`, linked to the traces that their events are of.
+    Return a span around the publishing of `rows`, linked to the traces of their events.
 
-    At most 128 links, each to another trace. The span fails with what is raised in it. At its end
-    `rows` may be more than they were at its beginning.
+    There are at most 128 links, each to another trace. The span fails with what is raised in it.
+    Rows may be added to `rows` before it ends.
     """
     return _span(outbox, rows) if _INSTALLED and rows else nullcontext()
 
@@ -56,7 +56,7 @@ def _span(outbox: str, rows: Sequence[Row]) -> Iterator["trace.Span"]:
 
 
 def _links(rows: Sequence[Row]) -> Mapping[int, "trace.Link"]:
-    # Nobody records: then nobody has to look at every row.
+    # If nobody records spans, nobody has to look at every row.
     if isinstance(
         trace.get_tracer_provider(), trace.ProxyTracerProvider | trace.NoOpTracerProvider
     ):

@@ -1,4 +1,4 @@
-"""Say what is in the way of a relay, and wait: longer each time, up to a few seconds."""
+"""Report why a relay is stuck, and wait: longer each time, up to a few seconds."""
 
 import logging
 import random
@@ -19,13 +19,13 @@ KINDS: Mapping[type[Exception], str] = {
     Unpublishable: "unpublishable",
     Full: "full",
 }
-"""What failures are called in the log, in `/readyz` and in metrics."""
+"""The names of failures in the log, in `/readyz` and in metrics."""
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 5.0
 
 
 class Trouble:
-    """What one process has had in its way since something last went well."""
+    """The failures of one process since something last went well."""
 
     def __init__(self, health: Health) -> None:
         self._health = health
@@ -33,7 +33,7 @@ class Trouble:
         self._attempt = 0
 
     def failed(self, error: Exception, metrics: Metrics, stop: threading.Event) -> None:
-        """Count and tell what failed, and wait before it is tried again."""
+        """Count and report a failure, and wait before the next attempt."""
         kind = KINDS[type(error)]
         metrics.failed(kind)
         self._health.failing(f"{kind}: {error}")
@@ -48,7 +48,7 @@ class Trouble:
         stop.wait(pause * random.uniform(0.5, 1))  # noqa: S311  # no secret
 
     def slow(self, reason: str) -> None:
-        """Say that a server takes its time, while it is still being waited for."""
+        """Report that a server takes its time, while we still wait for it."""
         self._health.failing(f"{KINDS[Outage]}: {reason}")
         if self._since is None:
             self._since = time.monotonic()

@@ -1,27 +1,27 @@
 """
-What can stop a Spark job.
+Errors that can stop a Spark job.
 
-DovecoteError
-└── JobError              the base
-    ├── MarkerRefused     what earlier batches left behind is not this query's; an operator decides
-    ├── Unwritable        a record that no topic takes, not even the dead letters
-    ├── KafkaUnavailable  Kafka does not answer, or did not take a batch in time
-    └── QueryFailed       Spark ended the query; the message quotes its reason
+Each is a `JobError`:
+
+* MarkerRefused: earlier batches left another query's marker; an operator must decide
+* Unwritable: a record that no topic takes, not even the one for dead letters
+* KafkaUnavailable: Kafka does not answer, or did not take a batch in time
+* QueryFailed: Spark ended the query; the message quotes its reason
 """
 
 from outbox.errors import DovecoteError
 
 
 class JobError(DovecoteError):
-    """The base of what can stop a Spark job."""
+    """The base class of errors that can stop a Spark job."""
 
 
 class MarkerRefused(JobError):
-    """A marker was left by another query, another partition count or other input."""
+    """Another query, another number of partitions or other input left a marker."""
 
 
 class Unwritable(JobError):
-    """A record cannot be written to any topic; its batch is not committed, nothing is lost."""
+    """No topic takes a record; its batch is not committed, and nothing is lost."""
 
 
 class KafkaUnavailable(JobError):

@@ -1,4 +1,4 @@
-"""A balancer that forgets where connections went: they stay open, are acknowledged, and silent."""
+"""A balancer that forgets its connections: they stay open and are acknowledged, but silent."""
 
 import socket
 import threading
@@ -20,7 +20,7 @@ class Balancer:
         threading.Thread(target=self._accept, name="balancer", daemon=True).start()
 
     def strand(self) -> None:
-        """Forward nothing any more of the connections that are open; those to come work."""
+        """Forward nothing any more on the open connections; new ones work."""
         self._turn += 1
 
     def __enter__(self) -> Self:
@@ -42,7 +42,7 @@ class Balancer:
             try:
                 client, _ = self._listener.accept()
                 server = socket.create_connection(self._target)
-            except OSError:  # the end
+            except OSError:  # the listener is closed
                 return
             self._open += [client, server]
             for source, sink in ((client, server), (server, client)):

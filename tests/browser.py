@@ -1,4 +1,4 @@
-"""A headless browser for tests of pages, spoken to in WebDriver's own words."""
+"""A headless browser for tests of pages, driven by WebDriver's protocol."""
 
 import base64
 import json
@@ -34,7 +34,7 @@ class Browser:
         return _ask("POST", f"{self._at}/execute/sync", body)
 
     def text(self, css: str = "body") -> str:
-        """Return what can be read of the first element that fits; empty: there is none."""
+        """Return the visible text of the first matching element; empty: there is none."""
         return str(self.run("return document.querySelector(arguments[0])?.innerText ?? ''", css))
 
     def click(self, css: str) -> None:
@@ -49,7 +49,7 @@ class Browser:
         file.write_bytes(base64.b64decode(_ask("GET", f"{self._at}/screenshot")))
 
     def dark(self) -> None:
-        """Show pages as somebody sees them who likes it dark."""
+        """Show pages like a browser that prefers a dark theme."""
         features = [{"name": "prefers-color-scheme", "value": "dark"}]
         body = {"cmd": "Emulation.setEmulatedMedia", "params": {"features": features}}
         _ask("POST", f"{self._at}/goog/cdp/execute", body)
@@ -64,7 +64,7 @@ class Browser:
 
 @contextmanager
 def browser(width: int = 1280, height: int = 900) -> Iterator[Browser]:
-    """Give a window; skip the test where there is no Chromium with its driver."""
+    """Yield a window; skip the test if there is no Chromium with its driver."""
     driver = shutil.which("chromedriver")
     if driver is None:
         pytest.skip("there is no chromedriver: install chromium-driver, or chromium's own")

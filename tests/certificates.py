@@ -1,4 +1,4 @@
-"""Certificates for servers on the loopback, signed by an authority that the test makes."""
+"""Certificates for servers on the loopback, signed by an authority that the test creates."""
 
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Address
@@ -14,7 +14,9 @@ from dovecote.devstack.places import LOOPBACK
 
 
 class Certificates(NamedTuple):
-    """Files in PEM: who to trust, a server's certificate and key, and both of these in one."""
+    """
+    Files in PEM: the authority, a server's certificate and key, and the latter two in one file.
+    """
 
     authority: Path
     certificate: Path
@@ -23,7 +25,7 @@ class Certificates(NamedTuple):
 
 
 def certificates(folder: Path) -> Certificates:
-    """Make an authority and a server certificate for the loopback's address, in `folder`."""
+    """Create an authority and a server certificate for the loopback address in `folder`."""
     authority_key, server_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
     authority = _signed(f"authority in {folder.name}", authority_key, None, authority_key)
     server = _signed("server", server_key, authority, authority_key)

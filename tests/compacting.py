@@ -15,7 +15,7 @@ from tests.waiting import consume, until
 
 @contextmanager
 def compacted(folder: Path) -> Iterator[tuple[str, str]]:
-    """Give the address of a Kafka, and a topic in it that compaction has made gaps in."""
+    """Yield the address of a Kafka, and a topic in it whose offsets have gaps from compaction."""
     often = {"log.cleaner.backoff.ms": "50", "log.segment.delete.delay.ms": "100"}
     with Kafka(folder, settings=often, temporary=True) as server:
         kafka, name = server.bootstrap, "compacted"
@@ -30,7 +30,7 @@ def compacted(folder: Path) -> Iterator[tuple[str, str]]:
         numbers = count()
 
         def is_compacted() -> bool:
-            # Only what lies before the newest segment is compacted.
+            # Kafka compacts only what lies before the newest segment.
             keys = (*range(10), *range(0, 10, 2))
             produce(kafka, *(event(name, f"k{key}", next(numbers)) for key in keys))
             offsets = [message.offset() or 0 for message in consume(kafka, name)]

@@ -1,4 +1,4 @@
-"""Where pytest finds the fixtures, each kind in a module of its own; and what marks do."""
+"""Register the fixtures, each kind in a module of its own, and implement the marks."""
 
 import os
 
@@ -34,14 +34,14 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run what is marked `contract` with every stack there is."""
+    """Run tests that are marked `contract` with every available stack."""
     if "stack" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):
         stacks = ["embedded", pytest.param("containers", marks=NEEDED)]
         metafunc.parametrize("stack", stacks, indirect=True)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip what is marked `containers` where they cannot run."""
+    """Skip tests that are marked `containers` if containers cannot run."""
     for mark in item.iter_markers("containers"):
         if (lack := lacking(*mark.args)) is not None:
             pytest.skip(lack)

@@ -1,4 +1,4 @@
-"""Run consumers in tests: in a thread, with a handler that notes what it is given."""
+"""Run consumers in tests: in a thread, with a handler that records what it gets."""
 
 import asyncio
 import threading
@@ -18,7 +18,7 @@ from outbox import Event
 from outbox.envelope import encode
 from tests.waiting import until
 
-# The group's coordinator is being found, or moves.
+# The group's coordinator is not known yet, or is moving.
 _MOVING = {
     KafkaError.NOT_COORDINATOR,
     KafkaError.COORDINATOR_NOT_AVAILABLE,
@@ -32,7 +32,7 @@ Handle = Callable[[Event], Result | None]
 
 @dataclass
 class Consuming:
-    """A consumer that runs, and what it handled."""
+    """A running consumer, and the records that it handled."""
 
     consumer: Consumer
     handled: list[Event] = field(default_factory=list)
@@ -75,7 +75,7 @@ def consuming(
     awaited: bool = False,
     **given: Any,
 ) -> Iterator[Consuming]:
-    """Run a consumer of a group that is called as the topic, until the end of the block."""
+    """Run a consumer until the end of the block; its group is named like the topic."""
     running: Consuming
 
     def sync(event: Event) -> Result | None:
@@ -135,7 +135,9 @@ def produce(bootstrap: str, *events: Event, partition: int | None = None) -> Non
 def committed(
     bootstrap: str, topic: str, partition: int = 0, *, group: str | None = None
 ) -> tuple[int, str | None]:
-    """Return the offset and metadata that a group has committed, by default that of that name."""
+    """
+    Return the offset and metadata that a group has committed; by default, the topic's namesake.
+    """
     client = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": group or topic})
     try:
         (found,) = client.committed([TopicPartition(topic, partition)], timeout=20)

@@ -1,4 +1,4 @@
-"""Run push engines in tests, against an endpoint that answers as it is told."""
+"""Run push engines in tests, against an endpoint that answers as configured."""
 
 import asyncio
 import json
@@ -21,12 +21,12 @@ from tests.waiting import until
 
 @dataclass(frozen=True)
 class Request:
-    """A request as it came."""
+    """A request as the endpoint received it."""
 
     method: str
     target: str
     headers: dict[str, str]
-    """By name in small letters."""
+    """By name in lower case."""
     body: bytes
     at: float
     """On the monotonic clock."""
@@ -53,7 +53,7 @@ class Endpoint:
         self.requests: list[Request] = []
         self.in_flight = self.most_in_flight = self.connections = 0
         self.gate = threading.Event()
-        """Set: requests are answered."""
+        """While this is set, requests are answered."""
         self.gate.set()
         self.port = 0
         self._loop = asyncio.new_event_loop()
@@ -157,7 +157,7 @@ def _written(reply: Reply, request: Request) -> bytes:
 
 @dataclass
 class Noted:
-    """A book that keeps everything."""
+    """A journal that keeps everything."""
 
     attempts: list[Attempt] = field(default_factory=list)
     disabled: dict[str, str] = field(default_factory=dict)
@@ -171,7 +171,7 @@ class Noted:
 
 @dataclass
 class Pushing:
-    """An engine that runs, and what it noted."""
+    """A running engine, and its journal."""
 
     engine: Engine
     book: Noted
@@ -198,7 +198,7 @@ def all_committed(kafka: str, topic: str, partition: int = 0, *, id_: str | None
 
 
 def subscribed(topic: str, url: str, **given: Any) -> Work:
-    """Return a subscription called as the topic; `endpoint` and others add to what it says."""
+    """Return a subscription named like the topic; `endpoint` and others add to its settings."""
     endpoint = {"url": url, **given.pop("endpoint", {})}
     source = {} if given.keys() & {"partitions", "pattern"} else {"topics": [topic]}
     version = given.pop("version", 1)
@@ -214,7 +214,7 @@ def pushing(
 ) -> Iterator[Pushing]:
     """Run an engine that delivers `work`, until the end of the block."""
     book = Noted()
-    # As short as a broker takes it: what a process had that was killed is soon another's.
+    # The shortest that a broker accepts, so that a killed process soon loses what it had.
     session = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "1000"}
     surroundings = Surroundings(
         brokers={"default": {"bootstrap.servers": bootstrap, **session}, **(brokers or {})},
@@ -231,9 +231,9 @@ def pushing(
 
 
 def member() -> None:
-    """Be a push process, with one subscription, until the end of the input: `python -c`."""
+    """Act as a push process with one subscription until the end of the input: `python -c`."""
     told = json.loads(sys.argv[1])
     work = subscribed(told["topic"], told["url"], **told["given"])
     with pushing(told["bootstrap"], work):
-        print("up", flush=True)  # noqa: T201  # to whoever waits for it
+        print("up", flush=True)  # noqa: T201  # for the process that waits for it
         sys.stdin.read()

@@ -15,7 +15,7 @@ _CELL = re.compile(r"(?<!\\)\|")
 
 
 class Block(NamedTuple):
-    """A fenced block: what it is written in, the file it stands for, its text."""
+    """A fenced block: its language, the file that it represents, and its text."""
 
     language: str
     name: str
@@ -23,14 +23,14 @@ class Block(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command of a console block, and what is shown below it."""
+    """A command of a console block, and the output shown below it."""
 
     line: str
     output: str
 
 
 def blocks(document: Path, language: str | None = None) -> list[Block]:
-    """Return the fenced blocks of `document`, those of one `language` if it is given."""
+    """Return the fenced blocks of `document`; with `language`, only those in that language."""
     found = [Block(m[1], m[2] or "", m[3]) for m in _FENCE.finditer(document.read_text())]
     return [block for block in found if language in {None, block.language}]
 
@@ -44,7 +44,7 @@ def commands(document: Path) -> Iterator[Command]:
 
 
 def table(document: Path, heading: str, *, number: int = 1) -> list[list[str]]:
-    """Return the rows of a table (the `number`th) below `heading`, without its head."""
+    """Return the rows of a table (the `number`th) below `heading`, without its header."""
     section = re.split(rf"^#+ {re.escape(heading)}$", document.read_text(), flags=re.MULTILINE)[1]
     lines = re.split(r"^#", section, flags=re.MULTILINE)[0].splitlines()
     tables: list[list[str]] = [[]]
@@ -58,7 +58,7 @@ def table(document: Path, heading: str, *, number: int = 1) -> list[list[str]]:
 
 
 def links(document: Path) -> list[str]:
-    """Return what `document` links to, outside its examples."""
+    """Return the links of `document`, outside its examples."""
     return _LINK.findall(_prose(document))
 
 
@@ -68,7 +68,7 @@ def anchors(document: Path) -> set[str]:
 
 
 def code_spans(text: str) -> list[str]:
-    """Return what stands between backticks in `text`."""
+    """Return the text between backticks in `text`."""
     return re.findall(r"`([^`]+)`", text)
 
 

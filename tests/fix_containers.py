@@ -21,7 +21,7 @@ from dovecote.devstack.places import free_port
 
 POSTGRES = os.environ.get("DOVECOTE_TEST_POSTGRES", "postgres:17")
 KAFKA = os.environ.get("DOVECOTE_TEST_KAFKA", "apache/kafka:4.2.0")
-# What ends the containers of a test run that was killed is an image too.
+# The image that removes the containers of a killed test run is needed too.
 REAPER = [] if testcontainers_config.ryuk_disabled else [testcontainers_config.ryuk_image]
 
 NEEDED = pytest.mark.containers(POSTGRES, KAFKA, *REAPER)
@@ -40,14 +40,14 @@ class Database:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A Kafka; clients begin at `bootstrap`."""
+    """A Kafka; clients connect to `bootstrap`."""
 
     bootstrap: str
 
 
 @dataclass(frozen=True, slots=True)
 class Containers:
-    """Both, as far as tests know them of the embedded stack."""
+    """Both servers, with the interface of the embedded stack."""
 
     postgres: Database
     kafka: Broker
@@ -55,7 +55,7 @@ class Containers:
 
 @contextmanager
 def containers() -> Iterator[Containers]:
-    """Give a Postgres and a Kafka in containers, which are removed afterwards."""
+    """Yield a Postgres and a Kafka in containers, and remove them afterwards."""
     port = free_port()
     ready = LogMessageWaitStrategy("Kafka Server started").with_startup_timeout(_START_SECONDS)
     with _kafka(port) as kafka, _postgres() as postgres:
@@ -76,16 +76,16 @@ def _postgres() -> PostgresContainer:
 
 
 def _publish(container: DockerContainer, port: int, outside: int) -> None:
-    """Publish a port, to this machine alone where the engine is on it."""
+    """Publish a port, only to this machine if the engine runs on it."""
     container.with_bind_ports(port, outside)
     if container.get_docker_client().host() in {"localhost", "127.0.0.1"}:
-        # The engine's client takes an address too, which testcontainers' types do not know of.
+        # The engine's client accepts an address too, which testcontainers' types do not declare.
         ports: dict[str, Any] = container.ports
         ports[str(port)] = ("127.0.0.1", outside)
 
 
 def _kafka(port: int) -> DockerContainer:
-    # The port is the same on both sides: the broker, too, goes to what it advertises.
+    # The port is the same on both sides, because the broker too connects to what it advertises.
     container = DockerContainer(KAFKA)
     _publish(container, port, port)
     settings = {
@@ -101,7 +101,7 @@ def _kafka(port: int) -> DockerContainer:
 
 @cache
 def lacking(*images: str) -> str | None:
-    """Return what has to be done before `images` can run here; for a test nothing is pulled."""
+    """Return what must be done before `images` can run here, or None; tests pull nothing."""
     if shutil.which("docker") is None:
         return "there is no docker command: install Docker"
     if not _succeeds("docker", "version"):

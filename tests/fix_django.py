@@ -1,4 +1,4 @@
-"""A Django that is set up once for all tests, and connections of it to a test's own database."""
+"""A Django that is set up once for all tests, and its connections to a test's own database."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,7 +23,7 @@ def set_up() -> None:
 
 @contextmanager
 def django_database(dsn: str, *, engine: str = "postgresql", **options: Any) -> Iterator[Any]:
-    """Make the database in `dsn` Django's default one; gives `django.db.connection`."""
+    """Make the database in `dsn` Django's default one; yield `django.db.connection`."""
     set_up()
     known = conninfo_to_dict(dsn)
     databases = {
@@ -43,6 +43,6 @@ def django_database(dsn: str, *, engine: str = "postgresql", **options: Any) -> 
         yield connection
     finally:
         connection.close()
-        # The one made from these settings would be handed out again.
+        # Otherwise the connection made from these settings would be handed out again.
         del connections[DEFAULT_DB_ALIAS]
         connections.settings = before

@@ -23,14 +23,14 @@ _ADMIN_SECONDS = 30
 
 
 class HasDsn(Protocol):
-    """A Postgres, to its superuser."""
+    """A Postgres, for its superuser."""
 
     @property
     def dsn(self) -> str: ...
 
 
 class HasBootstrap(Protocol):
-    """A Kafka, to its clients."""
+    """A Kafka, for its clients."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -46,7 +46,7 @@ class Servers(Protocol):
 
 
 class MakeTopic(Protocol):
-    """Makes a topic of a random name; `config` is the topic's, dots as underscores."""
+    """Creates topics with random names; `config` is the topic's, with underscores for dots."""
 
     def __call__(self, partitions: int = 1, **config: str) -> str: ...
 
@@ -54,9 +54,9 @@ class MakeTopic(Protocol):
 @pytest.fixture(scope="session")
 def stack(request: pytest.FixtureRequest) -> Iterator[Servers]:
     """
-    Servers that all tests share: make what you need in them, and never stop them.
+    Servers that all tests share. Create what you need in them, and never stop them.
 
-    They are a `Stack`; what is marked `contract` runs a second time, with `containers`.
+    They are a `Stack`; tests that are marked `contract` run a second time, with `containers`.
     """
     if getattr(request, "param", "embedded") == "containers":
         with containers() as running:
@@ -67,56 +67,56 @@ def stack(request: pytest.FixtureRequest) -> Iterator[Servers]:
 
 @pytest.fixture(scope="session")
 def embedded() -> Iterator[Stack]:
-    """The stack that is there without containers."""
+    """The stack that is available without containers."""
     with Stack(fsync=False) as running:
         yield running
 
 
 @pytest.fixture
 def own_stack() -> Iterator[Stack]:
-    """Servers of this test alone, which may do with them what it wants."""
+    """Servers of this test alone, which may do anything to them."""
     with Stack(fsync=False) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def module_stack() -> Iterator[Stack]:
-    """Servers of this module's tests alone; each must leave them running."""
+    """Servers of this module's tests alone; each test must leave them running."""
     with Stack(fsync=False) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Three brokers of this module's tests alone; each must leave them running, and healed."""
+    """Three brokers of this module's tests alone; each test must leave them running and healed."""
     with Cluster() as running:
         yield running
 
 
 @pytest.fixture
 def pair() -> Iterator[Pair]:
-    """Give a primary and its synchronous standby, of this test alone."""
+    """Yield a primary and its synchronous standby, for this test alone."""
     with Pair() as running:
         yield running
 
 
 @pytest.fixture
 def database(stack: Servers) -> Iterator[str]:
-    """Connection string of a new database, which is dropped at the end."""
+    """The connection string of a new database, which is dropped at the end."""
     with new_database(stack) as conninfo:
         yield conninfo
 
 
 @pytest.fixture
 def topic(stack: Servers) -> Iterator[MakeTopic]:
-    """Makes topics in the shared Kafka, which are deleted at the end."""
+    """Creates topics in the shared Kafka, which are deleted at the end."""
     with new_topics(stack) as make:
         yield make
 
 
 @contextmanager
 def new_database(stack: Servers) -> Iterator[str]:
-    """Give a database of a random name in `stack`, and drop it."""
+    """Yield a database with a random name in `stack`, and drop it."""
     name = f"test_{uuid4().hex}"
     quoted = sql.Identifier(name)
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
@@ -130,7 +130,7 @@ def new_database(stack: Servers) -> Iterator[str]:
 
 
 def _drop_slots(admin: psycopg.Connection, database: str) -> None:
-    """Drop the database's replication slots, which FORCE leaves and which keep it."""
+    """Drop the database's replication slots: FORCE does not, and they would keep the database."""
     admin.execute(
         "SELECT pg_terminate_backend(active_pid, 5000) FROM pg_replication_slots"
         " WHERE database = %s AND active_pid IS NOT NULL",
@@ -144,14 +144,14 @@ def _drop_slots(admin: psycopg.Connection, database: str) -> None:
 
 @contextmanager
 def new_topics(stack: Servers) -> Iterator[MakeTopic]:
-    """Give what makes topics in `stack`, and delete those it made."""
+    """Yield a function that creates topics in `stack`, and delete its topics."""
     with topics_of(stack.kafka) as make:
         yield make
 
 
 @contextmanager
 def topics_of(kafka: HasBootstrap) -> Iterator[MakeTopic]:
-    """Give what makes topics in `kafka`, as often replicated as it likes, and delete them."""
+    """Yield a function that creates topics in `kafka` with any replication, and delete them."""
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
     made: list[str] = []
 
@@ -160,7 +160,7 @@ def topics_of(kafka: HasBootstrap) -> Iterator[MakeTopic]:
         settings = {key.replace("_", "."): value for key, value in config.items()}
         wanted = NewTopic(name, partitions, config=settings)
         admin.create_topics([wanted])[name].result(_ADMIN_SECONDS)
-        # The controller has it; the broker may be a moment behind.
+        # The controller knows the topic; the broker may be a moment late.
         until(
             lambda: len(admin.list_topics(name).topics[name].partitions) == partitions,
             within=_ADMIN_SECONDS,
@@ -175,6 +175,6 @@ def topics_of(kafka: HasBootstrap) -> Iterator[MakeTopic]:
             try:
                 deleted.result(_ADMIN_SECONDS)
             except KafkaException as error:
-                # The test may have deleted its topic itself.
+                # The test may have deleted the topic itself.
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                     raise

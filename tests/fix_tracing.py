@@ -1,4 +1,4 @@
-"""Spans that are recorded in memory."""
+"""Record spans in memory."""
 
 from collections.abc import Iterator
 from functools import cache
@@ -12,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 @cache
 def _exporter() -> InMemorySpanExporter:
-    """Set the provider up, which can be done once in a process."""
+    """Set up the provider, which is possible only once in a process."""
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -22,7 +22,7 @@ def _exporter() -> InMemorySpanExporter:
 
 @pytest.fixture
 def spans() -> Iterator[InMemorySpanExporter]:
-    """What records the spans that end in this test."""
+    """Records the spans that end in this test."""
     exporter = _exporter()
     exporter.clear()
     yield exporter

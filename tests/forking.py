@@ -1,4 +1,4 @@
-"""Processes that are forked from ones that have producers and consumers; run as a program."""
+"""Fork processes that have producers and consumers; run as a program."""
 
 import multiprocessing
 import os
@@ -13,7 +13,7 @@ from outbox.errors import NotAccepted
 from outbox.event import Event
 from outbox.producer.producer import Options, Producer
 
-# A process that takes so long is ended, as one that waits for ever.
+# Seconds after which a process counts as hanging, and is ended.
 _HANGS_SECONDS = 40
 
 
@@ -22,7 +22,7 @@ def event(topic: str, key: str) -> Event:
 
 
 def forked(child: Callable[[], object]) -> None:
-    """Fork, have the child end as a program does, and wait until it has."""
+    """Fork, let the child end like a program, and wait until it has."""
     pid = os.fork()
     if pid == 0:
         signal.alarm(_HANGS_SECONDS)
@@ -45,7 +45,7 @@ def producer(dsn: str, kafka: str, topic: str) -> None:
             if not promises[-1].done():
                 promises[-1].result(10)
         except NotAccepted:
-            pass  # only the parent learns what becomes of it
+            pass  # only the parent learns its result
         for number in range(20):
             ours.send(event(topic, f"child-{number}"))
         ours.close()
@@ -58,7 +58,7 @@ def producer(dsn: str, kafka: str, topic: str) -> None:
 
 
 def abandoned(dsn: str, kafka: str, topic: str) -> None:
-    """Fork, and have the child end without a word to the producer."""
+    """Fork, and let the child end without closing the producer."""
     ours = Producer(dsn, {"bootstrap.servers": kafka}, options=Options(fresh=True))
     ours.send(event(topic, "first"))
     forked(lambda: None)
@@ -83,7 +83,7 @@ def multiprocessed(dsn: str, kafka: str, topic: str) -> None:
 
 
 def consumer(dsn: str, kafka: str, topic: str) -> None:
-    """Make a consumer, and run it in a child; one of the parent runs all the while."""
+    """Create a consumer and run it in a child, while the parent runs another one."""
     seen: list[bytes | None] = []
 
     def settings(group: str) -> ConsumerSettings:
@@ -122,7 +122,7 @@ def consumer(dsn: str, kafka: str, topic: str) -> None:
 
 
 def green(dsn: str, kafka: str, topic: str) -> None:
-    """Send where gevent has replaced all but threads."""
+    """Send where gevent has replaced everything but threads."""
     with Producer(dsn, {"bootstrap.servers": kafka}, options=Options(fresh=True)) as ours:
         ours.send(event(topic, "first"))
 

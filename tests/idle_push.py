@@ -1,4 +1,4 @@
-"""What tests of `push` share: its tables, an engine that delivers nothing, and a client."""
+"""Shared parts of push's tests: its tables, an engine that delivers nothing, and a client."""
 
 import json
 import threading
@@ -26,17 +26,17 @@ LEAST: dict[str, Any] = {
 
 
 class Idle:
-    """An engine that takes work and does none."""
+    """An engine that accepts work and does none."""
 
     def __init__(self, book: Book) -> None:
         self.book = book
         self.work: Mapping[str, Work] = {}
         self.says: dict[str, Snapshot] = {}
-        """What it says of some subscriptions, other than of those that are well."""
+        """The reports on some subscriptions; all others are well."""
         self.stopped = threading.Event()
 
     def start(self) -> None:
-        """Nothing has to begin."""
+        """Do nothing: there is nothing to start."""
 
     def stop(self) -> None:
         self.stopped.set()
@@ -54,7 +54,7 @@ class Idle:
 
 
 class Answer(NamedTuple):
-    """What the API answered."""
+    """The API's answer."""
 
     status: int
     body: Any
@@ -62,7 +62,7 @@ class Answer(NamedTuple):
 
 
 class Client:
-    """Asks the API."""
+    """Sends requests to the API."""
 
     def __init__(self, port: int, token: str | None = None) -> None:
         self._port, self._token = port, token

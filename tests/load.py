@@ -19,7 +19,8 @@ class Load:
     """
     Writers at work: a quarter of their transactions roll back, some are late, some are large.
 
-    They outlive the database: what a commit cut short became is told by the table alone.
+    They survive crashes of the database; only the table shows whether an interrupted commit
+    counts.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Load:
         self.transactions += 1
 
     def goes_on(self, count: int) -> None:
-        """Wait for so many more transactions."""
+        """Wait for `count` more transactions."""
         enough = self.transactions + count
         until(lambda: self.transactions >= enough, within=30, what=f"{count} transactions")
 

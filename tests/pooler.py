@@ -1,4 +1,4 @@
-"""A pooler such as PgBouncer: clients share sessions of Postgres, transaction by transaction."""
+"""A pooler like PgBouncer: clients share Postgres sessions, transaction by transaction."""
 
 import queue
 import secrets
@@ -22,7 +22,7 @@ _TOLD = (
 
 
 class Pooler:
-    """A pool of `size` sessions; `in_turn`: the one that has waited for longest is next."""
+    """A pool of `size` sessions; `in_turn`: the one that has waited longest is next."""
 
     def __init__(
         self, dsn: str, *, mode: Mode = "transaction", size: int = 3, in_turn: bool = False
@@ -33,7 +33,7 @@ class Pooler:
         self._idle: queue.Queue[socket.socket] = queue.Queue() if in_turn else queue.LifoQueue()
         self._servers = [socket.socket(fileno=session.socket) for session in self._sessions]
         for server in self._servers:
-            # libpq has set it to return at once.
+            # libpq has made it non-blocking.
             server.settimeout(None)
             self._idle.put(server)
         self._clients: list[socket.socket] = []
@@ -76,7 +76,7 @@ class Pooler:
                         server = None
             finally:
                 if server is not None:
-                    # As `server_reset_query` does: nothing of the client is left.
+                    # Like `server_reset_query`: nothing of the client is left.
                     server.sendall(
                         _message(b"Q", b"ROLLBACK\0") + _message(b"Q", b"DISCARD ALL\0")
                     )
@@ -85,7 +85,7 @@ class Pooler:
                     self._idle.put(server)
 
     def _greet(self, client: socket.socket) -> bool:
-        """Let anybody in, with a number of our own to cancel by."""
+        """Let anybody in, with a cancel key of our own."""
         while True:
             (length,) = struct.unpack("!i", _exactly(client, 4))
             (code,) = struct.unpack("!i", _exactly(client, length - 4)[:4])
@@ -106,7 +106,7 @@ class Pooler:
 
 
 def _request(client: socket.socket) -> bytes | None:
-    """Return what a client asks, up to where it waits for an answer; None: it goes."""
+    """Return a client's request, up to where it waits for an answer; None: it disconnects."""
     asked = b""
     while True:
         kind, message = _receive(client)
@@ -118,7 +118,7 @@ def _request(client: socket.socket) -> bytes | None:
 
 
 def _answer(server: socket.socket, client: socket.socket | None) -> bytes:
-    """Hand on what the server answers; return in what state it is then."""
+    """Pass on the server's answer; return the transaction state after it."""
     while True:
         kind, message = _receive(server)
         if client is not None:
@@ -151,7 +151,7 @@ def _message(kind: bytes, body: bytes) -> bytes:
 def pooled(
     dsn: str, *, mode: Mode = "transaction", size: int = 3, in_turn: bool = False
 ) -> Iterator[str]:
-    """Give the connection string by which `dsn` is reached through a pool."""
+    """Yield a connection string for `dsn` through a pool."""
     pooler = Pooler(dsn, mode=mode, size=size, in_turn=in_turn)
     try:
         yield make_conninfo(dsn, host="127.0.0.1", port=pooler.port)

@@ -1,4 +1,4 @@
-"""Relays in this process, where a test does not need processes of their own."""
+"""Run relays in this process, for tests that need no processes of their own."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -14,7 +14,7 @@ from tests.waiting import until
 
 @contextmanager
 def running(relays: Iterable[RelaySettings]) -> Iterator[None]:
-    """Run a relay for each of the settings, and wait until all are active; then end them well."""
+    """Run a relay for each of the settings, wait until all are active, and end them normally."""
     stop = threading.Event()
     with ThreadPoolExecutor() as pool:
         health, tasks = [], []

@@ -1,4 +1,4 @@
-"""Run `dovecote relay` as a process of its own, and compare what it did with what it should."""
+"""Run `dovecote relay` as its own process, and compare its results with what they should be."""
 
 import json
 import os
@@ -29,7 +29,7 @@ DSN = "DOVECOTE_RELAY_DSN"
 
 
 class Answer(NamedTuple):
-    """What the relay's HTTP server said."""
+    """An answer of the relay's HTTP server."""
 
     status: int
     body: str
@@ -54,11 +54,11 @@ class RelayProcess:
 
     @property
     def log(self) -> str:
-        """All it printed so far."""
+        """Its output so far."""
         return self.log_file.read_text(encoding="utf-8")
 
     def until_logged(self, text: str, *, within: float = 30.0, times: int = 1) -> None:
-        """Wait for `text` in the log; fail at once when the process has ended without it."""
+        """Wait for `text` in the log; fail at once if the process ends without it."""
 
         def found() -> bool:
             ended = self._process.poll() is not None
@@ -74,7 +74,7 @@ class RelayProcess:
             raise AssertionError(msg) from None
 
     def get(self, path: str) -> Answer:
-        """Return what its HTTP server (`http.port = 0`) answers."""
+        """Return the answer of its HTTP server (`http.port = 0`)."""
         port = re.search(r"serving .* on \S+:(\d+)", self.log)
         assert port is not None, self.log
         try:
@@ -88,7 +88,7 @@ class RelayProcess:
         self._process.send_signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP it, and wait until it stands still."""
+        """SIGSTOP it, and wait until it has stopped."""
         self.signal(signal.SIGSTOP)
         until(lambda: _state(self.pid) == "T", within=5, what="the relay stopped")
 
@@ -96,7 +96,7 @@ class RelayProcess:
         self.signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it as a crash does, and wait until it is gone."""
+        """End it like a crash, and wait until it is gone."""
         self._process.kill()
         self._process.wait(10)
 
@@ -174,7 +174,7 @@ class Relays:
 
 @contextmanager
 def relays(folder: Path, dsn: str, bootstrap: str) -> Iterator[Relays]:
-    """Give what starts relays of the outbox in `dsn`, and end them all afterwards."""
+    """Yield a factory for relays of the outbox in `dsn`, and end them all afterwards."""
     started = Relays(folder, dsn, bootstrap)
     try:
         yield started
@@ -186,7 +186,8 @@ def installed(dsn: str, capture: str = "table") -> str:
     """Install the outbox in a database, and return its `dsn`."""
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
-        # What is written to the log, or published, would be remembered nowhere else.
+        # Remembers the events, because published ones, and those in the log, are kept nowhere
+        # else.
         conn.execute(
             "CREATE TABLE IF NOT EXISTS written"
             " (nr bigint GENERATED ALWAYS AS IDENTITY, id text, topic text)"
@@ -197,7 +198,7 @@ def installed(dsn: str, capture: str = "table") -> str:
 
 
 def write_known(conn: psycopg.Connection, *events: Event) -> None:
-    """Write events, and in the same transaction remember them."""
+    """Write events, and remember them in the same transaction."""
     write(conn, *events)
     conn.execute(
         "INSERT INTO written (id, topic) SELECT unnest(%s::text[]), unnest(%s::text[])",
@@ -217,7 +218,7 @@ def commit(dsn: str, *events: Event) -> None:
 
 
 def fill(dsn: str, topic: str, count: int, *, first: int = 0, keys: int = 7) -> None:
-    """Commit many events, fast: numbered in order within their keys."""
+    """Commit many events quickly, numbered in order within their keys."""
     with psycopg.connect(dsn) as conn:
         conn.execute(
             "WITH known AS (INSERT INTO written (id, topic) SELECT gen_random_uuid(), %(topic)s"
@@ -236,7 +237,7 @@ def ids(messages: Iterable[Message]) -> list[str]:
 
 
 def record_of(message: Message) -> Record:
-    """Return a consumed message as the envelope takes it."""
+    """Return a consumed message in the form that the envelope takes."""
     return Record(
         topic=str(message.topic()),
         partition=int(message.partition() or 0),
@@ -249,7 +250,7 @@ def record_of(message: Message) -> Record:
 
 
 class Difference(NamedTuple):
-    """What differs between the outbox and a topic; all empty if the relay kept its word."""
+    """The differences between the outbox and a topic; all empty if the relay kept its word."""
 
     lost: set[str]
     invented: set[str]
@@ -261,7 +262,9 @@ AGREE = Difference(set(), set(), set(), [])
 
 
 def committed(dsn: str, topic: str) -> list[str]:
-    """Return the ids of all committed events for `topic`: the outbox need not hold them now."""
+    """
+    Return the ids of all committed events for `topic`; the outbox need not have them any more.
+    """
     with psycopg.connect(dsn) as conn:
         rows = conn.execute("SELECT id FROM written WHERE topic = %s ORDER BY nr", [topic])
         return [row[0] for row in rows]
@@ -271,7 +274,7 @@ def difference(wanted: Iterable[str], messages: Iterable[Message]) -> Difference
     """
     Compare events with records: ids as multisets, and per key the numbers in their values.
 
-    A repeated id counts as doubled; order is told from first occurrences.
+    A repeated id counts as doubled; the order is that of first occurrences.
     """
     wanted, messages = list(wanted), list(messages)
     found = ids(messages)
@@ -294,7 +297,7 @@ def difference(wanted: Iterable[str], messages: Iterable[Message]) -> Difference
 
 
 def published(fleet: Relays, topic: str, count: int, *, within: float = 30.0) -> list[Message]:
-    """Wait until a reader of committed records sees `count` of them, and return all it sees."""
+    """Wait until a reader of committed records sees `count` of them; return all that it sees."""
     return seen(fleet, topic, lambda found: len(found) >= count, within, f"{count} records")
 
 
@@ -320,7 +323,7 @@ def seen(
         def looked() -> tuple[list[Message]] | None:
             nonlocal end
             before, end = end, watch.records("read_committed")
-            # Reading them all takes long: only when there are new ones.
+            # Reading them all takes long, so do it only if there are new ones.
             if before == end:
                 return None
             found = consume(fleet.bootstrap, topic)
@@ -331,7 +334,7 @@ def seen(
 
 
 class Watch:
-    """How many records a topic holds, whether a reader of committed ones sees them or not."""
+    """Counts the records of a topic, committed or not."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._consumers = {
@@ -357,7 +360,7 @@ class Watch:
         return sum(high for _, high in ends)
 
     def in_flight(self) -> int:
-        """Return how many records belong to a transaction that has not ended."""
+        """Return how many records belong to an open transaction."""
         visible = self.records("read_committed")
         return max(0, self.records() - visible)
 

@@ -1,4 +1,4 @@
-"""A Postgres whose files are copied at any moment, and put back."""
+"""A Postgres whose files are copied at any moment, and restored."""
 
 import json
 import os
@@ -28,7 +28,7 @@ class Volume:
         return make_conninfo(self.postgres.dsn)
 
     def snapshot(self) -> Path:
-        """Copy the files as they are at one moment, whatever the server is about to do."""
+        """Copy the files as they are at one moment, whatever the server is doing."""
         copy = self.postgres.directory / f"snapshot-{self._copies}"
         self._copies += 1
         running = self.postgres.running
@@ -42,7 +42,7 @@ class Volume:
         return copy
 
     def put_back(self, copy: Path) -> None:
-        """Let the server be as it was when `copy` was made: what it did since is gone."""
+        """Restore the state in which `copy` was made; everything since then is gone."""
         self.postgres.kill()
         rmtree(self._data)
         subprocess.run(["/bin/cp", "-a", copy, self._data], check=True)
@@ -51,7 +51,7 @@ class Volume:
 
 @contextmanager
 def volume() -> Iterator[Volume]:
-    """Give a server of its own."""
+    """Yield a server of its own."""
     folder = temporary_directory(server_user())
     try:
         with Postgres(folder / "postgres", fsync=False) as postgres:
@@ -63,7 +63,7 @@ def volume() -> Iterator[Volume]:
 def reconcile(
     fleet: Relays, *options: str, dsn: str | None = None, **fields: Any
 ) -> list[dict[str, Any]]:
-    """Run the command, and return what it says of each shard."""
+    """Run the command, and return its report on each shard."""
     done = subprocess.run(
         asked(fleet, *options, **fields),
         env={**os.environ, DSN: dsn or fleet.dsn},

@@ -1,4 +1,4 @@
-"""Producers whose broker says less than it does, and what became of the events they sent."""
+"""Producers whose broker acknowledges less than it does, and the fate of their events."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +20,7 @@ SOON = Options(
 
 
 class Silent(Direct):
-    """A producer that hears of no acknowledgement while it is told to: an ambiguous timeout."""
+    """A producer that hears of no acknowledgement while it is told so: an ambiguous timeout."""
 
     def __init__(self, configuration: Any, is_silent: Callable[[], bool]) -> None:
         super().__init__(configuration)
@@ -75,7 +75,7 @@ class Sent:
         return self.accepted[sent.id]
 
     def load(self, keys: int, stop: threading.Event, *, pause: float = 0.002) -> None:
-        """Send events of `keys` keys without waiting for one before the next, until `stop`."""
+        """Send events of `keys` keys, without waiting between them, until `stop`."""
         promises: list[tuple[str, Future[Via]]] = []
         while not stop.wait(pause):
             sent = self.next(f"k{len(promises) % keys}")

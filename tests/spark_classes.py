@@ -1,9 +1,9 @@
 """
-Make the archive of the classes that Spark loads, once for an environment.
+Create the archive of the classes that Spark loads, once per environment.
 
-Tests start Spark again and again, and with the archive each start takes 3 s of a processor less,
-of 8. `make test` runs this first; without it, or with a Java that makes no archives, all is as it
-would be, and slower.
+Tests start Spark again and again. With the archive, each start takes 3 s less of a processor, out
+of 8. `make test` runs this first. Without it, or with a Java that makes no archives, tests work
+the same, only slower.
 """
 
 import os
@@ -18,10 +18,10 @@ from dovecote.devstack.kafka.java import java
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Spark runs for seconds here: what Java compiles well is not used for as long as that takes (a
-# sixth of the time of a test that kills jobs).
+# Spark runs only for seconds here, too short for optimised code to pay off (it saves a sixth of
+# the time of a test that kills jobs).
 _COMPILING = "-XX:TieredStopAtLevel=1"
-# An archive of other jars is refused with a word on standard output, where tests look for lines.
+# For other jars, Java would print a warning to standard output, where tests look for lines.
 _QUIET = ("-Xlog:cds=off", "-Xlog:cds+dynamic=off")
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 
 def _archive() -> ClassArchive:
-    # It holds for these jars at this place, which are those of the environment.
+    # It is valid for these jars at this place, which belong to the environment.
     return ClassArchive(java(), Path(sys.prefix))
 
 
@@ -77,7 +77,7 @@ def _exercise(spark: "SparkSession", folder: Path) -> None:
 
 
 def _end(spark: "SparkSession") -> None:
-    """End Spark, and wait while Java writes its archive, which `close_session` has no time for."""
+    """End Spark, and wait while Java writes its archive, for which `close_session` has no time."""
     gateway = spark.sparkContext._gateway
     assert gateway is not None
     spark.stop()

@@ -1,4 +1,4 @@
-"""Consumers that are answered by a broker which was cut off: it has only what it had."""
+"""Consumers that get answers from a broker which was cut off: it has only its old log."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -8,10 +8,10 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
 class Cut:
     """
-    Makes consumers; where it `answers`, they see nothing that came later than it was cut `off`.
+    Makes consumers; where it `answers`, they see nothing that came after the broker was cut `off`.
 
-    What a broker that leads no more has is a beginning of what the one has that leads: so these
-    consumers are a real one's, and keep the rest of it back.
+    The log of a broker that no longer leads is a beginning of the leader's log. So these consumers
+    are real ones that hide the rest.
     """
 
     def __init__(self) -> None:
@@ -21,7 +21,7 @@ class Cut:
         """How often such a broker was asked."""
 
     def off(self, kafka: Mapping[str, str], topic: str) -> None:
-        """Note how far each partition goes at the moment."""
+        """Remember the present end of each partition."""
         consumer = Consumer({**kafka, "group.id": "stale"})
         try:
             for number in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
@@ -31,11 +31,11 @@ class Cut:
             consumer.close()
 
     def answers(self, *, times: int) -> None:
-        """Have the next consumers, so many, find each partition as it was."""
+        """Let the next `times` consumers find each partition as it was."""
         self._left = times
 
     def consumer(self, config: Mapping[str, Any]) -> "Consumer | StaleConsumer":
-        """Return a consumer, as `Consumer` does."""
+        """Return a consumer, like `Consumer` does."""
         if self._left <= 0:
             return Consumer(dict(config))
         self._left -= 1
@@ -81,7 +81,7 @@ class StaleConsumer:
 
 
 class _End:
-    """What librdkafka says at the end of a partition."""
+    """librdkafka's report at the end of a partition."""
 
     def __init__(self, partition: int, offset: int) -> None:
         self._partition, self._offset = partition, offset

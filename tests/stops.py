@@ -1,4 +1,4 @@
-"""Hold a command of an operator before any of its steps, as if its process were stopped there."""
+"""Hold an operator's command before any of its steps, as if its process were stopped there."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -22,7 +22,7 @@ _KAFKA = {
 
 
 class Stop(NamedTuple):
-    """Before the first step of a kind, once a part of the command was begun so many times …"""
+    """Before the first step of a kind, once a part of the command was begun this many times …"""
 
     part: str
     times: int
@@ -33,10 +33,10 @@ class Stop(NamedTuple):
 
 class Stops:
     """
-    One command at a time, in a thread of this process.
+    Runs one command at a time, in a thread of this process.
 
-    A step is whatever it asks of a server. While it is held, the threads that it has started stand
-    still before their next step, too; what the test itself does goes on.
+    A step is any request to a server. While the command is held, the threads that it has started
+    also stop before their next step; the test itself goes on.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -47,7 +47,7 @@ class Stops:
         self._seen = 0
         self._held, self._goes_on = threading.Event(), threading.Event()
         self.steps: list[str] = []
-        """What the command has done so far, the step that it is held before as the last."""
+        """The command's steps so far; the last one is where it is held."""
         for kind, names in _KAFKA.items():
             for name in names:
                 self._watch(monkeypatch, kind, name)
@@ -93,7 +93,7 @@ class Stops:
 
     @contextmanager
     def running(self, command: Callable[[], object], hold_at: Stop) -> Iterator[Future[object]]:
-        """Run `command` up to before a step, or to its end if it does not come there."""
+        """Run `command` up to a step, or to its end if it does not reach the step."""
         self.steps.clear()
         self._seen = 0
         self._held.clear()
@@ -116,18 +116,18 @@ class Stops:
                 self._threads.clear()
 
     def watch(self, module: ModuleType, *names: str) -> None:
-        """Take each call of these functions for a step as well."""
+        """Count each call of these functions as a step as well."""
         for name in names:
             self._watch(self._monkeypatch, module, name)
 
     def wake(self, task: Future[object]) -> BaseException | None:
-        """Let the command go on, and return what it ends with."""
+        """Let the command go on, and return the error with which it ends."""
         self._goes_on.set()
         return task.exception(120)
 
 
 def end_sessions(dsn: str, *, besides: psycopg.Connection | None = None) -> None:
-    """End all sessions of a database but the one that does it, and one of the test."""
+    """End all sessions of a database except our own, and one of the test."""
     spared = besides.info.backend_pid if besides else 0
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(

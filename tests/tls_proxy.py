@@ -15,7 +15,7 @@ _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
 @contextmanager
 def tls_in_front(port: int, certificate: Path, key: Path) -> Iterator[int]:
-    """Give a port that speaks TLS as Postgres does, and nothing else, to the server on `port`."""
+    """Yield a port that speaks TLS like Postgres, and only TLS, for the server on `port`."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
     loop = asyncio.new_event_loop()

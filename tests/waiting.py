@@ -1,4 +1,4 @@
-"""Wait in tests for what must become true, up to a deadline."""
+"""Wait in tests, up to a deadline, for something to become true."""
 
 import threading
 import time
@@ -18,8 +18,8 @@ def until(predicate: Callable[[], T], *, within: float, what: str) -> T:
     """
     Return the first true value of `predicate`; fail, naming `what`, after `within` seconds.
 
-    Half of the time at most is spent asking: where it is a process that is asked, it would else
-    take a processor from what is waited for.
+    It spends at most half of the time asking: otherwise, asking a process would take the processor
+    from the work that we wait for.
     """
     deadline = time.monotonic() + within
     pause = threading.Event()
@@ -43,9 +43,10 @@ def consume(
     start: Mapping[int, int] | None = None,
 ) -> list[Message]:
     """
-    Return all records of `topic`, up to the end of each partition as a reader sees it now.
+    Return all records of `topic`, up to the present end of each partition for a reader.
 
-    In order within a partition. `start` gives the first offset of a partition, else its first.
+    They are in order within a partition. `start` gives the first offset of a partition; by
+    default, the partition's first.
     """
     found: list[Message] = []
     deadline = time.monotonic() + within
@@ -73,22 +74,22 @@ def consume(
     return found
 
 
-# What a consumer says while a broker is away, and gets over by itself.
+# Errors that a consumer reports while a broker is away, and gets over by itself.
 _PASSING = {KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT}
 
 
 @contextmanager
 def reader(bootstrap: str, *, isolation: str = "read_committed") -> Iterator[Consumer]:
-    """Give a consumer of no group that tells the end of each partition."""
+    """Yield a consumer without a group that reports the end of each partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,
-            "group.id": "tests",  # asked for by the client, used for nothing
+            "group.id": "tests",  # required by the client, never used
             "isolation.level": isolation,
             "enable.partition.eof": True,
             "enable.auto.commit": False,
             "auto.offset.reset": "earliest",
-            # The broker says that there is no more only after it has waited for more so long.
+            # The broker reports the end only after it has waited this long for more.
             "fetch.wait.max.ms": 20,
         }
     )

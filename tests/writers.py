@@ -1,4 +1,4 @@
-"""One face for the connections of every library that events are written on."""
+"""One interface for the connections of every library on which events are written."""
 
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -39,7 +39,7 @@ class Undo(Exception):
 
 
 def drive(scenario: Coroutine[Any, Any, T]) -> T:
-    """Run to its end what never waits: Django refuses to work where an event loop runs."""
+    """Run a coroutine that never waits: Django refuses to work in an event loop."""
     try:
         scenario.send(None)
     except StopIteration as done:
@@ -131,7 +131,7 @@ class Django(_Sync):
 
 
 class Asyncpg(_Async):
-    """asyncpg has no commit of its own: the transaction it was begun in is ended."""
+    """asyncpg has no commit of its own: we end the transaction that was begun."""
 
     def __init__(self, conn: Any, transaction: Any) -> None:
         super().__init__(conn)
@@ -157,7 +157,7 @@ class Asyncpg(_Async):
 
 
 def url(dsn: str, driver: str) -> sqlalchemy.URL:
-    """Return the connection string as SQLAlchemy has it."""
+    """Return the connection string in SQLAlchemy's form."""
     known: dict[str, Any] = {**conninfo_to_dict(dsn)}
     return sqlalchemy.URL.create(
         f"postgresql+{driver}",
@@ -170,7 +170,7 @@ def url(dsn: str, driver: str) -> sqlalchemy.URL:
 
 
 def address(dsn: str) -> str:
-    """Return the connection string as asyncpg has it."""
+    """Return the connection string in asyncpg's form."""
     known = {name: quote(str(value), safe="") for name, value in conninfo_to_dict(dsn).items()}
     user = f"{known['user']}:{known.get('password', '')}"
     return f"postgresql://{user}@{known['host']}:{known['port']}/{known['dbname']}"
@@ -295,7 +295,7 @@ class Open(Protocol):
 
 
 class Library(NamedTuple):
-    """How connections of one kind are opened, and who runs what is done with them."""
+    """How to open connections of one kind, and how to run coroutines on them."""
 
     open: Open
     run: Callable[[Coroutine[Any, Any, Any]], Any] | None = None

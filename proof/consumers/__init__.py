@@ -1,1 +1,1 @@
-"""The proof of the consumer: killed, paused, joined and left, then counted."""
+"""The proof of the consumer: members are killed, paused, added and removed; then count."""

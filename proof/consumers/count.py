@@ -1,4 +1,4 @@
-"""Count the effects and deliveries of consumers against what the topics hold."""
+"""Compare the effects and deliveries of consumers with the contents of the topics."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,11 +7,11 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias
 
 EventName: TypeAlias = tuple[str, str, int]
-"""Topic, key, and the number that the event has within the key."""
+"""Topic, key, and the event's number within the key."""
 
 
 class Delivery(NamedTuple):
-    """A record that a member's handler was called with for the first time."""
+    """The first call of a member's handler with a record."""
 
     time: int
     member: int
@@ -23,24 +23,26 @@ class Delivery(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """
-    What differs of how many `events`.
+    The differences, for a number of `events`.
 
-    If the consumers kept their word, `repeated` is at most `bound` and all else is 0.
+    If the consumers kept their word, `repeated` is at most `bound` and everything else is 0.
     """
 
     events: int
     lost: int
-    """Events that a topic holds, and that had no effect."""
+    """Events in a topic that had no effect."""
     surplus: int
-    """Effects of what no topic was ever committed to hold."""
+    """Effects of events that were never committed to a topic."""
     out_of_order: int
-    """Neighbours among a key's effects of which the later has the lower number."""
+    """Neighbours among a key's effects where the later has the lower number."""
     effects_twice: int
-    """Effects beyond one of each event."""
+    """Effects beyond one for each event."""
     repeated: int
-    """Deliveries beyond one of each record."""
+    """Deliveries beyond one for each record."""
     bound: int
-    """How many there may be: the skew, for each time that a partition went to another member."""
+    """
+    The most that are allowed: the skew, for each time that a partition went to another member.
+    """
 
     @property
     def is_well(self) -> bool:
@@ -56,7 +58,9 @@ def judge(
     *,
     skew: int,
 ) -> Verdict:
-    """Compare effects, in their order, with what topics hold in the end, and was ever written."""
+    """
+    Compare effects, in their order, with the topics' final contents and with all that was written.
+    """
     held = set(held)
     counts = Counter(effects)
     of_key: dict[tuple[str, str], list[int]] = {}

@@ -1,4 +1,4 @@
-"""The consumers under proof: processes of one group, with a file of deliveries each."""
+"""The consumers under proof: processes of one group, each with a file of deliveries."""
 
 import json
 import threading
@@ -12,17 +12,17 @@ _START_SECONDS = 60.0
 
 
 class Members:
-    """As many as there happen to be; those that are gone leave their deliveries."""
+    """A varying number of members; those that are gone leave their deliveries behind."""
 
     def __init__(self, directory: Path, settings: dict[str, object], dsn: str) -> None:
         self._directory, self._settings, self._dsn = directory, settings, dsn
         self._number = 0
         self._gone: list[Child] = []
         self.running: list[Child] = []
-        self._rest = threading.Event()  # is never set: it only waits
+        self._rest = threading.Event()  # never set, only waited for
 
     def add(self) -> None:
-        """Start one more; from the main thread, for it dies with the one that starts it."""
+        """Start one more; call it in the main thread, because the child dies with its thread."""
         self._number += 1
         name = f"member-{self._number}"
         config = self._directory / f"{name}.json"
@@ -43,14 +43,14 @@ class Members:
 
     def leave(self, victim: Child) -> None:
         """
-        Ask one to end, as a supervisor does.
+        Ask a member to end, like a supervisor.
 
         Raises:
             ChildFailed: it ends with an error, or not in time.
         """
         self.running.remove(victim)
         self._gone.append(victim)
-        # One that is still starting would end by the signal, as any process does.
+        # A member that is still starting would die of the signal, like any process.
         deliveries, deadline = self._deliveries(victim.name), time.monotonic() + _START_SECONDS
         while not deliveries.exists() and time.monotonic() < deadline:
             self._rest.wait(0.05)
@@ -64,12 +64,12 @@ class Members:
         return next((child for child in self.running if child.status is not None), None)
 
     def end(self) -> None:
-        """Leave nothing, whatever state they are in."""
+        """End all members, whatever state they are in."""
         for child in [*self.running, *self._gone]:
             child.end()
 
     def deliveries(self) -> list[Delivery]:
-        """Return all that were noted."""
+        """Return all recorded deliveries."""
         found = []
         for file in self._directory.glob("member-*.deliveries"):
             member = int(file.stem.partition("-")[2])

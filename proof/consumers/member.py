@@ -24,7 +24,7 @@ _FAILING_SHARE = 0.01
 
 
 def main() -> None:
-    """Consume until SIGTERM, as the file that is the only argument says."""
+    """Consume until SIGTERM, with the settings in the file that is the only argument."""
     told = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     chance = random.Random(told["member"])  # noqa: S311  # to be repeated, no secret
 
@@ -35,7 +35,7 @@ def main() -> None:
             [event.topic, event.key, int(event.value_bytes() or b"")],
         )
         time.sleep(chance.random() * told["work"])
-        # After the insert: what failed must have left nothing.
+        # After the insert: a failed attempt must have left nothing.
         return Retry("by chance") if chance.random() < _FAILING_SHARE else Done()
 
     dsn, group = told["dsn"], told["settings"]["group"]
@@ -59,7 +59,7 @@ def main() -> None:
         claims=Claims(dsn, group),
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
-    # From here on it can be asked to leave; whoever asks looks for this file.
+    # From now on it can be asked to leave; the crew waits for this file before it asks.
     notes = os.open(told["deliveries"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     consumer.run()
 

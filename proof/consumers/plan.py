@@ -1,4 +1,4 @@
-"""What is done to the members of a group, and when: a sequence that a seed repeats."""
+"""The disturbances of a group's members and their times, as a sequence that a seed repeats."""
 
 import random
 from collections.abc import Iterator
@@ -13,11 +13,13 @@ class Kind(StrEnum):
     KILL = "kill"
     """SIGKILL a member, and start another one in its place."""
     PAUSE = "pause"
-    """SIGSTOP a member for a while, mostly longer than its session: then it is a zombie."""
+    """
+    SIGSTOP a member for a while, mostly longer than its session, so that it becomes a zombie.
+    """
     JOIN = "join"
     """Start one more."""
     LEAVE = "leave"
-    """SIGTERM one: it drains, commits and leaves."""
+    """SIGTERM one member: it drains, commits and leaves."""
 
 
 _SHARES = {Kind.KILL: 40, Kind.PAUSE: 20, Kind.JOIN: 20, Kind.LEAVE: 20}
@@ -32,14 +34,14 @@ class Disturbance(NamedTuple):
     wait: float
     """Seconds to wait before it."""
     length: float
-    """Seconds that it lasts, if it lasts."""
+    """Its duration in seconds, if it has one."""
     victim: float
-    """Which member, as a share of them."""
+    """The member, as a share of all members."""
 
 
 @dataclass(slots=True)
 class Done:
-    """How much was done."""
+    """The number of disturbances that were done."""
 
     kills: int = 0
     pauses: int = 0

@@ -1,4 +1,4 @@
-"""Run consumers, disturb them, let all settle, and count."""
+"""Run consumers, disturb them, let them settle, and count."""
 
 import threading
 import time
@@ -34,26 +34,26 @@ class GaveUp(DovecoteError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What to run."""
+    """The parameters of a run."""
 
     directory: Path
-    """For settings, logs and deliveries."""
+    """The folder for settings, logs and deliveries."""
 
     seconds: float
     seed: int = 1
     members: int = 3
     pace: float = 0.05
-    """Seconds that a producer rests between two times that it writes, on average."""
+    """The average pause of a producer between two writes, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What was done, and what came of it."""
+    """The disturbances of a run, and its result."""
 
     verdict: Verdict
     done: Done
     compacted: int
-    """Records that were compacted away."""
+    """The number of records that compaction removed."""
     seconds: float
 
     def fields(self) -> dict[str, object]:
@@ -94,7 +94,7 @@ def _settings(bootstrap: str) -> dict[str, object]:
         "drain": "5s",
         "kafka": {
             "bootstrap.servers": bootstrap,
-            # As short as the broker takes it: a member that is gone is noticed sooner.
+            # The shortest that the broker accepts, so that the loss of a member is noticed sooner.
             "session.timeout.ms": 6000,
             "heartbeat.interval.ms": 1000,
         },
@@ -134,7 +134,7 @@ class _Proof:
         self._options, self._bootstrap, self._dsn = options, bootstrap, dsn
         self._members, self._show = members, show
         self._done = Done()
-        self._rest = threading.Event()  # is never set: it only waits
+        self._rest = threading.Event()  # never set, only waited for
 
     def run(self) -> Outcome:
         began = time.monotonic()
@@ -185,7 +185,7 @@ class _Proof:
                 pass
 
     def _held(self) -> set[EventName]:
-        """Return what the topics hold in the end."""
+        """Return the topics' final contents."""
         found: set[EventName] = set()
         for topic in (_COMPACTED, _TRANSACTIONAL):
             with Reading(self._bootstrap, [topic]) as reading:
@@ -194,9 +194,10 @@ class _Proof:
         return found
 
     def _settle(self) -> set[EventName]:
-        """Wait until all that the topics hold had its effects; end the members, return it."""
+        """Wait until all that is in the topics has had its effects; end the members, return it."""
         left, moved = -1, time.monotonic()
-        # Asked again each time: what is compacted away unseen is nobody's to handle.
+        # Asked again each time, because a record that compaction removes unread need not be
+        # handled.
         while missing := len((held := self._held()) - set(self._effects())):
             if missing != left:
                 left, moved = missing, time.monotonic()

@@ -1,4 +1,4 @@
-"""Producers at work: numbered events of each key, plainly and in transactions that may abort."""
+"""Producers that write numbered events per key, plainly and in transactions that may abort."""
 
 import random
 import threading
@@ -21,7 +21,7 @@ _SECONDS = 30.0
 
 
 class Writing:
-    """Numbers the events of each key in each topic; counts those that were committed."""
+    """Numbers the events of each key in each topic, and counts those that were committed."""
 
     def __init__(self, bootstrap: str, *, seed: int, pace: float) -> None:
         self._bootstrap, self._seed, self._pace = bootstrap, seed, pace
@@ -50,7 +50,7 @@ class Writing:
                     self._produce(producer, topic, key, ABORTED)
                 producer.flush(_SECONDS)
                 producer.abort_transaction(_SECONDS)
-                # After an abort librdkafka's producer is not to be used again.
+                # librdkafka's producer must not be used again after an abort.
                 producer = self._producer("proof-consumers")
                 continue
             numbers = Counter[str]()

@@ -1,4 +1,4 @@
-"""The protocol without transactions: nothing fences, and what a zombie writes may come late."""
+"""The protocol without transactions: nothing fences, and a zombie's records may come late."""
 
 from functools import partial
 
@@ -21,7 +21,8 @@ class Repeating(Relay):
         yield Point.CLAIM
         self._hold_against(progress)
         if self._world.bug is not Bug.RENEWS_BEFORE_TERM:
-            # Before the database forgets a nonce, what else carries it must count no more.
+            # Before the database forgets a nonce, later records with that nonce must no longer
+            # count.
             yield Point.RENEW
             with self._writing() as role:
                 self._term = role.server.begin_term(role, progress.term)
@@ -31,7 +32,7 @@ class Repeating(Relay):
         yield Point.RENEW
         early = self._world.bug is Bug.RENEWS_BEFORE_TERM
         self._renew(self._known(), progress.nonce, progress.term - (not early))
-        # That of the batch before its own, and its own, for each that has the role.
+        # Each relay that has the role may repeat the batch before its own, and its own.
         self._world.may_repeat += 2 * BATCH
         return progress
 

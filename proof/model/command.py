@@ -1,4 +1,4 @@
-"""Operators' commands, which take the role as a relay does, write progress, and end."""
+"""Operators' commands, which take the role like a relay, write progress, and end."""
 
 from contextlib import suppress
 
@@ -21,7 +21,7 @@ from relay.rules.places.snapshot import BEGINNING
 
 
 class Command(Party):
-    """What a command does until it ends, well or not; an operator runs it again if he must."""
+    """A command until it ends, well or not; an operator runs it again if necessary."""
 
     def steps(self) -> Steps[None]:
         yield Point.LOCK
@@ -61,7 +61,9 @@ class Reshard(Command):
 
 
 class Accept(Command):
-    """Goes on from where a server is that was put back, or promoted without all that it needs."""
+    """
+    Goes on from the state of a server that was restored, or promoted without all that it needs.
+    """
 
     def _act(self) -> Steps[None]:
         world = self._world
@@ -72,13 +74,13 @@ class Accept(Command):
         if misfit(progress, server) is None:
             world.is_refused = False
             return
-        # What Kafka has is compared by id.
+        # Kafka's events are recognised by their ids.
         until = server.snapshot()
         window = server.between(BEGINNING, until)
         published = {row.id for row in world.broker.committed(EVENTS) if isinstance(row, Row)}
         given_up = frozenset(row.id for row in window) - published - server.parked
         yield Point.RENEW
-        # Were the old nonce kept, progress would fit before it has been moved.
+        # If the old nonce were kept, progress would fit before it has been moved.
         kept = progress.nonce if world.bug is Bug.ACCEPTED_EARLY else known.nonce
         self._renew(known, kept, progress.term)
         self._carried = 0

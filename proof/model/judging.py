@@ -1,4 +1,4 @@
-"""Compare what is published in a world with what its database has in the end."""
+"""Compare what a world has published with the final contents of its database."""
 
 from collections import Counter
 
@@ -9,9 +9,9 @@ from proof.model.world import EVENTS, PROGRESS, Progress, World
 
 def judged(world: World) -> Verdict:
     """
-    Compare what the database has in the end, and what its earlier states had published.
+    Compare with the database's final contents, and with what its earlier states had published.
 
-    Given up is what operators were told of, and nothing else.
+    An event counts as given up only if operators were told of it.
     """
     database, published = world.database, _published(world)
     keys = {row.id: row.key for row in published}
@@ -27,7 +27,7 @@ def judged(world: World) -> Verdict:
 
 
 def is_behind(world: World) -> bool:
-    """Tell whether anything is still to be done."""
+    """Return whether anything is still to be done."""
     if any(wire.queue for wire in world.wires):
         return True
     done = {*(row.id for row in _published(world)), *_given_up(world), *world.database.parked}

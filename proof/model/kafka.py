@@ -1,8 +1,8 @@
 """
 Kafka as the protocol sees it: transactions, fencing, and requests that arrive late or never.
 
-A leader that was cut off from the other replicas takes nothing any more; and answers those who
-read from it, out of its own log.
+A leader that was cut off from the other replicas accepts nothing any more, but still answers
+readers from its own log.
 """
 
 from collections import deque
@@ -12,11 +12,11 @@ from enum import Enum, auto
 
 
 class Fenced(Exception):
-    """The request is of an older epoch of its transactional.id."""
+    """The request belongs to an older epoch of its transactional.id."""
 
 
 class State(Enum):
-    """What has become of a transaction."""
+    """The state of a transaction."""
 
     OPEN = auto()
     COMMITTED = auto()
@@ -40,7 +40,7 @@ class Entry:
 
 @dataclass(slots=True)
 class Request:
-    """What a producer has sent; it may be carried out long after nobody waits for it."""
+    """A producer's request; it may be carried out long after nobody waits for it."""
 
     carry_out: Callable[[], None]
     done: bool = False
@@ -59,11 +59,13 @@ class Broker:
 
     logs: dict[str, list[Entry]] = field(default_factory=dict)
     old_leaders: dict[str, list[Entry]] = field(default_factory=dict)
-    """The logs of those that were cut off, as they were then."""
+    """The logs of leaders that were cut off, as they were then."""
     _coordinators: dict[str, _Coordinator] = field(default_factory=dict)
 
     def init(self, transactional_id: str) -> int:
-        """Begin a new epoch: abort what the last one left open, and refuse it from now on."""
+        """
+        Begin a new epoch: abort what the last one left open, and refuse that epoch from now on.
+        """
         found = self._coordinators.setdefault(transactional_id, _Coordinator())
         if found.open is not None:
             found.open.state, found.open = State.ABORTED, None
@@ -72,7 +74,7 @@ class Broker:
 
     def produce(self, transactional_id: str, epoch: int, log: str, value: object) -> None:
         """
-        Append a record to the transaction that is open, or to a new one.
+        Append a record to the open transaction, or to a new one.
 
         A late request of an aborted transaction joins the next one of its epoch (KAFKA-17754).
         """
@@ -91,14 +93,14 @@ class Broker:
             found.open.state, found.open = State.COMMITTED, None
 
     def time_out(self) -> None:
-        """Abort what has been open for too long."""
+        """Abort the transactions that have been open for too long."""
         for found in self._coordinators.values():
             if found.open is not None:
                 found.open.state, found.open = State.ABORTED, None
                 found.epoch += 1
 
     def cut_off(self, log: str) -> bool:
-        """Have another replica lead `log`; tell whether the old leader was not cut off before."""
+        """Make another replica lead `log`; return False if the old leader was cut off already."""
         if log in self.old_leaders:
             return False
         self.old_leaders[log] = [
@@ -108,7 +110,7 @@ class Broker:
         return True
 
     def rejoin(self, log: str) -> None:
-        """Have the old leader follow the new one."""
+        """Make the old leader follow the new one."""
         self.old_leaders.pop(log, None)
 
     def committed(self, log: str, *, by_old_leader: bool = False) -> list[object]:
@@ -116,11 +118,11 @@ class Broker:
         return _closed(self._entries(log, by_old_leader=by_old_leader))[0]
 
     def is_open(self, log: str, *, by_old_leader: bool = False) -> bool:
-        """Tell whether a transaction that is open hides something of it."""
+        """Return whether an open transaction hides a part of the log."""
         return not _closed(self._entries(log, by_old_leader=by_old_leader))[1]
 
     def uncommitted(self, log: str) -> list[object]:
-        """Return all records, whatever has become of them."""
+        """Return all records, whatever became of their transactions."""
         return [entry.value for entry in self.logs.get(log, [])]
 
     def _entries(self, log: str, *, by_old_leader: bool) -> Sequence[Entry]:
@@ -147,7 +149,7 @@ def _closed(entries: Sequence[Entry]) -> tuple[list[object], bool]:
 
 @dataclass(slots=True)
 class Wire:
-    """The way from one producer to the broker: in order, and as slowly as chance will have it."""
+    """One producer's connection to the broker: in order, and slow by chance."""
 
     queue: deque[Request] = field(default_factory=deque)
     held_until: int = 0

@@ -1,8 +1,8 @@
 """
-Parking over two stores that know nothing of each other, with a crash at each step of either.
+Parking in two independent stores, with a crash at each step of either.
 
-The stores are values; what decides and in which order it acts is the relay's own code. Operators
-mend what was refused, requeue and drop as a seed will have it.
+The stores are values; the decisions and their order are the relay's own code. Operators repair the
+cause of refusals, requeue and drop, as the seed decides.
 """
 
 import random
@@ -40,15 +40,15 @@ _POISON = 0.2
 
 
 class Fate(NamedTuple):
-    """What is wrong in the end; nothing, if all is well."""
+    """The faults at the end; empty if all is well."""
 
     lost: set[int]
     doubled: set[int]
     left: set[int]
-    """Parked for ever."""
+    """Events that stay parked for ever."""
     dropped_unseen: set[int]
     undone: set[int]
-    """Asked for, and left parked by a command that came to its end."""
+    """Events of a finished command that are still parked."""
     out_of_order: list[tuple[Key, int, int]]
 
 
@@ -100,7 +100,8 @@ class World:
                 "park_after": timedelta(0),
             }
         )
-        # A clock that is always late: commands are looked for every time, and take many turns.
+        # This clock is always late, so that commands are looked for every time, and take many
+        # turns.
         return Parking(
             settings,
             self._metrics,
@@ -110,7 +111,7 @@ class World:
         )
 
     def _work(self, parking: Parking) -> None:
-        """Take over, publish one batch and obey; as the loop of the relay does it."""
+        """Take over, publish one batch and obey commands, like the relay's loop."""
         stores = self.stores
         parking.begin(Postgres(stores), stores.progress)
         kafka, done = Kafka(stores, self._isolation.one_by_one), self._place()
@@ -119,7 +120,7 @@ class World:
             if last is None:
                 return
             most = min(done + self._isolation.most, _EVENTS)
-            # What there is to read at a time is never the same.
+            # The number of events to read varies each time.
             end = self._chance.randint(min(done + 1, most), most)
             publish, progress = self._admit(parking, range(done, end), last)
 
@@ -150,7 +151,7 @@ class World:
         return self._place() == _EVENTS and not (self.stores.kept or self.stores.commands)
 
     def _operate(self, *, is_settling: bool) -> None:
-        """Be an operator: mend, requeue or drop; at last requeue all that is left."""
+        """Act as an operator: repair, requeue or drop; in the end, requeue all that is left."""
         stores, chance = self.stores, self._chance
         if not stores.kept or (is_settling and stores.commands):
             return
@@ -159,13 +160,13 @@ class World:
         if is_settling:
             self._ask("requeue", number, kept)
         elif chance.random() < 0.5:  # noqa: PLR2004  # a share of the turns
-            if chance.random() < 0.5:  # noqa: PLR2004  # some are requeued before they are mended
+            if chance.random() < 0.5:  # noqa: PLR2004  # some are requeued too early
                 stores.poison.discard(kept.place)
             self._ask(chance.choice(["requeue", "requeue", "drop"]), number, kept)
 
     def _ask(self, action: str, number: int, kept: Kept) -> None:
         key = kept.parked.row[4] if kept.parked.holds else None
-        # Of a key that is held, all go; others go alone, or with all of their topic.
+        # All events of a held key go together; others go alone, or with all of their topic.
         alone = self._chance.random() < 0.5 and (action == "drop" or key is None)  # noqa: PLR2004  # half of them
         name = number if self.stores.bug is Bug.NAMES_NUMBERS else kept.ticket
         command = Command(

@@ -1,5 +1,5 @@
 """
-What outlives a relay that parks: the stream, Kafka, and the tables of parked events, as values.
+The things that outlive a relay that parks: stream, Kafka, and parked events, as values.
 
 Each durable step goes through `Stores.step`, before or after which the relay may end.
 """
@@ -27,7 +27,7 @@ _KEYS = (b"a", b"b", None)
 
 
 class Bug(StrEnum):
-    """A mistake that the model has to find."""
+    """A mistake that the model must find."""
 
     PROGRESS_FIRST = "lets progress pass an event before it is parked"
     DELETES_FIRST = "deletes a requeued event before it is published"
@@ -48,7 +48,7 @@ class Crash(Exception):
 
 
 class Asked(NamedTuple):
-    """A command, as it is kept; and what no store knows: which events its operator meant."""
+    """A command as it is stored, and the events that its operator meant, which no store knows."""
 
     command: Command
     up_to: int
@@ -65,18 +65,18 @@ class Kept(NamedTuple):
 
     @property
     def place(self) -> int:
-        """Where it is in the stream."""
+        """Return its place in the stream."""
         return place_of(self.parked.row)
 
 
 @dataclass(slots=True)
 class Stores:
-    """Both stores; and what the broker refuses."""
+    """Both stores, and the events that the broker refuses."""
 
     chance: random.Random
     bug: Bug | None = None
     crash_at: int | None = None
-    """The moment at which the first relay ends: twice the step, and one more for after it."""
+    """The moment at which the first relay ends: twice the step, plus one for after it."""
     steps: int = 0
     crashes: bool = True
     poison: set[int] = field(default_factory=set)
@@ -84,7 +84,7 @@ class Stores:
     dropped: set[int] = field(default_factory=set)
     dropped_unseen: set[int] = field(default_factory=set)
     undone: set[int] = field(default_factory=set)
-    """What was asked for, and is parked still, by commands that are done."""
+    """Events that a finished command was about, and which are still parked."""
     kept: dict[int, Kept] = field(default_factory=dict)
     commands: dict[int, Asked] = field(default_factory=dict)
     tickets: Iterator[int] = field(default_factory=lambda: count(1))
@@ -105,17 +105,17 @@ class Stores:
             raise Crash
 
     def catch_up(self) -> None:
-        """Do what a relay that has it the wrong way round does too late."""
+        """Do what a relay with the wrong order does too late."""
         for effect in self._deferred:
             effect()
         self._deferred.clear()
 
     def forget(self) -> None:
-        """Do it never: the relay has ended."""
+        """Drop the deferred effects: the relay has ended."""
         self._deferred.clear()
 
     def matching(self, command: Command) -> list[int]:
-        """Return the numbers of what `command` is about."""
+        """Return the numbers of the events that `command` is about."""
         by_number = self.bug is Bug.NAMES_NUMBERS
         return sorted(
             n
@@ -124,13 +124,13 @@ class Stores:
         )
 
     def ask(self, command: Command) -> None:
-        """Keep what an operator asks for, about what is parked now."""
+        """Store an operator's command about what is parked now."""
         meant = frozenset(self.kept[n].place for n in self.matching(command))
         up_to = max(each.ticket for each in self.kept.values())
         self.commands[command.number] = Asked(command, up_to, meant)
 
     def done(self, number: int) -> None:
-        """Forget a command that is carried out."""
+        """Delete a command that has been carried out."""
         asked = self.commands.pop(number, None)
         self.undone |= {
             kept.place
@@ -160,7 +160,7 @@ def event(place: int, bug: Bug | None = None) -> Row:
     """
     Return the event at a place of the stream; its neighbour may have the same id.
 
-    Nothing but the value tells the model which one it is.
+    The model recognises an event by its value only.
     """
     key = _KEYS[place * 7 % 11 % len(_KEYS)]
     known_by = 0 if bug is Bug.KNOWS_IDS else place
@@ -169,25 +169,25 @@ def event(place: int, bug: Bug | None = None) -> Row:
 
 
 def place_of(row: Row) -> int:
-    """Return the place in the stream of what `event` has made."""
+    """Return the place in the stream of a row from `event`."""
     return int(row[5] or b"")
 
 
 @dataclass(slots=True)
 class Kafka:
-    """A publisher, whose transactions happen or do not."""
+    """A publisher whose transactions happen or do not."""
 
     world: Stores
     one_by_one: bool
 
     def open(self) -> None:
-        """There is nobody to fence."""
+        """Do nothing: there is nobody to fence."""
 
     def close(self) -> None:
-        """There is nothing in flight."""
+        """Do nothing: nothing is in flight."""
 
     def mark(self, key: bytes, value: str) -> None:
-        """There is no other broker to be told from this one."""
+        """Do nothing: there is only one broker."""
 
     def publish(
         self,
@@ -199,8 +199,8 @@ class Kafka:
         if (later := more(0)) is not None:
             rows, progress = [*rows, *later[0]], later[1]
         if refused := [n for n, row in enumerate(rows) if place_of(row) in self.world.poison]:
-            # Partitions answer in any order. Sometimes the client tells who it was; who is sent
-            # alone always is it.
+            # Partitions answer in any order. Sometimes the client reports the refused event; an
+            # event sent alone is always the one.
             told = self.one_by_one or len(rows) == 1 or self.world.chance.random() < 0.3  # noqa: PLR2004  # a share
             scope = Scope.EVENT if told else Scope.REQUEST
             before = self.world.chance.choice(refused)

@@ -1,8 +1,8 @@
 """
-What a relay and an operator's command do alike, as generators that stop at every step.
+The common part of relays and operators' commands, as generators that stop at every step.
 
-Each `yield` names the step that comes next. The simulation decides whether and when it comes: it
-may let others go first, end the process there, or take its sessions or a server away.
+Each `yield` names the next step. The simulation decides whether and when it comes: it may let
+others go first, end the process there, or take its sessions or a server away.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ _GIVES_UP = 0.06
 
 @dataclass(slots=True)
 class Producer:
-    """One of the two that publish in turn, and its way to the broker."""
+    """One of the two producers that publish in turn, and its connection to the broker."""
 
     id: str
     epoch: int = 0
@@ -52,28 +52,28 @@ class Party:
         self._producers = [Producer(f"{TRANSACTIONAL_ID}{own}.{turn}") for turn in (1, 2)]
         self._role, self._reading = Session(world.database, is_over=True), Session(world.database)
         self._term = self._carried = 0
-        """The nonce that progress in Kafka has."""
+        """The nonce in Kafka's progress."""
         self._next: tuple[int, int] | None = None
-        """The one that it is to have next, and where the log ends that has its commit."""
+        """The next nonce, and where the log with its commit ends."""
 
     def end_role(self) -> None:
-        """Have Postgres end the session with the role; what it does next it does not know."""
+        """Let Postgres end the session with the role; the process does not notice."""
         self._role.server.end(self._role)
 
     def end(self) -> None:
-        """Have Postgres end both of its sessions, and use its producers no more."""
+        """Let Postgres end both of its sessions, and use its producers no more."""
         self.end_role()
         self._reading.server.end(self._reading)
         for producer in self._producers:
             producer.epoch = 0
 
     def hold_back(self, until: int) -> None:
-        """Have nothing that it has sent arrive before a moment."""
+        """Let nothing that it has sent arrive before a moment."""
         for producer in self._producers:
             producer.wire.held_until = until
 
     def _lock(self) -> bool:
-        """Ask for the active role, in a new session; tell whether it is ours."""
+        """Ask for the active role in a new session; return whether we got it."""
         server = self._world.server()
         if server.holder is not None:
             return False
@@ -87,7 +87,9 @@ class Party:
 
     @contextmanager
     def _writing(self) -> Iterator[Session]:
-        """Give the session that has the role, to write; what is written must be where we read."""
+        """
+        Yield the session with the role, for writing; it must be at the server that we read from.
+        """
         apart = self._role.server is not self._reading.server
         if apart and self._world.bug is not Bug.SPLIT_SERVER:
             raise ShutOut
@@ -99,12 +101,12 @@ class Party:
     # Fence, and read progress.
 
     def _fence(self) -> Steps[Mark]:
-        """Fence whoever had the role, and return what must be found where progress is read."""
+        """Fence earlier holders of the role; return the mark to be found when progress is read."""
         bug = self._world.bug
         for producer in self._producers:
             yield Point.FENCE
             if bug is Bug.HALF_A_FENCE and producer is not self._producers[0]:
-                # As if it were opened when it is first used.
+                # As if the producer were opened at its first use.
                 producer.epoch = 0
                 continue
             self._open(producer)
@@ -115,14 +117,16 @@ class Party:
         self._rewire(producer)
 
     def _rewire(self, producer: Producer) -> None:
-        """Give it a new connection; what is on its way over the old one arrives all the same."""
+        """Give it a new connection; requests on the old one arrive all the same."""
         old = producer.wire
         wires, producer.wire = self._world.wires, Wire()
         wires[:] = [each for each in wires if each.queue or each is not old]
         wires.append(producer.wire)
 
     def _mark(self) -> Steps[Mark]:
-        """Commit a record; whatever has it, has all that was committed before the fence."""
+        """
+        Commit a record; a log that has it has everything that was committed before the fence.
+        """
         mark = Mark(next(self._world.numbers))
         producer = self._producers[0]
         yield Point.MARK
@@ -146,16 +150,16 @@ class Party:
                 raise InDoubt
 
     def _peek(self) -> Steps[Progress]:
-        """Read what whoever answers has."""
+        """Read progress from whichever broker answers."""
         yield Point.PEEK
         early = self._world.bug is Bug.PROGRESS_BEFORE_FENCE
         by_old = not early and self._world.by_old_leader()
         return newest(self._broker.committed(PROGRESS, by_old_leader=by_old))
 
-    # Hold it against the database.
+    # Compare progress with the database.
 
     def _claim(self, progress: Progress) -> Steps[None]:
-        """Check that the database is the one that progress was made of, and begin a term."""
+        """Check that progress was made from this database, and begin a term."""
         yield Point.CLAIM
         known = self._known()
         if self._world.bug is Bug.RENEWS_FIRST:
@@ -171,7 +175,7 @@ class Party:
         reason = misfit(progress, server)
         if reason is None or (reason == PUT_BACK and world.bug is Bug.NUMBERS_ALONE):
             return
-        # Whoever had the role meanwhile may have moved both, one after the other.
+        # Another holder of the role may have moved both meanwhile, one after the other.
         if self._role.is_over:
             raise ShutOut
         is_false = reason == PUT_BACK and progress.put_back == server.put_back
@@ -185,9 +189,9 @@ class Party:
 
     def _renew(self, known: Claim, carried: int, beyond: int) -> None:
         """
-        Write a new nonce into the database; it keeps the one that progress carries.
+        Write a new nonce into the database, which also keeps the one that progress carries.
 
-        The term becomes one `beyond` it.
+        The new term is the one after `beyond`.
         """
         bug, nonce = self._world.bug, next(self._world.numbers)
         kept = known.nonce if bug is Bug.FORGETS_CARRIED else carried
@@ -199,7 +203,7 @@ class Party:
             self._carried, self._next = carried, (nonce, server.lsn)
 
     def _nonce(self, lsn: int) -> int:
-        """Return what progress carries that reaches to `lsn`: a server with that has the nonce."""
+        """Return the nonce for progress up to `lsn`: a server that has that much has the nonce."""
         if self._next is None:
             return self._carried
         nonce, needs = self._next
@@ -207,7 +211,9 @@ class Party:
         return nonce if lsn >= needs or early or not self._carried else self._carried
 
     def _rotate(self) -> None:
-        """Write a new nonce as the active relay does now and then, once progress has the last."""
+        """
+        Write a new nonce like the active relay does now and then, once progress has the last one.
+        """
         known = self._known()
         if self._world.bug is not Bug.FORGETS_CARRIED:
             if self._next is not None:
@@ -239,7 +245,7 @@ class Party:
         return producer.wire.send(produce)
 
     def _commit(self, producer: Producer, sent: Sequence[Request]) -> Steps[None]:
-        # The client library commits when all records are acknowledged, and not before.
+        # The client library commits only when all records are acknowledged.
         yield from self._await(sent)
         yield Point.COMMIT
         commit = producer.wire.send(partial(self._broker.commit, producer.id, producer.epoch))
@@ -256,7 +262,7 @@ class Party:
 
 
 def newest(values: Sequence[object], *, last: bool = False) -> Progress:
-    """Return the progress of the highest term among the records of its topic, or the `last`."""
+    """Return the progress of the highest term among its topic's records, or the `last` one."""
     found = [each for each in values if isinstance(each, Progress)]
     if last:
         return found[-1] if found else NOTHING

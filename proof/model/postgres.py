@@ -1,7 +1,8 @@
 """
 Postgres as the protocol sees it: transactions, snapshots, sessions, one advisory lock, crashes.
 
-A server can be promoted while the old primary goes on without knowing, and be put back to a copy.
+A standby can be promoted while the old primary goes on unaware, and a server can be restored from
+a copy.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,11 +21,11 @@ class Row(NamedTuple):
     xid: int
     key: str
     id: int
-    """Counts what is written in a world; no server gives it out again."""
+    """Counts the events written in a world; no server reuses it."""
 
 
 class Claim(NamedTuple):
-    """What the database keeps to hold progress against."""
+    """The database's record to compare with progress."""
 
     term: int = 0
     nonce: int = 0
@@ -36,22 +37,22 @@ class Gone(Exception):
 
 
 class Overtaken(Exception):
-    """The claim is not any more what it was believed to be."""
+    """The claim has changed since it was read."""
 
 
 @dataclass(slots=True, eq=False)
 class Running:
-    """A transaction under way."""
+    """A transaction in progress."""
 
     xid: int
     keys: set[str] = field(default_factory=set)
-    """Those it holds locked."""
+    """The keys that it holds locked."""
     is_gone: bool = False
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A connection to one server, which stays with it whatever becomes of that."""
+    """A connection to one server, which stays with that server whatever happens to it."""
 
     server: "Database"
     is_over: bool = False
@@ -73,20 +74,20 @@ class Database:
 
     ids: Iterator[int] = field(default_factory=count)
     rows: list[Row] = field(default_factory=list)
-    """Of transactions that run and of those that committed, but for what is forgotten."""
+    """The rows of running and committed transactions, without what is forgotten."""
     past: list[Row] = field(default_factory=list)
-    """What is forgotten."""
+    """The forgotten rows."""
     parked: set[int] = field(default_factory=set)
     claim: Claim = field(default_factory=Claim)
     forgotten: Cursor = field(default_factory=Cursor)
-    """Up to where the server has been told that all is published."""
+    """How far the server has been told that everything is published."""
     lsn: int = 1
     """The end of the write-ahead log."""
     timeline: int = 1
     left_at: dict[int, int] = field(default_factory=dict)
-    """Where the log ends that it has of earlier timelines."""
+    """Where the log of each earlier timeline ends on this server."""
     put_back: int = 0
-    """How often it went back in time; no server knows that of itself."""
+    """How often the server was restored; no server knows that about itself."""
     holder: Session | None = None
     """The session that has the advisory lock."""
     _next_xid: int = 10
@@ -101,7 +102,7 @@ class Database:
         return session
 
     def end(self, session: Session) -> None:
-        """End a session, and give back what it holds."""
+        """End a session, and release what it holds."""
         session.is_over = True
         if self.holder is session:
             self.holder = None
@@ -113,7 +114,7 @@ class Database:
         return running
 
     def is_locked(self, key: str, for_whom: Running) -> bool:
-        """Tell whether another transaction holds the lock of `key`."""
+        """Return whether another transaction holds the lock of `key`."""
         return any(key in other.keys for other in self._running if other is not for_whom)
 
     def append(self, running: Running, key: str) -> None:
@@ -130,7 +131,7 @@ class Database:
 
     def commit(self, running: Running) -> None:
         """
-        Commit.
+        Commit the transaction.
 
         Raises:
             Gone: a crash has ended the transaction.
@@ -145,7 +146,7 @@ class Database:
         Undo the transaction.
 
         Raises:
-            Gone: a crash has done it.
+            Gone: a crash has done so already.
         """
         _require_alive(running)
         self._running.remove(running)
@@ -164,11 +165,11 @@ class Database:
 
     def renew(self, session: Session, known: Claim, new: Claim) -> None:
         """
-        Write a `new` claim if it still is as `known`, in a transaction of its own.
+        Write a `new` claim if it is still as `known`, in a transaction of its own.
 
         Raises:
             Gone: the session has ended.
-            Overtaken: the claim is another's.
+            Overtaken: the claim has changed.
         """
         session.require()
         if self.claim != known:
@@ -178,7 +179,7 @@ class Database:
 
     def begin_term(self, session: Session, beyond: int) -> int:
         """
-        Begin a term beyond all that were, in a transaction of its own.
+        Begin a term after all earlier ones, in a transaction of its own.
 
         Raises:
             Gone: the session has ended.
@@ -190,9 +191,9 @@ class Database:
 
     def crash(self) -> None:
         """
-        End every session, and give out again the ids that no commit has brought to the disk.
+        End every session, and reuse the transaction ids that no commit has brought to disk.
 
-        What rolled back or ran leaves no trace: the next to come get its numbers.
+        Transactions that rolled back or were running leave no trace: the next ones get their ids.
         """
         self._forget(self._running)
         self.shut_down()
@@ -207,13 +208,13 @@ class Database:
         self.holder = None
 
     def abandon(self) -> None:
-        """End every transaction: who writes connects to another server."""
+        """End every transaction: writers connect to another server."""
         for running in self._running:
             running.is_gone = True
         self._running.clear()
 
     def copy(self) -> "Database":
-        """Return what comes up from the files as they are now."""
+        """Return the server that would start from the present files."""
         left = {running.xid for running in self._running}
         copy = replace(
             self,
@@ -230,12 +231,12 @@ class Database:
         return copy
 
     def promoted(self, old: "Database") -> None:
-        """Become the primary in the place of `old`, whose standby this was."""
+        """Become the primary in place of `old`, whose standby this was."""
         self.left_at[old.timeline] = self.lsn
         self.timeline = old.timeline + 1
 
     def snapshot(self) -> Snapshot:
-        """Return what `pg_current_snapshot()` says."""
+        """Return the value of `pg_current_snapshot()`."""
         running = tuple(sorted(each.xid for each in self._running))
         return Snapshot(min(running, default=self._next_xid), self._next_xid, running)
 
@@ -248,7 +249,7 @@ class Database:
         return sorted(row for row in found if not since.sees(row.xid))
 
     def forget(self, published: Cursor) -> None:
-        """Make room: what lies behind `published` need not be there any more."""
+        """Make room: rows up to `published` may be deleted."""
         self.forgotten = published
         self.past += [row for row in self.rows if _is_behind(row, published)]
         self.rows = [row for row in self.rows if not _is_behind(row, published)]

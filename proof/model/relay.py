@@ -24,12 +24,12 @@ class Relay(Party):
     """One relay process, and the supervisor that starts it again."""
 
     _last: Progress | None = None
-    """Where memory says that it stands; to be believed by nobody."""
+    """The relay's progress from memory, which it must not believe."""
     _lsn = 0
-    """Where the log ended when it read last."""
+    """The end of the log at the last read."""
 
     def steps(self) -> Steps[None]:
-        """Stand by, be active, and again; without end."""
+        """Stand by, be active, and again, without end."""
         while True:
             yield Point.LOCK
             if not self._lock():
@@ -54,7 +54,9 @@ class Relay(Party):
                 yield Point.FAILED
 
     def _confirm(self, cursor: Cursor) -> Steps[None]:
-        """As rotation does with rows, and a replication slot with the log."""
+        """
+        Let the server forget, as rotation does with rows, and a replication slot with the log.
+        """
         yield Point.CONFIRM
         if self._reading.is_over:
             raise InDoubt
@@ -120,7 +122,7 @@ class Relay(Party):
                     yield Point.PRODUCE
                     sent.append(self._send(producer, EVENTS, row))
             if world.happens(_ROTATES):
-                # Another thread does, while the batch is on its way.
+                # Another thread does this while the batch is on its way.
                 yield Point.RENEW
                 self._rotate()
             if cursor is None:
@@ -129,7 +131,7 @@ class Relay(Party):
                 yield Point.PRODUCE_PROGRESS
                 progress = self._progress(cursor, self._lsn, frozenset())
                 sent.append(self._send(producer, PROGRESS, progress))
-            # What has come meanwhile goes along: as often as it likes, or not at all.
+            # Events that have come meanwhile join the batch, any number of times or not at all.
             if not rows or not world.happens(_READS_ON):
                 break
             yield Point.READ
@@ -161,7 +163,7 @@ class Relay(Party):
             until = database.snapshot()
         rest = [row for row in window if row.position > cursor.position]
         if cursor.until is None and bug is not Bug.BEYOND_THE_NEWEST:
-            # A crash of the server gives ids out again, but none below one that has committed.
+            # A crash makes the server reuse ids, but none below one that has committed.
             until = as_far_as(cursor.since, until, window)
         rows = rest[:BATCH]
         if len(rest) > BATCH:
@@ -170,7 +172,7 @@ class Relay(Party):
 
 
 def is_poison(row: Row) -> bool:
-    """Tell whether the broker can never take an event."""
+    """Return whether the broker can never take an event."""
     return row.id % 7 == 3  # noqa: PLR2004  # some
 
 

@@ -1,4 +1,4 @@
-"""Run relays, commands, writers and trouble, step by step, as a seed will have it; then judge."""
+"""Run relays, commands, writers and trouble, step by step, as a seed decides; then judge."""
 
 import random
 from collections import Counter
@@ -38,21 +38,21 @@ class _Process:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How a world ended."""
+    """The end of a world."""
 
     verdict: Verdict
     false_refusals: int
-    """How often a server that never went back in time was taken for one that did."""
+    """How often a server that was never restored was taken for a restored one."""
     may_repeat: int
-    """How many events may be published again, where nothing fences."""
+    """How many events may be published again where nothing fences."""
     accepted: int
-    """How often an operator went on from where a server was that had lost something."""
+    """How often an operator went on from a server that had lost something."""
     troubles: Counter[tuple[Point, Trouble]]
-    """What happened, and at which step."""
+    """The troubles, with the steps at which they happened."""
 
     @property
     def is_well(self) -> bool:
-        """Tell whether the protocol kept its word."""
+        """Return whether the protocol kept its word."""
         found, most = self.verdict, self.may_repeat
         wrong = (found.lost, found.duplicated > most, found.out_of_order, self.false_refusals)
         return not any(wrong)
@@ -95,10 +95,10 @@ class _Run:
         )
 
     def _settle(self) -> None:
-        """Have all trouble end."""
+        """End all trouble."""
         self._is_settling = True
         for writer in self._writers:
-            for _ in writer:  # what is open ends, one after the other
+            for _ in writer:  # open transactions end, one after the other
                 pass
         for _ in self._others:
             pass
@@ -110,7 +110,7 @@ class _Run:
         self._end_old_primaries()
 
     def _step(self) -> None:
-        """Let one of all that could happen happen."""
+        """Do one of all the things that could happen."""
         now = self._now
         wires = [each for each in self._world.wires if each.queue and each.held_until <= now]
         roll = self._chance.random()
@@ -131,7 +131,7 @@ class _Run:
                 self._world.broker.rejoin(PROGRESS)
 
     def _command(self) -> None:
-        """Be an operator, who runs a command at a time."""
+        """Act as an operator, who runs one command at a time."""
         if not (self._is_settling or self._happens(_COMMANDED)):
             return
         if len(self._processes) > self._relays + 1:
@@ -152,7 +152,7 @@ class _Run:
             self._processes.remove(process)
             return
         if following is process.next is Point.LOCK:
-            # Another has the role.
+            # Another process has the role.
             process.wakes = self._now + self._chance.randrange(_PATIENCE)
         process.next = following
 
@@ -165,13 +165,13 @@ class _Run:
         return None
 
     def _strikes(self, trouble: Trouble, process: _Process) -> bool:
-        """Have `trouble` happen; tell whether it can."""
+        """Make `trouble` happen; return whether it could."""
         world = self._world
         match trouble:
             case Trouble.DELAY:
                 process.wakes = self._now + self._chance.randrange(_LONGEST_DELAY)
             case Trouble.CRASH:
-                # What it has sent is on its way all the same.
+                # The requests that it has sent arrive all the same.
                 process.steps.close()
                 process.party.end()
                 self._processes.remove(process)
@@ -208,7 +208,7 @@ class _Run:
         self._world.old_primaries.clear()
 
     def _put_back(self) -> bool:
-        """Put a copy back, if progress has a younger nonce; tell whether there is one."""
+        """Restore a copy, if progress has a younger nonce; return whether there is one."""
         old, progress = self._world.database, newest(self._world.broker.committed(PROGRESS))
         known = {
             id_: {copy.claim.nonce, copy.claim.previous} for id_, copy in enumerate(self._copies)
@@ -230,14 +230,14 @@ class _Run:
         return _Process(party, steps, next(steps))
 
     def _one_of(self, things: Sequence[T]) -> T:
-        """Choose as `random.choice` does, which takes four times as long."""
+        """Choose like `random.choice`, which takes four times as long."""
         return things[int(self._chance.random() * len(things))]
 
     def _happens(self, share: float) -> bool:
         return not self._is_settling and self._chance.random() < share
 
     def _writer(self) -> Iterator[None]:
-        """Write events under their keys' locks, until all settles."""
+        """Write events under their keys' locks, until everything settles."""
         while not self._is_settling:
             yield
             database = self._world.database
@@ -248,7 +248,7 @@ class _Run:
                     while database.is_locked(key, running) and not self._is_settling:
                         yield
                     if database.is_locked(key, running):
-                        break  # who holds it ends later: commit what there is
+                        break  # the holder of the lock ends later: commit what there is
                     for _ in range(self._chance.choice([1, 1, 2, 5])):
                         database.append(running, key)
                         yield
@@ -261,7 +261,7 @@ class _Run:
                 continue
 
     def _other_outbox(self) -> Iterator[None]:
-        """Be another outbox's relay, with transactions of its own in the same partition."""
+        """Act as another outbox's relay, with transactions of its own in the same partition."""
         broker, log = self._world.broker, PROGRESS
         epoch = broker.init("another")
         while not self._is_settling:

@@ -1,4 +1,4 @@
-"""What may go wrong at a step, and how often."""
+"""The troubles that may happen at a step, and how often."""
 
 import random
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Trouble(StrEnum):
-    """What may happen at a step of a relay or a command."""
+    """An event that may happen at a step of a relay or a command."""
 
     CRASH = "ended here, and started anew"
     DELAY = "delayed here, while others go on"
@@ -19,7 +19,7 @@ class Trouble(StrEnum):
 
 
 LOSSES = frozenset({Trouble.FAILOVER, Trouble.PUT_BACK})
-"""Those after which a server may lack what it had."""
+"""Troubles after which a server may lack what it had."""
 
 _CHANCES = {
     Trouble.CRASH: 0.02,
@@ -36,9 +36,9 @@ _MOST_KINDS = 5
 
 def chances(chance: random.Random, *, without: frozenset[Trouble]) -> Mapping[Trouble, float]:
     """
-    Return what may happen in a world, and how likely that is at a step.
+    Return the troubles of a world, and the likelihood of each at a step.
 
-    A world that has few kinds of trouble, and more of these, gets further in them.
+    A world with few kinds of trouble has more of each, and explores them further.
     """
     possible = [each for each in Trouble if each not in without]
     kinds = chance.sample(possible, chance.randint(1, _MOST_KINDS))

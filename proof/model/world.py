@@ -1,4 +1,4 @@
-"""What relays and operators share, the steps that they take, and the ways to get them wrong."""
+"""The world of relays and operators, the steps of the protocol, and the ways to get them wrong."""
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -46,7 +46,7 @@ Steps: TypeAlias = Generator["Point", None, T]
 
 
 class Bug(StrEnum):
-    """A mistake that the simulations have to find; most were somebody's."""
+    """A mistake that the simulations must find; most of these were really made."""
 
     PROGRESS_BEFORE_FENCE = "reads progress before it fences"
     NO_FENCE = "has transactional.ids of its own in each process"
@@ -77,18 +77,18 @@ class Bug(StrEnum):
     NONCE_TOO_EARLY = "lets progress carry a nonce before it reaches beyond its commit"
     ACCEPTED_EARLY = "accepts in the database what progress does not say yet"
 
-    # Where nothing fences.
+    # For relays that nothing fences.
     LAST_COUNTS = "believes the last progress, and not that of the highest term"
     NEVER_ASKS = "does not ask for the role between a batch and its progress"
     RENEWS_BEFORE_TERM = "writes its nonce before progress has its term"
 
 
 AT_LEAST_ONCE = (Bug.LAST_COUNTS, Bug.NEVER_ASKS, Bug.RENEWS_BEFORE_TERM)
-"""Those that are none, or not possible, where a transaction is fenced."""
+"""Mistakes that are none, or not possible, if a transaction is fenced."""
 
 
 class Mark(NamedTuple):
-    """A record of the progress topic that is committed to be found again."""
+    """A record of the progress topic that is committed in order to be found again."""
 
     number: int
 
@@ -102,9 +102,9 @@ class Progress(NamedTuple):
     lsn: int = 0
     timeline: int = 0
     given_up: frozenset[int] = frozenset()
-    """The ids that an operator was told of when he accepted this."""
+    """The ids of which the operator who accepted this was told."""
     put_back: int = 0
-    """That of the server, which a relay does not know: for who judges refusals."""
+    """The server's own count, which a relay does not know; it is used to judge refusals."""
 
 
 NOTHING = Progress(Cursor())
@@ -112,34 +112,34 @@ NOTHING = Progress(Cursor())
 
 @dataclass(slots=True)
 class World:
-    """Kafka, Postgres, and what chance has a say in."""
+    """Kafka, Postgres, and the things that chance decides."""
 
     bug: Bug | None
     happens: Callable[[float], bool]
-    """Tells whether something that is that likely happens."""
+    """Returns whether something with this likelihood happens."""
     database: Database = field(default_factory=Database)
     """The primary."""
     old_primaries: list[Database] = field(default_factory=list)
-    """Those that have not heard of it."""
+    """Old primaries that do not know it."""
     broker: Broker = field(default_factory=Broker)
     wires: list[Wire] = field(default_factory=list)
     numbers: "count[int]" = field(default_factory=lambda: count(1))
     """Numbers that nobody has used before, wherever they are written."""
     is_refused: bool = False
-    """Somebody was refused, and no operator has seen to it."""
+    """A party was refused, and no operator has dealt with it yet."""
     false_refusals: int = 0
     accepted: int = 0
     may_repeat: int = 0
-    """So many events, where nothing fences."""
+    """The number of events, where nothing fences."""
 
     def server(self) -> Database:
-        """Return the server that a balancer has new sessions connected to."""
+        """Return the server to which a balancer connects new sessions."""
         if self.old_primaries and self.happens(_BY_OLD_PRIMARY):
             return self.old_primaries[-1]
         return self.database
 
     def by_old_leader(self) -> bool:
-        """Tell whether a leader that was cut off, if there is one, answers what is asked next."""
+        """Return whether a leader that was cut off, if there is one, answers the next question."""
         return self.happens(_BY_OLD_LEADER)
 
 
@@ -148,7 +148,7 @@ class InDoubt(Exception):
 
 
 class ShutOut(Exception):
-    """Another relay has taken over, or the session that has the role is not what it should be."""
+    """Another relay has taken over, or the session with the role is not what it should be."""
 
 
 class Refused(Exception):
@@ -157,7 +157,7 @@ class Refused(Exception):
 
 def misfit(progress: Progress, database: Database) -> str | None:
     """
-    Return why `database` is not the one that `progress` was made of, or None if it is.
+    Return why `progress` was not made from `database`, or None if it was.
 
     Raises:
         ShutOut: another server was promoted in its place.

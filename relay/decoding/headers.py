@@ -1,4 +1,4 @@
-"""Make the headers of one record after the other: what neighbours share is made once."""
+"""Make the headers of consecutive records; values that neighbours share are made once."""
 
 from collections.abc import Iterable, Iterator
 from typing import TypeAlias
@@ -10,17 +10,17 @@ from relay.rules.batch import Row
 Value: TypeAlias = str | bytes | None
 
 Headers: TypeAlias = dict[str, Value] | list[tuple[str, Value]]
-"""In their order; where a name may stand there twice, as pairs."""
+"""In order; as pairs if a name may occur twice."""
 
 _SECOND = 1_000_000
 
 
 def headers(rows: Iterable[Row]) -> Iterator[Headers]:
     """
-    Yield the headers of each row's record, as `outbox.envelope.encode` makes an event's.
+    Yield the headers of each row's record, in the form of `outbox.envelope.encode`.
 
-    Each is to be used before the next one is asked for, which may be the same dict: `produce`
-    copies it, and to fill it again takes a fifth less time than a list of pairs.
+    Use each one before asking for the next, which may be the same dict. `produce` copies it, and
+    filling it again takes a fifth less time than making a list of pairs.
     """
     second, until, kind = 0, until_second(0), None
     common: dict[str, Value] = {}

@@ -1,4 +1,4 @@
-"""Tell the events of one shard from those of others, in the log: before they are unpacked."""
+"""Tell one shard's events in the log from those of other shards, before they are decoded."""
 
 import struct
 from collections.abc import Callable
@@ -6,16 +6,17 @@ from hashlib import sha256
 
 from relay.rules.sharding import Shard, shard_of
 
-# In what `append()` writes: behind format and time the id, then the lengths of kind, subject, key.
+# Places in what `append()` writes: the id follows format and time, then come the lengths of kind,
+# subject and key.
 _ID, _SIZES = 9, 45
 _HEAD_SIZE = 61
 _unpack = struct.Struct(">iii").unpack_from
-# Keys seen before are looked up: a digest costs as much as unpacking the event.
+# Known keys are looked up: computing a digest costs as much as decoding the event.
 _MOST_KEYS = 20_000
 
 
 class Own:
-    """Which events are those of a shard, as `shard_of` has it."""
+    """Decides which events belong to a shard, by the rule of `shard_of`."""
 
     def __init__(self, shard: Shard) -> None:
         self._number, self._of = shard.number, shard.of
@@ -25,14 +26,14 @@ class Own:
         return shard_of(key, event_id, self._of) == self._number
 
     def of_message(self, data: bytes, start: int) -> bool:
-        """Tell it of the message that has the payload of one event from a place on."""
+        """Return whether the message whose payload begins at `start` holds one of our events."""
         kind, subject, size = _unpack(data, start + _SIZES)
         place = start + _HEAD_SIZE + kind + max(0, subject)
         key = None if size < 0 else data[place : place + size]
         return self.of_event(key, data[start + _ID : start + _SIZES])
 
     def _finder(self) -> Callable[[bytes | None, bytes], bool]:
-        """Return what tells it of an event by its key and its id."""
+        """Return a function that decides by an event's key and id."""
         number, of = self._number, self._of
         known: dict[bytes, bool] = {}
 

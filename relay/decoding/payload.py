@@ -7,36 +7,38 @@ from typing import TypeAlias
 from relay.rules.batch import Row
 
 ONE, MANY = 1, 2
-"""Formats: one event, as `append()` writes it; those of a call, as `append_many()` does."""
+"""Formats: one event, written by `append()`; the events of one call of `append_many()`."""
 
 Kind: TypeAlias = tuple[str, str, str, str | None]
 """topic, type, source, content type."""
 
 Kinds: TypeAlias = dict[bytes, Kind]
-"""Kinds read before, by their bytes: most events are of few kinds."""
+"""Kinds decoded before, by their bytes: most events share a few kinds."""
 
 IsOwn: TypeAlias = Callable[[bytes | None, bytes], bool]
-"""Tells by its key and its id whether an event is wanted."""
+"""Returns, for a key and an id, whether the event is wanted."""
 
 # Format, time, id, lengths of kind, subject, key and value; lists and contents follow.
 _HEAD = struct.Struct(">Bq36siiii")
-# Behind format and number, of each event: time, id, lengths of kind, subject, key, value, headers.
+# After format and number come these, per event: time, id, lengths of kind, subject, key, value,
+# headers.
 _HEADS = struct.Struct(">q36siiiii")
 _NUMBER = struct.Struct(">i")
 _HEADS_AT = 1 + _NUMBER.size
-# As array_send() writes a list: dimensions, whether it has NULLs, element type, length, bound.
+# The header of a list as array_send() writes it: dimensions, whether it has NULLs, element type,
+# length, bound.
 _LIST = struct.Struct(">iiIii")
 _LENGTH = struct.Struct(">i")
-# What is remembered is bounded: a source may be different in every event.
+# The cache is bounded, because each event may have a source of its own.
 _MOST_KINDS = 1000
 
 
 def decode_event(data: bytes, start: int, position: int, kinds: Kinds) -> Row:
     """
-    Return the event that `data` holds from `start` on, as a row at `position`.
+    Return the event that begins at `start` in `data`, as a row at `position`.
 
     Raises:
-        ValueError: it holds none that this version understands.
+        ValueError: this version understands no event there.
     """
     if data[start : start + 1] != b"\1":
         raise ValueError(_not_understood(data[start:]))
@@ -84,7 +86,7 @@ def count_events(data: bytes, start: int) -> int:
     Return how many events `data` holds from `start` on.
 
     Raises:
-        ValueError: it is nothing that this version understands.
+        ValueError: this version does not understand what is there.
     """
     form = data[start : start + 1]
     if form == b"\2" and len(data) >= start + _HEADS_AT:
@@ -98,12 +100,12 @@ def decode_events(
     data: bytes, start: int, position: int, kinds: Kinds, *, is_own: IsOwn | None = None
 ) -> list[Row]:
     """
-    Return the events of one call that `data` holds from `start` on, the first at `position`.
+    Return the events of one call, which begin at `start` in `data`; the first is at `position`.
 
-    Of the others where `is_own` is given only those that are.
+    If `is_own` is given, only the events that it accepts.
 
     Raises:
-        ValueError: it holds something else.
+        ValueError: something else is there.
     """
     rows: list[Row] = []
     count = count_events(data, start)
@@ -150,7 +152,7 @@ def _not_understood(payload: bytes) -> str:
 
 
 def _headers(data: bytes, start: int) -> tuple[list[str], list[bytes | None], int]:
-    """Return names, values, and where the list of both ends."""
+    """Return the names, the values and the end of the list that holds both."""
     headers, end = read_list(data, start)
     return [name.decode() for name in headers[::2] if name], headers[1::2], end
 
@@ -168,7 +170,7 @@ def _kind(packed: bytes, kinds: Kinds) -> Kind:
 
 
 def read_list(data: bytes, start: int) -> tuple[list[bytes | None], int]:
-    """Return the elements of a list as array_send() writes it, and where it ends."""
+    """Return the elements of a list as array_send() writes it, and the list's end."""
     dimensions, _, _, count, _ = _LIST.unpack_from(data, start)
     if dimensions != 1:
         msg = f"a list of {dimensions} dimensions"

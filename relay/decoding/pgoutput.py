@@ -1,9 +1,9 @@
 """
-Decode what a replication slot sends: transactions in the order of their commits, and our events.
+Decode a replication slot's stream: transactions in commit order, and our events in them.
 
-The server sends only what was committed, one transaction after the other (`streaming 'off'`). An
-event is a transactional message with the install's prefix, or a row inserted into one of the
-outbox's tables: both count alike, in the order in which the transaction wrote them.
+The server sends committed transactions only, one after the other (`streaming 'off'`). An event is
+a transactional message with the install's prefix, or a row inserted into one of the outbox's
+tables. Both count alike, in the order in which the transaction wrote them.
 """
 
 import struct
@@ -26,7 +26,7 @@ from relay.rules.places.progress import LogPosition, Newest
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.sharding import Shard
 
-# An XLogData message begins with its letter, where its data begins, the end of the log and the
+# An XLogData message begins with its letter, the start of its data, the end of the log and the
 # server's clock.
 _DATA_SIZE = 25
 _KEEPALIVE = struct.Struct(">QqB")
@@ -38,11 +38,11 @@ _OID = struct.Struct(">I")
 _INT8 = struct.Struct(">q")
 
 _TRANSACTIONAL = 1
-# After the letter: flags, position, then prefix, NUL, length and content.
+# The letter is followed by flags and position, then by prefix, NUL, length and content.
 _FLAGS = _DATA_SIZE + 1
 _PREFIX = _FLAGS + 1 + 8
 
-# Behind every position there is.
+# After every possible position.
 NOWHERE = 1 << 63
 _ALL = 1 << 62
 
@@ -53,7 +53,7 @@ _COLUMNS = (
 
 
 class Keepalive(NamedTuple):
-    """What the server says when it has nothing else to say."""
+    """The message that the server sends when it has nothing else to send."""
 
     end: int
     """Everything before this position has been sent."""
@@ -67,7 +67,7 @@ def read_keepalive(data: bytes) -> Keepalive:
 
 
 def read_begin(data: bytes) -> Newest | None:
-    """Return which transaction a message begins, and where it committed; None: none."""
+    """Return the transaction that a message begins and its commit's place; None if none."""
     if data[_DATA_SIZE : _DATA_SIZE + 1] != b"B":
         return None
     lsn, committed, xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
@@ -76,10 +76,10 @@ def read_begin(data: bytes) -> Newest | None:
 
 class Decoder:
     """
-    Turns messages into rows, and knows the place behind the last one taken.
+    Turns messages into rows, and knows the place after the last one taken.
 
-    Events of other shards than `shard` count, too: a place means the same to all of them. What
-    commits at `end` or behind it is not taken.
+    Events of shards other than `shard` count too, so that a place means the same to all shards.
+    Transactions that commit at `end` or after it are not taken.
     """
 
     def __init__(
@@ -102,32 +102,32 @@ class Decoder:
         self._commit_lsn = 0
         self._index = self._skip = 0
         self.xid = 0
-        """The low half of the id of the transaction that came last."""
+        """The low half of the id of the latest transaction."""
         self.in_transaction = False
         self._committed = 0
         self.rows_of: set[int] | None = None
-        """Gathers the transactions of which rows have come; None: nobody asks."""
+        """Gathers the transactions whose rows have come; None: nobody asks."""
 
     @property
     def position(self) -> LogPosition:
-        """The place behind the last event taken."""
+        """The place after the last event taken."""
         if self._index <= self._skip:
             return self._at
-        # Made when it is asked for, and not for each event.
+        # Made on demand, not for each event.
         return LogPosition(self._commit_lsn, self._index, self._at.seen, self._at.seen_to)
 
     @property
     def newest(self) -> Newest | None:
-        """The newest transaction that has come, as `read_begin` has it."""
+        """The newest transaction that has come, in the form of `read_begin`."""
         return (self._commit_lsn, f"{self.xid}@{self._committed}") if self._commit_lsn else None
 
     def behind(self, row: Row) -> LogPosition:
-        """Return the place behind `row`, which is one of those that were taken last."""
+        """Return the place after `row`, which must be one of the rows taken last."""
         return LogPosition(*log_place(row[0]), self._at.seen, self._at.seen_to)
 
     def take(self, data: bytes) -> Sequence[Row]:
         """
-        Return the events that a message holds, of those that are not published yet.
+        Return those events of a message that are not published yet.
 
         Raises:
             ValueError: the message cannot be understood, or the log has lost events.
@@ -157,7 +157,8 @@ class Decoder:
         self._commit_lsn, self._committed, self.xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
         self.in_transaction, self._index = True, 0
         since = self._since
-        # Sent again after a restart: all of it was published, or its first events.
+        # The server sends it again after a restart; all of it was published, or its first events
+        # were.
         self._skip = since.index if self._commit_lsn == since.lsn else 0
         if self._commit_lsn < since.lsn:
             self._skip = _ALL
@@ -183,7 +184,7 @@ class Decoder:
         self._at = LogPosition(lsn, 0, seen, at.seen_to if seen else 0)
 
     def _message(self, data: bytes) -> Sequence[Row]:
-        # Others are not committed, or not ours: any role may write messages.
+        # Other messages are not transactional, or not ours: any role may write messages.
         if data[_FLAGS] != _TRANSACTIONAL or not data.startswith(self._prefix, _PREFIX):
             return ()
         content, own = self._content, self._own
@@ -233,7 +234,7 @@ class Decoder:
         return (self._row(row, id_),)
 
     def _note(self, rows_of: set[int], xid: int) -> None:
-        # A restored row has the id of another server's transaction.
+        # A restored row carries a transaction id of another server.
         if xid & 0xFFFFFFFF == self.xid:
             rows_of.add(xid)
 
@@ -262,7 +263,7 @@ class Decoder:
 
 
 def _elements(data: bytes) -> list[bytes | None]:
-    # An empty list has no dimensions, and nothing behind its header.
+    # An empty list has no dimensions, and nothing after its header.
     return [] if data[:4] == b"\0\0\0\0" else read_list(data, 0)[0]
 
 
@@ -276,7 +277,7 @@ def _text(data: bytes, start: int) -> tuple[str, int]:
 
 
 def _tuple(data: bytes, start: int) -> list[bytes | None]:
-    """Return the columns of a row: all binary, none left out (there are only inserts)."""
+    """Return the columns of a row. All are binary and none is left out, since we only insert."""
     (count,) = _COUNT.unpack_from(data, start)
     place = start + 2
     found: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""Write times as Postgres holds them in the way that CloudEvents asks for."""
+"""Write Postgres's times in the form that CloudEvents asks for."""
 
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache

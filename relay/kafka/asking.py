@@ -1,4 +1,4 @@
-"""Ask the broker after topics: whether they are there, and whether we may write to them."""
+"""Ask the broker about topics: whether they exist, and whether we may write to them."""
 
 import time
 from collections.abc import Collection, Mapping
@@ -17,16 +17,16 @@ from relay.rules.parking import Reason
 
 _log = kafka_logger("dovecote.relay.kafka")
 
-# An answer takes a millisecond or two. Who has none goes on without it.
+# An answer takes a millisecond or two. Without one we go on.
 _ANSWER = 1.0
-# Asked by a name alone, a broker that makes topics by itself makes one. Of many that are missing
-# the others have their turn the next time.
+# A broker that creates topics by itself creates one when it is asked for it by name. If many are
+# missing, the rest have their turn next time.
 _MAKING = 0.3
 _MAY_WRITE = {AclOperation.WRITE, AclOperation.ALL}
 
 
 class Asking:
-    """One client, connected when it is first asked; once closed, it is connected anew."""
+    """One client. It connects at the first question, and again at the first one after `close`."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._properties = client_properties(properties)
@@ -41,8 +41,8 @@ class Asking:
         if self._admin is None:
             self._admin = AdminClient(fresh_all(self._properties), logger=_log)
         try:
-            # Of a broker that is going, librdkafka's parser takes no description, and ends the
-            # process: so one that answers is made sure of.
+            # librdkafka's parser cannot read the description of a broker that is shutting down,
+            # and aborts the process. So make sure that a broker answers.
             self._admin.list_topics(ALWAYS_THERE, _ANSWER)
         except KafkaException as error:
             _log.debug("topics: %s", error)
@@ -52,7 +52,7 @@ class Asking:
         return {topic: None if error is None else _reason(error) for topic, error in found.items()}
 
     def _described(self, admin: AdminClient, topics: list[str]) -> Mapping[str, int | None]:
-        """Return the code of what is wrong with each topic, one question for all of them."""
+        """Return the error code of each topic, or None; one request asks for all of them."""
         answers = admin.describe_topics(
             TopicCollection(topics), include_authorized_operations=True, request_timeout=_ANSWER
         )
@@ -61,7 +61,8 @@ class Asking:
             try:
                 may = answer.result().authorized_operations
             except KafkaException as error:
-                # Away, slow or without a leader: the next batch will say it better.
+                # The broker is away or slow, or the topic has no leader; the next batch will get a
+                # clearer answer.
                 _log.debug("topic %s: %s", topic, error)
                 if error.args[0].code() in OF_TOPIC:
                     found[topic] = error.args[0].code()
@@ -71,7 +72,7 @@ class Asking:
         return found
 
     def _have_made(self, admin: AdminClient, topics: list[str]) -> None:
-        """Let a broker that makes topics by itself make those that are missing."""
+        """Let a broker that creates topics by itself create the missing ones."""
         end = time.monotonic() + _MAKING
         for topic in topics:
             if (left := end - time.monotonic()) <= 0:

@@ -1,4 +1,4 @@
-"""What an error of Kafka means for a relay."""
+"""Classify Kafka's errors for a relay."""
 
 from datetime import UTC, datetime
 
@@ -10,17 +10,17 @@ FENCED = {KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRO
 """Another relay has taken over."""
 
 BROKEN = {KafkaError._FATAL, KafkaError._STATE}  # noqa: SLF001  # the name librdkafka gives it
-"""The producer takes nothing more; why, reports of what it had tell, or nothing."""
+"""The producer takes nothing more; delivery reports may say why."""
 
 MISSING = {
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError._UNKNOWN_TOPIC,  # noqa: SLF001  # the name librdkafka gives it
     KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001  # the name librdkafka gives it
 }
-"""The topic is not there."""
+"""The topic does not exist."""
 
 OF_TOPIC = MISSING | {KafkaError.TOPIC_EXCEPTION, KafkaError.TOPIC_AUTHORIZATION_FAILED}
-"""What is said of every event of a topic."""
+"""Errors that concern every event of a topic."""
 
 OF_EVENT = {
     # Larger than the topic's max.message.bytes, or librdkafka's message.max.bytes.
@@ -29,21 +29,21 @@ OF_EVENT = {
     KafkaError.RECORD_LIST_TOO_LARGE,
     # The broker's validation: a compacted topic takes no event without a key, for example.
     KafkaError.INVALID_RECORD,
-    # What gateways in front of brokers say of what their rules do not let through.
+    # Gateways in front of brokers answer this if their rules reject a record.
     KafkaError.POLICY_VIOLATION,
 }
-"""What is said of an event for what it is: its size, its key, its content."""
+"""Errors that concern one event: its size, its key or its content."""
 
 POISON = OF_TOPIC | OF_EVENT
 """
-What the broker can never take, however long one waits.
+Errors for records that the broker will never take, however long we wait.
 
-Whatever else it says is about the producer, its request, or the broker's own state; see
-tests/unit/relay/test_kafka_errors.py for each code that an answer to it can have.
+Every other error is about the producer, its request, or the broker's own state. See
+tests/unit/relay/test_kafka_errors.py for each code that an answer can have.
 """
 
 CLOCK = {KafkaError.INVALID_TIMESTAMP}
-"""The time of a record is too far from the broker's: it is ours, and of no event."""
+"""A record's time is too far from the broker's clock: the clock is wrong, not the event."""
 
 FORBIDDEN = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
@@ -51,13 +51,13 @@ FORBIDDEN = {
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 }
-"""The broker knows us, and has not been told that we may."""
+"""The broker knows us, but we lack a permission."""
 
 _TOO_OLD = {KafkaError._UNSUPPORTED_FEATURE, KafkaError.UNSUPPORTED_VERSION}  # noqa: SLF001  # the name librdkafka gives it
 
 
 def of_clocks(topic: str | None, said: str, now: float) -> str:
-    """Return what says that a topic refuses the time `now` that a relay has."""
+    """Return the message for a topic that refuses `now`, the relay's time."""
     which = "a topic" if topic is None else f"topic {topic}"
     ours = datetime.fromtimestamp(now, UTC).isoformat(timespec="seconds")
     return (
@@ -68,20 +68,20 @@ def of_clocks(topic: str | None, said: str, now: float) -> str:
 
 
 def code_of(error: KafkaError) -> str:
-    """Return the name of an error, as events are parked under it."""
+    """Return the name of an error, under which events are parked."""
     return error.name().lstrip("_")
 
 
 def shuts_out(error: KafkaError) -> bool:
-    """Tell whether a broker said that it does not know us, or is not the one that we trust."""
-    # Without a word of certificates, a handshake may have broken off because a broker is going.
+    """Return whether the broker does not know us, or is not the one that we trust."""
+    # An SSL error that does not mention certificates may come from a broker that is shutting down.
     return error.code() == KafkaError._AUTHENTICATION or (  # noqa: SLF001  # the name librdkafka gives it
         error.code() == KafkaError._SSL and "certificate" in error.str()  # noqa: SLF001  # the name librdkafka gives it
     )
 
 
 def refusal(error: KafkaError, transaction_timeout: float) -> Refused | None:
-    """Return what only an operator can mend, if that is what a producer's `error` says."""
+    """Return a producer's `error` as a refusal if only an operator can resolve it, or None."""
     if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
         msg = (
             f"`transaction_timeout` of {transaction_timeout:g} s is longer than this broker "

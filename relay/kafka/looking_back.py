@@ -1,4 +1,4 @@
-"""Read back what Kafka has: the ids of events, from a time on up to the end."""
+"""Read back what Kafka has: the ids of events, from a time up to the end."""
 
 import logging
 import time
@@ -29,16 +29,16 @@ _client_log = kafka_logger("dovecote.relay.kafka")
 
 _GROUP = "dovecote-progress"  # required, never used: we assign
 _CHUNK = 5_000
-# A broker that leads a partition no more, and does not know it, is asked beside the others.
+# A broker that leads a partition no more may not know it, so each broker is asked by itself.
 _ASK = 5.0
 
 
 class LookingBack:
     """
-    What Kafka has of events in doubt, and which records are of none.
+    The events in doubt that Kafka has, and the records that belong to none of them.
 
-    Begun again, it goes on where it stopped. In memory are the ids that are in doubt, and the
-    records that are of no event.
+    If it is begun again it goes on where it stopped. It keeps in memory the ids in doubt, and the
+    records that belong to no event.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class LookingBack:
         """
         Look at what was sent from `start` on; times are in milliseconds since 1970.
 
-        What was sent before `since` may be of events that the database has let go of.
+        Records sent before `since` may belong to events that the database has already deleted.
         """
         self._kafka: dict[str, str | int | float | bool] = {**client_properties(kafka)}
         self._timeout = timeout
@@ -60,20 +60,19 @@ class LookingBack:
 
     @property
     def strangers(self) -> list[Sent]:
-        """The records of no event in doubt."""
+        """The records that belong to no event in doubt."""
         has = self._doubts.has
         return [sent for each, sent in self._strangers.items() if not has(*each)]
 
     def read(self, doubts: Doubts, topics: Collection[str], *, fenced: bool) -> None:
         """
-        Look for what is in doubt, in `topics` up to where they end now.
+        Look for the events in doubt in `topics`, up to where they end now.
 
-        If the relay's producers are `fenced`, transactions that are open are others' and waited
-        for; else only what is before them is read.
+        If the relay's producers are `fenced`, open transactions belong to others, and are waited
+        for; otherwise only what comes before them is read.
 
         Raises:
-            Outage: a broker does not answer, or not everybody agrees who leads a partition.
-            Refused: Kafka has removed a part of what there was.
+            Outage: a broker does not answer, or brokers disagree about who leads a partition.
         """
         self._doubts = doubts
         try:
@@ -103,12 +102,14 @@ class LookingBack:
         }
 
     def _partitions(self, consumer: Consumer, topics: Collection[str]) -> list[tuple[str, int]]:
-        """Return the partitions of those topics that there are, if all brokers agree on them."""
+        """
+        Return the partitions of the topics that exist, if all brokers agree on their leaders.
+        """
         wanted = set(topics)
         metadata = consumer.list_topics(timeout=self._timeout)
         leaders = _leaders(metadata, wanted)
         for broker in metadata.brokers.values():
-            # With nobody else to ask, it says what it believes itself.
+            # A client that knows one broker gets that broker's own belief.
             alone: dict[str, str | int | float | bool] = {
                 **self._kafka,
                 "bootstrap.servers": f"{broker.host}:{broker.port}",
@@ -131,7 +132,7 @@ class LookingBack:
     def _begun(
         self, consumer: Consumer, partitions: Iterable[tuple[str, int]]
     ) -> list[tuple[str, int]]:
-        """Find out where to begin in those partitions that are new."""
+        """Find out where to begin in the partitions that are new."""
         every = list(partitions)
         new = [each for each in every if each not in self._next]
         if new:
@@ -183,7 +184,7 @@ class LookingBack:
         return found
 
     def _end(self, consumer: Consumer, partition: tuple[str, int]) -> int:
-        # Of all records: what is committed behind a transaction that is open counts, too.
+        # The end of all records: what is committed after an open transaction counts too.
         place = TopicPartition(*partition)
         return consumer.get_watermark_offsets(place, timeout=self._timeout)[1]
 
@@ -215,7 +216,7 @@ class LookingBack:
             consumer.close()
 
     def _take(self, partition: tuple[str, int], message: Message) -> bool:
-        """Learn of a record, or of the end; tell whether that is new."""
+        """Take a record, or the end of a partition; return whether it is new."""
         error, offset = message.error(), message.offset() or 0
         before = self._next[partition]
         if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  # its name
@@ -232,7 +233,7 @@ class LookingBack:
         try:
             id_ = UUID((given or b"").decode() if isinstance(given, bytes) else str(given)).bytes
         except ValueError:
-            # Of another program: events have ids.
+            # It belongs to another program: events have ids.
             return
         if self._doubts.has(topic, id_):
             self.found.setdefault(topic, set()).add(id_)

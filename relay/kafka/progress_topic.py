@@ -1,4 +1,4 @@
-"""Keep progress in Kafka: a compacted topic with one partition, read behind the fence."""
+"""Keep progress in Kafka: a compacted topic with one partition, read up to the fence."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -28,20 +28,20 @@ from relay.rules.places.progress import Progress, key_of
 
 _log = kafka_logger("dovecote.relay.kafka")
 
-# Progress records to read first; further back only if the outbox's own is not among them.
+# Progress records to read first; the search goes further back only if the outbox has none there.
 _TAIL = 1_000
 
 _GROUP = "dovecote-progress"
 
 ALWAYS_THERE = "__consumer_offsets"
-"""A topic to ask after where only an answer is wanted: to ask after another one may make it."""
+"""A topic to ask for when only an answer matters; asking for another topic might create it."""
 
 _DELETED = "; was it deleted? Restore it: a relay started anew refuses to begin again"
 _NOT_KNOWN_YET = "; it was made a moment ago, and not every broker knows of it yet"
 
-# What the key of the record by which the end is known adds to that of progress.
+# Added to progress's key for the record that marks the end.
 _FENCE = b"/fence"
-# A consumer that gets no further for so many seconds is given up for a new one.
+# Seconds without progress after which a consumer is replaced by a new one.
 _STANDSTILL = 1.0
 
 _CLIENT = (
@@ -52,12 +52,12 @@ _CLIENT = (
 
 
 def client_properties(given: Mapping[str, str]) -> dict[str, str]:
-    """Return those of the producer's properties that say how to reach the broker."""
+    """Return the producer's properties that say how to reach the broker."""
     return {name: value for name, value in given.items() if name.startswith(_CLIENT)}
 
 
 class ProgressTopic:
-    """Where progress records are."""
+    """The topic of the progress records."""
 
     def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
         self.name, self._timeout = name, timeout
@@ -78,11 +78,11 @@ class ProgressTopic:
         """
         Create the topic if it is missing, once `may_begin` has not raised.
 
-        Compacted, with small segments: a takeover must not read a gigabyte.
+        The topic is compacted with small segments, so that a takeover does not read a gigabyte.
 
         Raises:
             Outage: the broker does not answer.
-            Refused: the topic is there but would mix or forget progress, or we may not create it.
+            Refused: the topic exists but would mix or forget progress, or we may not create it.
         """
         admin = self._admin()
         try:
@@ -106,7 +106,7 @@ class ProgressTopic:
 
     def check(self) -> bool:
         """
-        Tell whether the topic is there, and check it as `ensure` does.
+        Return whether the topic exists, and check it as `ensure` does.
 
         Raises:
             Outage: the broker does not answer.
@@ -119,7 +119,7 @@ class ProgressTopic:
             raise Outage(msg) from error
 
     def _is_sound(self, admin: AdminClient) -> bool:
-        """Tell whether the topic is there; it is refused if it is not as it must be."""
+        """Return whether the topic exists; refuse it if it is not as it must be."""
         found = self._topics(admin).get(self.name)
         if found is None or found.error is not None:
             return False
@@ -129,7 +129,7 @@ class ProgressTopic:
 
     def exists(self) -> bool:
         """
-        Tell whether the topic is there.
+        Return whether the topic exists.
 
         Raises:
             Outage: the broker does not answer.
@@ -138,7 +138,7 @@ class ProgressTopic:
 
     def _admin(self) -> AdminClient:
         self._said.clear()
-        # Declared as if there were no callbacks.
+        # The type declares the values as if there were no callbacks.
         listening: Any = {**fresh_all(self._client), "error_cb": self._said.append}
         return AdminClient(listening, logger=_log)
 
@@ -147,7 +147,7 @@ class ProgressTopic:
 
     def _metadata(self, admin: AdminClient) -> ClusterMetadata:
         """
-        Return what topics there are: the first question, which tells whether we are let in.
+        Return the cluster's topics: the first question, which also shows whether we are let in.
 
         Raises:
             Outage: the broker does not answer.
@@ -156,7 +156,7 @@ class ProgressTopic:
         try:
             return admin.list_topics(timeout=self._timeout)
         except KafkaException as error:
-            admin.poll(0)  # hands over what librdkafka has to say of its brokers
+            admin.poll(0)  # calls error_cb with librdkafka's errors about its brokers
             if shut := next(filter(shuts_out, self._said), None):
                 msg = (
                     f"Kafka: {shut.str()}; waiting does not mend that: correct `[kafka]` and its "
@@ -168,7 +168,8 @@ class ProgressTopic:
             raise Outage(msg) from error
 
     def _check_partitions(self, partitions: int) -> None:
-        # With another transactional.id in the partition, its open transaction hides our record.
+        # If another transactional.id writes to the partition, its open transaction hides our
+        # record.
         if partitions != 1:
             msg = (
                 f"progress topic {self.name} has {partitions} partitions instead of 1; set "
@@ -208,10 +209,11 @@ class ProgressTopic:
 
     def peek(self, name: str, outbox: str = "") -> Progress | None:
         """
-        Return what was committed so far, while another relay may still be at work.
+        Return the progress committed so far, while another relay may still be at work.
 
-        A broker that does not know yet that it leads no more may answer with less. If there is
-        nothing of the outbox with this id, but of another one of this name, that is returned.
+        A broker that does not know yet that it has lost the leadership may answer with older
+        progress. If the outbox with this id has none, progress of another outbox of this name is
+        returned.
 
         Raises:
             Outage: the broker does not answer.
@@ -223,14 +225,13 @@ class ProgressTopic:
         """
         Return the newest committed progress of an outbox, or None if there is none.
 
-        Reads up to `fence`, a record that was committed by a producer which had fenced all others
-        of the outbox: their transactions are over, and they can't begin another. A broker that
-        leads no more, and does not know it yet, does not have that record: what it answers is
-        never the end.
+        Reads up to `fence`, a record committed by a producer that had fenced all others of the
+        outbox: their transactions are over, and they cannot begin another. A broker that has lost
+        the leadership without knowing it does not have that record, so its answer is never taken
+        for the end.
 
         Raises:
             Outage: no broker that answers has the fence.
-            Refused: the record cannot be understood.
         """
         return self._read(name, outbox, fence)
 
@@ -265,7 +266,8 @@ class ProgressTopic:
                 start = max(first, end - tail)
                 whole = self._scan(consumer, search.anew(), (start, end), deadline)
             except KafkaException as error:
-                # The connection to the address that was given ends as soon as others are known.
+                # The connection to the configured address ends as soon as the other brokers are
+                # known.
                 gone = error.args[0].code() == KafkaError._DESTROY_BROKER  # noqa: SLF001  # the name librdkafka gives it
                 if not gone or time.monotonic() > deadline:
                     raise
@@ -277,18 +279,24 @@ class ProgressTopic:
             if whole:
                 tail *= 10
             elif time.monotonic() > deadline:
-                what = "it has the record that tells its end" if search.fence else "it is read"
+                what = (
+                    "with the record that marks its end"
+                    if search.fence
+                    else "so that it can be read"
+                )
                 msg = (
                     f"Kafka: progress topic {self.name}: no broker answers within "
-                    f"{self._timeout:g} s so that {what}: another transaction is open in it, or "
-                    "a broker leads it no more and does not know that yet"
+                    f"{self._timeout:g} s {what}: another transaction is open in it, or a broker "
+                    "no longer leads it and does not know that yet"
                 )
                 raise Outage(msg)
 
     def _scan(
         self, consumer: Consumer, search: "Search", part: tuple[int, int], deadline: float
     ) -> bool:
-        """Read to the fence, or to the end of `part` if none is wanted; tell if we got there."""
+        """
+        Read to the fence, or to the end of `part` if there is none; return whether we got there.
+        """
         start, end = part
         consumer.assign([TopicPartition(self.name, 0, start)])
         position, moved = start, time.monotonic()
@@ -302,7 +310,7 @@ class ProgressTopic:
                 position = max(position, place)
             if position > last:
                 moved = now
-            # Another broker may lead by now: a new consumer asks which does.
+            # Another broker may lead by now, and a new consumer asks which one does.
             if now > deadline or now - moved > _STANDSTILL:
                 return False
         return True
@@ -316,7 +324,8 @@ class ProgressTopic:
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
                 "enable.partition.eof": True,
-                # The broker says that it has no more: by default it waits for more half a second.
+                # The broker reports the end of the partition; by default it waits half a second
+                # for more.
                 "fetch.wait.max.ms": 5,
             },
             logger=_log,
@@ -324,14 +333,14 @@ class ProgressTopic:
 
 
 class Search:
-    """What is looked for in the records of a progress topic, and what was found so far."""
+    """A search in the records of a progress topic, with its results so far."""
 
     def __init__(self, name: str, outbox: str, fence: str | None) -> None:
         self._name, self._own_key, self.fence = name, key_of(name, outbox), fence
         self._fence_key = fence_key(name, outbox)
         self.own: Progress | None = None
         self.other: Progress | None = None
-        """Of another outbox that goes by the same name."""
+        """Progress of another outbox with the same name."""
         self.is_fenced = False
 
     def anew(self) -> Self:
@@ -342,14 +351,14 @@ class Search:
 
     def take(self, key: bytes | None, value: bytes | None) -> None:
         """
-        Learn of the next record.
+        Take in the next record.
 
         Raises:
             ValueError: it is progress of this outbox that this version does not understand.
         """
         if key == self._own_key:
             progress = Progress.decode(value or b"")
-            # A relay that was paused in an earlier term may come late where nothing fences it.
+            # A relay paused in an earlier term may write late where nothing fences it.
             if self.own is None or progress.term >= self.own.term:
                 self.own = progress
         elif key == self._fence_key:
@@ -359,7 +368,7 @@ class Search:
 
 
 def fence_key(name: str, outbox: str) -> bytes:
-    """Return the key of the record by which the end of an outbox's progress is known."""
+    """Return the key of the record that marks the end of an outbox's progress."""
     return key_of(name, outbox) + _FENCE
 
 
@@ -371,7 +380,7 @@ def _understood(value: bytes | None) -> Progress | None:
 
 
 def _taken(message: Message, search: Search) -> int:
-    """Hand a record over, and return the offset after it."""
+    """Hand a record to the search, and return the offset after it."""
     error, offset = message.error(), message.offset() or 0
     if error is None:
         search.take(message.key(), message.value())

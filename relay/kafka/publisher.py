@@ -1,9 +1,9 @@
 """
-Publish batches to Kafka: in one transaction with their progress, or merely idempotently.
+Publish batches to Kafka: in one transaction with their progress, or only idempotently.
 
-A publisher is used for one unbroken run of successes. After any failure it is closed and a new
-one is opened, which bumps the epoch at the broker and reads progress again: librdkafka has no
-KIP-890, and late produces of an aborted transaction could join the next one (KAFKA-17754).
+A publisher serves one unbroken run of successes. After any failure it is closed and a new one is
+opened, which bumps the epoch at the broker and reads progress again: librdkafka has no KIP-890,
+and late produces of an aborted transaction could join the next one (KAFKA-17754).
 """
 
 import time
@@ -30,31 +30,32 @@ from relay.rules.topics import Ask, no_answer
 
 _log = kafka_logger("dovecote.relay.kafka")
 
-# One call into librdkafka waits at most so long, so that a stop is noticed.
+# The longest wait in one call into librdkafka, so that a stop is noticed.
 _SLICE = 1.0
-# An answer that takes longer is worth a word to the operator.
+# An answer that takes longer is reported to the operator.
 _PATIENCE = 2.0
-# After so long, and from time to time, who waits asks whether the topics are still there.
+# After this long, and then from time to time, a wait checks whether the topics still exist.
 _DOUBT, _NEXT_DOUBT = 0.5, 5.0
-# How long a broker may take to say that it is there; then everything begins anew.
+# How long a broker may take to answer; then everything begins anew.
 _ANSWER = 5.0
-# What librdkafka lets in where nobody says otherwise.
+# librdkafka's limit if nobody sets another.
 _MESSAGE_MAX_BYTES = 1_000_000
 
-# So long is waited at a time, where nothing may wake who waits.
+# The pause between two looks where nothing wakes the waiting thread.
 _MOMENT = 0.005
 
 _ANY_PARTITION, _NOW = -1, 0
 
 # librdkafka sends nothing of a transaction before the coordinator knows its partitions, and asks
-# it a millisecond after the first record; until it answers more may be read.
+# it a millisecond after the first record. Until it answers, more events may be read.
 _UNSENT = 0.0012
 
-# Remembered of an idempotent producer; then it is asked anew, which costs a batch one more answer.
+# The most keys remembered of an idempotent producer; then they are forgotten, which costs a batch
+# one more round trip.
 _MOST_KEYS = 100_000
 
 More: TypeAlias = Callable[[float], tuple[Sequence[Row], Progress] | None]
-"""Asked for what has come since, and the progress behind it; may take so many seconds."""
+"""Returns what has come since, and the progress after it; may take the given seconds."""
 
 
 def no_more(_: float) -> None:
@@ -62,24 +63,24 @@ def no_more(_: float) -> None:
 
 
 Ready: TypeAlias = Callable[[], None]
-"""Called before anything becomes visible: returns when it may, or raises why it may not."""
+"""Called before anything becomes visible; returns when it may, or raises why it may not."""
 
 
 def at_once() -> None:
-    """Let it become visible."""
+    """Let it become visible at once."""
 
 
 class Publisher(Protocol):
-    """Makes batches of events durable at the broker, together with the progress behind them."""
+    """Makes batches of events durable at the broker, together with the progress after them."""
 
     def open(self) -> None:
-        """Become the one that publishes; with transactions, fence any older one."""
+        """Become the publishing relay; with transactions, fence any older one."""
 
     def mark(self, key: bytes, value: str) -> None:
         """
         Write a record of its own to the progress topic; return when it is durable.
 
-        Whoever reads the topic up to there knows of all that was committed before `open`.
+        A reader of the topic up to that record knows everything that was committed before `open`.
 
         Raises:
             Outage: the broker did not confirm in time.
@@ -90,27 +91,25 @@ class Publisher(Protocol):
         self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
     ) -> None:
         """
-        Publish `rows` in their order, then `progress`; return when all is durable.
+        Publish `rows` in their order, then `progress`; return when everything is durable.
 
-        What `more` gives, if it is asked at all, goes behind `rows` as a part of the same batch.
-        Nothing of it becomes visible before `ready` returns.
+        If `more` is called at all, its events follow `rows` as a part of the same batch. Nothing
+        becomes visible before `ready` returns.
 
         Raises:
-            Outage: the broker did not confirm in time; what became of the batch is unknown.
-            Unpublishable: the broker refuses an event; this publisher is to be closed.
-            Fenced: another relay has taken over.
+            Outage: the broker did not confirm in time; whether the batch was published is unknown.
         """
 
     def close(self) -> None:
-        """Drop what is in flight; waits a second for the broker at most."""
+        """Drop what is in flight; wait a second for the broker at most."""
 
 
 class _KafkaPublisher:
     """
-    What both publishers share: the producer, and events on their way into it.
+    The common part of both publishers: the producer, and the events on their way into it.
 
-    `slow` is told what the broker is being waited for, when it takes its time; `ask` is asked
-    whether the topics of the batch are still there.
+    `slow` gets the reason when the broker takes its time; `ask` returns whether the topics of the
+    batch still exist.
     """
 
     def __init__(
@@ -132,11 +131,12 @@ class _KafkaPublisher:
         self._undelivered = Undelivered()
         self._most_bytes = int(str(properties.get("message.max.bytes", _MESSAGE_MAX_BYTES)))
         self._one_by_one = properties.get("batch.num.messages") == "1"
-        # The last that librdkafka said of its brokers, for the operator.
+        # librdkafka's latest error about its brokers, for the operator.
         self._said: deque[KafkaError] = deque(maxlen=1)
         try:
-            # Methods of this publisher would make a cycle with the producer. It then stays, with
-            # its threads and sockets, until Python looks for cycles: a relay has it do so seldom.
+            # Bound methods of this publisher would make a reference cycle with the producer. It
+            # would then stay, with its threads and sockets, until Python looks for cycles, which a
+            # relay rarely does.
             callbacks = {"on_delivery": self._undelivered.reported, "error_cb": self._said.append}
             self._producer = Producer({**properties, **callbacks}, logger=_log)
         except KafkaException as error:
@@ -146,19 +146,20 @@ class _KafkaPublisher:
     def close(self) -> None:
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._serve()
-        # It ends with its last reference, and an exception may hold this publisher for long.
+        # The producer ends with its last reference, and an exception may hold this publisher for
+        # long.
         del self._producer
 
     def _serve(self, wait: float = 0.0) -> None:
-        """Let librdkafka report what it has to report."""
+        """Let librdkafka run its callbacks."""
         try:
             self._producer.poll(wait)
         except (KafkaException, SystemError) as error:
-            # Fatal errors are raised here, and again wherever anything more is asked for.
+            # Fatal errors are raised here, and again by any other call.
             _log.debug("%s", error)
 
     def _forget(self) -> None:
-        """Let go of the events of a batch that is durable: its turn may come late again."""
+        """Release the events of a durable batch, as this publisher's next turn may come late."""
         self._rows.clear()
 
     def _produce(self, rows: Sequence[Row]) -> None:
@@ -175,7 +176,7 @@ class _KafkaPublisher:
             topic, key, value = row[3], row[4], row[5]
             if alone:
                 report = partial(self._undelivered.reported, row=row)
-            # By their places: to match the names of arguments takes a tenth of the call's time.
+            # Positional arguments: matching names takes a tenth of the call's time.
             try:
                 produce(topic, value, key, _ANY_PARTITION, report, None, _NOW, of_row)
             except BufferError:
@@ -195,7 +196,7 @@ class _KafkaPublisher:
         self._when_there_is_room(partial(self._producer.produce, topic, value, key, partition=0))
 
     def _when_there_is_room(self, produce: Callable[[], None]) -> None:
-        """Call `produce` until the producer's queue takes what it brings."""
+        """Call `produce` until the producer's queue accepts its record."""
 
         def produced(_: float) -> bool:
             try:
@@ -225,7 +226,9 @@ class _KafkaPublisher:
                 self._slow(reason)
 
     def _require_topics(self) -> None:
-        """Check that no topic of the batch has gone: librdkafka waits for it until time is up."""
+        """
+        Check that no topic of the batch is gone: librdkafka would wait for it until time is up.
+        """
         for topic, reason in self._ask(set(map(topics_of, self._rows))).items():
             if reason is not None:
                 places = (n for n, each in enumerate(self._rows) if topics_of(each) == topic)
@@ -240,8 +243,8 @@ class _KafkaPublisher:
         except KafkaException as error:
             raise self._explain(error.args[0], what) from error
         except SystemError as error:
-            # confluent_kafka keeps a fatal error pending while it calls back, and Python lets no
-            # call succeed with an error pending. Sometimes it is gone by then.
+            # confluent_kafka keeps a fatal error pending during callbacks, and Python lets no call
+            # succeed with an error pending. Sometimes the error is gone by then.
             cause = error.__cause__
             if isinstance(cause, KafkaException):
                 raise self._explain(cause.args[0], what) from error
@@ -250,7 +253,7 @@ class _KafkaPublisher:
             raise self._explain(self._undelivered.first[0], what) from error
 
     def _explain(self, error: KafkaError, what: str) -> RelayError:
-        """Return the exception that says what `error` means for the relay."""
+        """Return the exception that `error` means for the relay."""
         self._serve()
         if error.code() in BROKEN:
             # A refused record breaks the producer before it is reported.
@@ -260,13 +263,14 @@ class _KafkaPublisher:
                 self._serve(_MOMENT)
         late = self._undelivered.of_clocks()
         if late is not None or error.code() in CLOCK:
-            # Of several in one request, each is called an invalid record.
+            # If a request has several such records, each is reported as an invalid record.
             return Outage(of_clocks(late and late[1].topic(), error.str(), time.time()))
         if (refused := self._undelivered.poison()) is not None:
             cause, message, row = refused
             topic = message.topic()
             lost = (topic, message.key(), message.value())
-            # A report has no headers: whose record it is, only who sent it alone can know.
+            # A report has no headers, so only a producer that sent one event alone knows whose it
+            # is.
             row = row or next((each for each in self._rows if lost == each[3:6]), None)
             if row is not None:
                 return self._unpublishable(row, cause, is_known=self._one_by_one)
@@ -281,7 +285,7 @@ class _KafkaPublisher:
         )
 
     def _too_large(self, row: Row, cause: KafkaError) -> Unpublishable:
-        """Return what says that `row` was refused by librdkafka, and all others that would be."""
+        """Return librdkafka's refusal of `row`, with all others that it would refuse."""
         refused = self._unpublishable(row, cause, is_known=True)
         most = self._most_bytes
         refused.alike = [r for r in self._rows if len(r[4] or b"") + len(r[5] or b"") > most]
@@ -305,7 +309,7 @@ class TransactionalPublisher(_KafkaPublisher):
         try:
             self._producer.init_transactions(wait)
         except KafkaException as error:
-            # It goes on in the background, and may be asked for again.
+            # It goes on in the background, and may be called again.
             if error.args[0].retriable():
                 return False
             raise
@@ -327,7 +331,7 @@ class TransactionalPublisher(_KafkaPublisher):
             self._producer.begin_transaction()
             self._unfinished = True
             self._produce(rows)
-            # Now, although it may be sent once more: its partition must be known in time as well.
+            # Now, even if progress is sent once more: its partition, too, must be known in time.
             self._produce_progress(progress)
             left = began + _UNSENT - time.monotonic()
             if rows and left > 0 and (later := more(left)) is not None:
@@ -342,7 +346,7 @@ class TransactionalPublisher(_KafkaPublisher):
     def close(self) -> None:
         if self._unfinished:
             try:
-                # Left open, it would hide what follows it from readers until it times out.
+                # Left open, it would hide later records from readers until it times out.
                 self._producer.abort_transaction(_SLICE)
             except (KafkaException, SystemError) as error:
                 _log.debug("not aborted: %s", error)
@@ -352,7 +356,7 @@ class TransactionalPublisher(_KafkaPublisher):
         try:
             self._producer.commit_transaction(wait)
         except KafkaException as error:
-            # Safe to call again, and meant to be: the commit goes on in the background.
+            # Safe to call again, as intended: the commit goes on in the background.
             if error.args[0].retriable():
                 return False
             raise
@@ -361,23 +365,23 @@ class TransactionalPublisher(_KafkaPublisher):
 
 class PublisherInTurn:
     """
-    Exactly once, by transactional publishers that take turns.
+    Exactly once, with transactional publishers that take turns.
 
-    Kafka answers a commit before its markers are written, and turns away who begins under the
-    same transactional.id before they are: librdkafka then waits 20 ms. Another id need not wait.
-    A batch begins when the one before it is committed, so the order is that of a single publisher.
+    Kafka answers a commit before its markers are written, and rejects a new transaction of the
+    same transactional.id until they are: librdkafka then waits 20 ms. Another id need not wait. A
+    batch begins when the one before it is committed, so the order is that of a single publisher.
     """
 
     def __init__(self, publishers: Sequence[Publisher]) -> None:
         self._publishers, self._turns = publishers, cycle(publishers)
 
     def open(self) -> None:
-        """Fence whoever used one of the ids; behind that, no transaction of theirs is open."""
+        """Fence every user of one of the ids; after that, none of their transactions is open."""
         for publisher in self._publishers:
             publisher.open()
 
     def mark(self, key: bytes, value: str) -> None:
-        # All are fenced by now: one of them tells the end for all.
+        # All are fenced by now, so one of them can mark the end for all.
         self._publishers[0].mark(key, value)
 
     def publish(
@@ -394,19 +398,19 @@ class IdempotentPublisher(_KafkaPublisher):
     """
     At least once: progress follows its batch, so a crash may repeat the batch in between.
 
-    Nothing fences an older relay. It asks for the role before a batch and before its progress; of
-    what comes late all the same, the lower term tells.
+    Nothing fences an older relay. It checks the role before a batch and before its progress; if
+    its progress comes late all the same, the lower term gives it away.
 
-    The first event of each key is awaited before the others follow: of a producer that it does not
-    know a broker takes a second request although it has refused the first. Once it has taken
+    The first event of each key is awaited before the others follow. A broker that does not know a
+    producer accepts a second request although it has refused the first. Once it has accepted
     anything for the key's partition, it refuses whatever would leave a gap.
     """
 
     _keys: set[Key]
-    """Of these the broker has taken an event."""
+    """The keys of which the broker has accepted an event."""
 
     def open(self) -> None:
-        """Nothing fences here: two relays may overlap until the old one notices."""
+        """Forget all keys. Nothing is fenced: two relays may overlap until the old one notices."""
         self._keys = set()
 
     def mark(self, key: bytes, value: str) -> None:
@@ -418,7 +422,8 @@ class IdempotentPublisher(_KafkaPublisher):
         self, rows: Sequence[Row], progress: Progress, more: More = no_more, ready: Ready = at_once
     ) -> None:
         del more  # what was produced is on its way already
-        # Before and after: whoever was paused sends no batch more than the one that is on its way.
+        # Before and after the batch: a relay that was paused sends no batch beyond the one in
+        # flight.
         self._require_role()
         ready()
         with self._explained("produce"):

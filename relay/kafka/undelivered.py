@@ -1,4 +1,4 @@
-"""Keep what a producer could not deliver, and tell who is to blame."""
+"""Keep what a producer could not deliver, and find out which event is to blame."""
 
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from relay.rules.batch import Row
 from relay.rules.parking import Reason, Scope
 
 Failure: TypeAlias = tuple[KafkaError, Message, Row | None]
-"""Why, the record, and whose record it was, if the producer was told."""
+"""The error, the record, and the record's row if the producer knows it."""
 
 _Chain: TypeAlias = tuple[Failure, "_Chain"] | None
 
@@ -27,7 +27,7 @@ class Undelivered:
         self, error: KafkaError | None, message: Message, *, row: Row | None = None
     ) -> None:
         """Keep a record that could not be delivered (successes are not reported)."""
-        # Nothing is called here: a fatal error may be pending, and then no call succeeds.
+        # Nothing is called here: while a fatal error is pending, no call succeeds.
         if error is not None:
             failure = (error, message, row)
             self.first = self.first or failure
@@ -35,15 +35,15 @@ class Undelivered:
 
     def poison(self) -> Failure | None:
         """
-        Return the first failure that says what the broker will never take, if there is one.
+        Return the first failure of a record that the broker will never take, if there is one.
 
-        What is purged because of it may be reported before it.
+        Records that are purged because of it may be reported before it.
         """
         found = list(self._poison())
         return found[-1] if found else None
 
     def of_clocks(self) -> Failure | None:
-        """Return a failure that says that the clocks of relay and broker differ."""
+        """Return a failure that shows that the clocks of relay and broker differ, or None."""
         failures = self._all
         while failures is not None:
             failure, failures = failures
@@ -55,12 +55,13 @@ class Undelivered:
         self, rows: Sequence[Row], row: Row, cause: KafkaError, *, is_known: bool
     ) -> Unpublishable:
         """
-        Return what says that `row`, one of `rows`, was refused for `cause`.
+        Return the error which says that `row`, one of `rows`, was refused for `cause`.
 
-        Unless that `is_known`, it may be another that was sent with it.
+        If not `is_known`, the cause may be another event that was sent with it.
         """
         refused = [len(m.key() or b"") + len(m.value() or b"") for _, m, _ in self._poison()]
-        # All of a request share its fate; and of two alike, either may be the one.
+        # All events of a request share its fate; and of two identical events, either may be the
+        # cause.
         alike = sum(each[3:6] == row[3:6] for each in rows)
         alone = is_known or (len(refused) <= 1 and alike == 1)
         scope = Scope.EVENT if alone else Scope.REQUEST
@@ -73,12 +74,15 @@ class Undelivered:
             scope=scope,
             before=rows.index(row),
             request_bytes=sum(refused),
-            # Who was sent alone, and was refused as well: one way past all of them.
+            # Events that were sent alone and refused as well, so that one retry gets past all of
+            # them.
             alike=[each for e, _, each in self._poison() if each and e.code() == cause.code()],
         )
 
     def _poison(self) -> Iterator[Failure]:
-        """Yield the records that the broker refused for what they are, the last one first."""
+        """
+        Yield the records that the broker refused because of their content, the last one first.
+        """
         failures = self._all
         while failures is not None:
             failure, failures = failures

@@ -1,4 +1,4 @@
-"""Where old shards of an outbox end and new ones begin: one place in the table, or in the log."""
+"""The place in the table or in the log where an outbox's old shards end and its new ones begin."""
 
 import time
 from collections.abc import Sequence
@@ -21,9 +21,9 @@ _PATIENCE = 5.0
 
 def in_table(table: TableCapture, places: Sequence[Place], *, began_at: int) -> Cursor:
     """
-    Return a place behind all of `places`, up to which all events are there to be published.
+    Return a place after all of `places` up to which every event is there to be published.
 
-    Without any, nothing that was in the log concerns the shards: the newest slot of it `began_at`.
+    Without any places, nothing in the log concerns the shards; the log's newest slot `began_at`.
     """
     cursors = [place for place in places if isinstance(place, Cursor)]
     snapshots = [each.until or each.since for each in cursors]
@@ -36,7 +36,8 @@ def in_table(table: TableCapture, places: Sequence[Place], *, began_at: int) -> 
         )
         raise Refused(msg)
     if not all(end.covers(each) for each in snapshots):
-        # A commit that waits for a standby is published by one, and not seen by all yet.
+        # The shard's relay has published a commit that waits for a standby, and not every session
+        # sees it yet.
         msg = (
             "Postgres: a commit that is published waits for a standby; try again when it has ended"
         )
@@ -45,7 +46,7 @@ def in_table(table: TableCapture, places: Sequence[Place], *, began_at: int) -> 
 
 
 def in_log(conn: psycopg.Connection[tuple[object, ...]]) -> LogPosition:
-    """Return a place behind all that is published; readers of the log soon hear of more."""
+    """Return a place after everything that is published; readers of the log soon hear of more."""
     _, end = moment(conn)
     write_through(conn)
     return LogPosition(end)
@@ -57,13 +58,15 @@ def make_slots(
     source: Shard,
     after: Sequence[Shard],
 ) -> None:
-    """Make a slot for each new shard, beginning where that of an old one stands: further back."""
+    """
+    Make a slot for each new shard, which begins where an old shard's slot stands: further back.
+    """
     if len(after) == source.of:
-        # Taken back, a change that was interrupted has changed nothing of them.
+        # An interrupted change that is taken back has not touched the slots.
         return
     base = outbox_capture.installed(conn, settings.schema_name).slot
     names = outbox_slots.slot_names(base, len(after))
-    # Those of a change that was interrupted hold back the log since then.
+    # The slots of an interrupted change still hold back the log.
     for name in set(names) & set(outbox_slots.existing(conn, base)):
         outbox_slots.drop(conn, name)
     held = outbox_slots.slot_name(base, source.number, source.of)
@@ -73,7 +76,7 @@ def make_slots(
 def drop_old_slots(
     conn: psycopg.Connection[tuple[object, ...]], schema: str, shard: Shard
 ) -> bool:
-    """Drop the slots that are not those of `shard` and its like; return False if one is in use."""
+    """Drop the slots of other numbers of shards than `shard`'s; return False if one is in use."""
     # The server may take a moment to notice that its reader is gone.
     deadline = time.monotonic() + _PATIENCE
     while not (done := _dropped(conn, schema, shard)) and time.monotonic() < deadline:
@@ -85,5 +88,5 @@ def _dropped(conn: psycopg.Connection[tuple[object, ...]], schema: str, shard: S
     try:
         return drop_left_slots(conn, schema, shard)
     except psycopg.errors.ObjectInUse:
-        # Nobody read it when it was chosen, and somebody does by now.
+        # Nobody was reading the slot when it was chosen, but somebody is now.
         return False

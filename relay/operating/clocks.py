@@ -17,7 +17,7 @@ from relay.settings import RelaySettings
 
 _log = kafka_logger("dovecote.relay.kafka")
 
-# Clocks that are set by a server of times differ by less, in seconds.
+# Clocks set by a time server differ by less than this, in seconds.
 _TOLERATED = 30.0
 
 NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # it says nothing of types
@@ -25,10 +25,10 @@ NEWEST = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]  # it says 
 
 def compare(postgres: float, newest: float | None) -> Iterator[Finding]:
     """
-    Yield what differs: by how many seconds each clock is ahead of this machine's.
+    Yield the clocks that differ, with how many seconds each is ahead of this machine's.
 
-    Kafka tells nobody its time. But `newest` is that of the newest record of progress, which has
-    the relay's, or of the mark behind it, which has the broker's. None: there is none.
+    Kafka tells nobody its time. Instead, `newest` is the time of the newest record of progress,
+    which the relay set, or of the marker after it, which the broker set. None: there is no record.
     """
     wrong = False
     if abs(postgres) > _TOLERATED:
@@ -58,7 +58,7 @@ def _apart(seconds: float) -> str:
 
 
 def look(settings: RelaySettings, timeout: float) -> Iterator[Finding]:
-    """Ask Postgres and Kafka, and yield what differs."""
+    """Ask Postgres and Kafka, and yield the clocks that differ."""
     with connect(settings.dsn, purpose="doctor") as conn:
         asked = time.time()
         row = conn.execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
@@ -74,6 +74,6 @@ def _newest(settings: RelaySettings, timeout: float) -> float | None:
         asked = admin.list_offsets({place: NEWEST}, request_timeout=timeout)
         newest = asked[place].result().timestamp
     except KafkaException:
-        # Not there yet, or not ours to ask: that is told elsewhere.
+        # Not there yet, or not ours to ask; another check reports that.
         return None
     return None if newest < 0 else newest / 1000 - time.time()

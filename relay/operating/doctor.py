@@ -1,4 +1,4 @@
-"""Ask Postgres and Kafka for what a diagnosis is made of, and change nothing."""
+"""Ask Postgres and Kafka for the facts of a diagnosis, and change nothing."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -43,7 +43,8 @@ _AGAIN = 10.0
 
 _client_log = kafka_logger("dovecote.relay.kafka")
 
-# What a relay refuses to begin without, and what it only makes room and tells producers with.
+# The rights without which a relay does not start, and those that it needs only to make room and to
+# answer producers.
 _TO_PUBLISH = (
     *((name, "SELECT") for name in ("events", "migrations", "claims", "reading", "identity")),
     *((name, "EXECUTE") for name in ("renew_claim", "begin_claim")),
@@ -58,7 +59,7 @@ _TO_MAKE_ROOM = tuple(
 
 
 def misnumbered(settings: RelaySettings) -> Finding | None:
-    """Return what is wrong with `shards`: each shard looks new where the number is another."""
+    """Return what is wrong with `shards`: with another number, each shard would look new."""
     try:
         with connect(settings.dsn, purpose="doctor") as conn:
             outbox_schema.require(conn, settings.schema_name)
@@ -66,7 +67,7 @@ def misnumbered(settings: RelaySettings) -> Finding | None:
     except Refused as error:
         return of_message(str(error))
     except (psycopg.Error, DovecoteError):
-        # Whatever it is, `examine` meets it as well, and says it among all the rest.
+        # `examine` meets the same error, and reports it among everything else.
         return None
     return None
 
@@ -74,7 +75,7 @@ def misnumbered(settings: RelaySettings) -> Finding | None:
 def examine(
     settings: RelaySettings, shard: Shard | None = None, *, timeout: float = 10.0
 ) -> Iterator[Finding]:
-    """Yield what there is to say of an outbox, or of one shard of it, the servers first."""
+    """Yield the findings about an outbox, or about one shard of it, the servers first."""
     about = partial(outbox_schema.about, settings.schema_name)
     for found in _examine(settings, shard, timeout):
         yield replace(found, what=about(found.what), resolve=about(found.resolve))
@@ -83,12 +84,12 @@ def examine(
 
 
 def _orphans(settings: RelaySettings) -> list[str]:
-    """Return slots of outboxes that were dropped: this one may have been, too."""
+    """Return the slots of dropped outboxes; this outbox may be one of them."""
     try:
         with connect(settings.dsn, purpose="doctor") as conn:
             return orphans(conn)
     except (psycopg.Error, DovecoteError):
-        return []  # said already, of the outbox itself
+        return []  # already reported for the outbox itself
 
 
 def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> Iterator[Finding]:
@@ -120,7 +121,8 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
     later: Progress | None = None
     if broker is not None:
         try:
-            # Meanwhile a relay at work has confirmed more, and what it confirmed was in progress.
+            # Meanwhile an active relay has confirmed more, and everything it confirmed was in
+            # progress.
             later = _later(settings, timeout)
             broker = replace(broker, later=later)
         except RelayError as error:
@@ -133,7 +135,7 @@ def _examine(settings: RelaySettings, shard: Shard | None, timeout: float) -> It
 
 
 def _of_error(error: RelayError) -> Finding:
-    """Return the finding that an error of the broker is."""
+    """Return an error of the broker as a finding."""
     if isinstance(error, Outage):
         return Finding("fail", str(error), "is it there, and is `bootstrap.servers` right?")
     return of_message(str(error))
@@ -148,7 +150,7 @@ def _broker(settings: RelaySettings, timeout: float) -> Broker:
 
 
 def _later(settings: RelaySettings, timeout: float) -> Progress | None:
-    """Return progress as it is now; its topic may be new, too."""
+    """Return progress as it is now; its topic may have been created meanwhile."""
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=timeout)
     return topic.peek(settings.name) if topic.exists() else None
 
@@ -162,7 +164,7 @@ def _longest_transaction(settings: RelaySettings, timeout: float) -> int | None:
         found = admin.describe_configs([resource], request_timeout=timeout)[resource].result()
         return int(found["transaction.max.timeout.ms"].value)
     except KafkaException:
-        # Not everybody may ask; whoever may not is told by the relay, if it comes to that.
+        # Not everybody may ask. If the timeout is too long, the relay will report it.
         return None
 
 
@@ -214,10 +216,10 @@ def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None)
 def _put_back(
     settings: RelaySettings, claim: Claim, origin: Origin, progress: Progress | None
 ) -> str | None:
-    """Return why the database is not in the state that progress was made of."""
+    """Return why the database is not in the state from which progress was made, or None."""
     if progress is None or claim.misfit(progress, claim.read(origin)) is None:
         return None
-    # A relay at work may have gone on since the first look, by more than the database remembers.
+    # An active relay may have gone on since the first look, by more than the database remembers.
     again = _later(settings, _AGAIN)
     return claim.misfit(again, claim.read(origin)) if again else None
 
@@ -225,7 +227,9 @@ def _put_back(
 def _gone(
     conn: psycopg.Connection[Any], settings: RelaySettings, shard: Shard | None
 ) -> tuple[str, ...]:
-    """Return the names with a line in `relays` that nobody publishes, and that are not ours."""
+    """
+    Return names with a line in `relays` that are not ours and under which no relay is active.
+    """
     schema = settings.schema_name
     (may_see,) = _one(
         conn,
@@ -233,7 +237,7 @@ def _gone(
         sql.Identifier(schema, "relays").as_string(),
     )
     if not may_see:
-        return ()  # a role from before it was of use to relays
+        return ()  # the role was set up before relays used this table
     ours = {each.name for each in divided(shard.outbox, shard.of)} if shard else {settings.name}
     query = sql.SQL("SELECT name FROM {}.relays ORDER BY name").format(sql.Identifier(schema))
     names = [row[0] for row in conn.execute(query).fetchall() if row[0] not in ours]
@@ -247,7 +251,9 @@ def _shared(settings: RelaySettings, progress: Progress | None, origin: Origin) 
 
 
 def _require_rights(conn: psycopg.Connection[Any], schema: str) -> None:
-    """Check that the role may do what every relay does, as far as it is there."""
+    """
+    Check that the role has the rights of every relay, on the tables and functions that exist.
+    """
     if lacking := _lacking(conn, schema, _TO_PUBLISH):
         user = conn.info.user
         msg = (
@@ -260,13 +266,13 @@ def _require_rights(conn: psycopg.Connection[Any], schema: str) -> None:
 def _lacking(
     conn: psycopg.Connection[Any], schema: str, needed: Sequence[tuple[str, str]]
 ) -> list[str]:
-    """Return what the role lacks of `needed`, rights on tables and functions that are there."""
+    """Return the rights in `needed` that the role lacks, on existing tables and functions."""
     rows = conn.execute(
         "WITH needed AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS n (name, kind)),"
         " here AS (SELECT oid FROM pg_namespace WHERE nspname = %s)"
         " SELECT kind || ' on ' || name FROM needed, pg_class AS c"
         " WHERE relnamespace = (SELECT oid FROM here) AND relname = name"
-        # The server asks in any order, and refuses a kind that is not of tables.
+        # The server evaluates conditions in any order, and refuses a kind that tables do not have.
         " AND CASE kind WHEN 'EXECUTE' THEN false ELSE NOT has_table_privilege(c.oid, kind) END"
         " UNION SELECT kind || ' on ' || name FROM needed, pg_proc AS p"
         " WHERE pronamespace = (SELECT oid FROM here) AND proname = name"
@@ -280,7 +286,7 @@ def _lacking(
 
 
 def _require_rights_in_log(conn: psycopg.Connection[Any], schema: str) -> None:
-    """Check that the role may do what reading the log takes."""
+    """Check that the role has the rights to read the log."""
     user = conn.info.user
     may_replicate, may_read = _one(
         conn,
@@ -316,7 +322,7 @@ def _one(conn: psycopg.Connection[Any], query: LiteralString, *params: object) -
 
 
 def _origin(settings: RelaySettings, *, is_read: bool) -> Origin:
-    """Return which database it is, if the table is one that can be read."""
+    """Return which database this is, if its table can be read."""
     capture = TableCapture(settings.dsn, settings.schema_name, batch_rows=1, batch_bytes=1)
     try:
         if is_read:

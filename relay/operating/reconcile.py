@@ -1,9 +1,10 @@
 """
-Go on with a database that was put back, or with another cluster, and neither lose nor repeat.
+Go on with a restored database or with another cluster, without losing or repeating events.
 
-Without a word of the operator nothing is changed: what would be done is told. With it, the relay
-of a shard publishes from the mark on, as it would have then, but passes over what is on Kafka
-already. Its progress says meanwhile that no other may go on from it: what fails is done again.
+Without the operator's consent nothing is changed; the command only reports what it would do. With
+it, the shard's relay publishes from the mark on, as it would have then, but skips events that are
+already in Kafka. Meanwhile its progress forbids other relays to go on from it, so a failed run is
+repeated.
 """
 
 import logging
@@ -54,17 +55,17 @@ from relay.trouble import Trouble
 _log = logging.getLogger("dovecote.relay")
 
 _ANSWER = 10.0
-# A relay that a supervisor starts again and again has the role for a moment each time.
+# A relay that a supervisor restarts again and again has the role for a moment each time.
 _PATIENCE = 20.0
-# By so much the clocks of relays may differ, in milliseconds; and after a change of the cluster,
-# when services may give events times of their own.
+# How far the clocks of relays may differ, in milliseconds; and the margin after a change of the
+# cluster, because services may set the times of their events.
 _MARGIN, _LONG_MARGIN = 120_000, 86_400_000
 _CHUNK = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Accepted:
-    """What an operator accepts; nothing: it is told what would be done."""
+    """The operator's consent; without any, the command only reports."""
 
     restored: bool = False
     cluster: bool = False
@@ -75,7 +76,7 @@ class Accepted:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What was told, or done, of one shard."""
+    """The report or the result for one shard."""
 
     name: str
     done: bool
@@ -86,11 +87,10 @@ class Reconciled:
 
 def reconcile(settings: RelaySettings, accepted: Accepted) -> Iterator[Reconciled]:
     """
-    Yield how the database and Kafka differ, shard after shard; change that if it is accepted.
+    Yield how the database and Kafka differ, shard by shard; resolve it if that is accepted.
 
     Raises:
-        Refused: a relay is active; or it is about something else than what is accepted.
-        Outage: a server is away; the same command goes on.
+        Refused: a relay is active, or the consent is for another case.
     """
     schema = settings.schema_name
     for shard in settings.own_shards():
@@ -116,7 +116,7 @@ def reconcile(settings: RelaySettings, accepted: Accepted) -> Iterator[Reconcile
 
 
 def _keep_out(conn: psycopg.Connection, settings: RelaySettings) -> None:
-    """Take the active role, for the rest of the session."""
+    """Take the active role for the rest of the session."""
     deadline = time.monotonic() + _PATIENCE
     while not try_lock(conn, lock_key(settings.schema_name, settings.name)):
         if time.monotonic() > deadline:
@@ -129,7 +129,7 @@ def _keep_out(conn: psycopg.Connection, settings: RelaySettings) -> None:
 
 
 def _told(conn: psycopg.Connection, settings: RelaySettings, shard: Shard) -> Reconciled:
-    """Tell how they differ, and fence nobody: this may be a copy, and the original at work."""
+    """Report the differences without fencing: this may be a copy whose original is at work."""
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=_ANSWER)
     claim = Claim(conn, settings.schema_name, settings.name)
     with closing(_capture(settings, shard)) as capture:
@@ -157,7 +157,7 @@ def _misfit(
 
 
 class _View:
-    """How the database and Kafka differ, looked at again and again."""
+    """The differences between the database and Kafka, looked at repeatedly."""
 
     def __init__(
         self, conn: psycopg.Connection, settings: RelaySettings, shard: Shard, *, is_mirror: bool
@@ -176,7 +176,7 @@ class _View:
         *,
         fenced: bool,
     ) -> Account:
-        """Look once; nobody may publish meanwhile who has not published by now."""
+        """Look once; meanwhile, no relay may publish that has not published yet."""
         doubts = self._doubts(capture, held)
         back = self._back = self._back or self._looking_back(held)
         mark = held.mark if held else None
@@ -190,9 +190,9 @@ class _View:
         return account(doubts, back.found, self._strangers, compacted=back.compacted)
 
     def start(self, held: Held | None) -> Progress | None:
-        """Return from where on events are in doubt; None: from the beginning of what there is."""
+        """Return the place after which events are in doubt; None: all events that there are."""
         mark = held.mark if held else None
-        # What the old cluster had the new one may lack: all that the table holds is looked for.
+        # The new cluster may lack what the old one had, so the whole table is checked.
         return None if mark is None or (self._is_mirror and mark.capture == "table") else mark
 
     def _doubts(self, capture: SwitchingCapture, held: Held | None) -> Doubts:
@@ -219,7 +219,7 @@ class _View:
     def _looking_back(self, held: Held | None) -> LookingBack:
         since = held.marked_at if held else None
         if since is None:
-            # Nothing was published from here before this was here.
+            # Nothing was published from here before this outbox was installed.
             since = self._milliseconds("SELECT min(applied_at) AS at FROM {}", "migrations")
         start = since - _MARGIN
         if self._is_mirror:
@@ -244,7 +244,7 @@ class _View:
         return [row[0] for row in found]
 
     def _without_rows(self, sent: list[Sent]) -> list[Sent]:
-        """Return the shard's records of which the table has no row that was published long ago."""
+        """Return the shard's records that have no rows; older published events may have some."""
         own = self._shard
         sent = [each for each in sent if shard_of(each.key, each.id, own.of) == own.number]
         known: set[str] = set()
@@ -259,7 +259,7 @@ class _View:
 
 
 class _Reconciler(Relay):
-    """A relay that publishes what Kafka lacks of all that is in doubt, and ends."""
+    """A relay that publishes those events in doubt which Kafka lacks, and ends."""
 
     def __init__(self, settings: RelaySettings, shard: Shard, accepted: Accepted) -> None:
         self._missing: dict[str, set[bytes]] = {}
@@ -280,7 +280,7 @@ class _Reconciler(Relay):
         self._reason: str | None = None
 
     def run(self, conn: psycopg.Connection) -> Reconciled:
-        """Do it, on the session that has the role."""
+        """Publish in the session that has the role, and return the result."""
         lease = Lease(conn, self._settings.lease.total_seconds())
         self.be_active(lease, self._reached)
         lease.ask()
@@ -376,7 +376,7 @@ class _Reconciler(Relay):
         )
 
     def _finish(self, lease: Lease) -> None:
-        """Let relays go on, if nobody did anything since."""
+        """Let relays go on, if nobody has done anything since."""
         with (
             closing(self._capture()) as capture,
             closing(self._make_publisher(lease, capture, threading.Event())) as publisher,
@@ -400,14 +400,14 @@ class _Reconciler(Relay):
             raise Refused(msg)
         publisher.publish([], replace(progress, nonce=held.nonce, newest=None))
 
-    # What the capture asks.
+    # Methods for the capture.
 
     def is_published(self, topic: str, id_: str) -> bool:
-        """Tell whether Kafka has an event."""
+        """Return whether Kafka has an event."""
         return UUID(id_).bytes in self._published.get(topic, ())
 
     def is_met(self, rows: Collection[tuple[str, str]]) -> None:
-        """Learn which events of those in doubt are behind durable progress."""
+        """Note which of the events in doubt lie before durable progress."""
         for topic, id_ in rows:
             self._missing.get(topic, set()).discard(UUID(id_).bytes)
         if not any(self._missing.values()):
@@ -415,7 +415,7 @@ class _Reconciler(Relay):
 
 
 class _Accepting(Term):
-    """A term whose progress nobody goes on from, and that leaves the mark where it is."""
+    """A term from whose progress nobody goes on, and which leaves the mark where it is."""
 
     def __init__(
         self, claim: Claim, cluster: str, term: Term, *, start: Progress | None, token: str
@@ -450,7 +450,7 @@ class _Accepting(Term):
 
 
 class _Passing:
-    """A capture that leaves out what Kafka has, and tells when all that is in doubt was met."""
+    """A capture that leaves out what Kafka has, and reports which events were met."""
 
     def __init__(self, capture: SwitchingCapture, plan: _Reconciler) -> None:
         self._capture, self._plan = capture, plan
@@ -469,7 +469,7 @@ class _Passing:
             with self._lock:
                 self._met.append((batch.cursor, [(row[3], row[1]) for row in batch.rows]))
             rows = [row for row in batch.rows if not is_published(row[3], row[1])]
-            # Even if nothing is left of it: progress says how far it was met.
+            # Even if no rows are left: progress records how far the batches were met.
             yield replace(batch, rows=rows, keep=True)
 
     def confirm(self, cursor: Place, forget: Place | None = None) -> None:

@@ -1,10 +1,10 @@
 """
 Change the number of shards of an outbox whose relays have ended.
 
-Each old shard is published up to one place, by a relay like any other; then each new one gets
-progress there (in the log, a slot before), and last the database is told, which is when the change
-happens. Whatever fails before leaves the old number in force, and the same command finishes or
-repeats it.
+Each old shard is published up to one place, by a relay like any other. Then each new shard gets
+progress there (in the log, a slot before that). Last, the change is recorded in the database,
+which is when it happens. A failure before that leaves the old number in force, and the same
+command finishes or repeats the change.
 """
 
 import logging
@@ -49,7 +49,7 @@ from relay.trouble import Trouble
 
 _log = logging.getLogger("dovecote.relay")
 
-# How long a broker may take to say where progress stands.
+# Seconds that a broker may take to return progress.
 _ANSWER = 10.0
 _PATIENCE = 2.0
 
@@ -75,11 +75,11 @@ def reshard(settings: RelaySettings) -> bool:
     ):
         outbox_schema.require(conn, schema)
         follow_indexes(conn)
-        # To the end of the session: the capture stays what it is.
+        # Until the end of the session, so that the capture does not change.
         conn.execute("SELECT pg_advisory_lock(%s)", [outbox_capture.LOCK])
         state = _settled_state(conn, schema)
         found = in_force(conn, schema, name)
-        # In the log there is the slot of an outbox in one piece, to begin with.
+        # In the log, an outbox begins with one slot, for one piece.
         first = after[0] if state == "table" else Shard(name)
         with settling(conn, schema, first, is_new=found is None):
             if found is None and first.of == len(after):
@@ -113,8 +113,8 @@ def _settled_state(conn: psycopg.Connection[tuple[object, ...]], schema: str) ->
 def _keep_out(
     conn: psycopg.Connection[tuple[object, ...]], schema: str, shards: Sequence[Shard]
 ) -> None:
-    """Take the active role of every shard, for the rest of the session."""
-    # The session of a relay that has just ended may take a moment to be gone.
+    """Take the active role of every shard for the rest of the session."""
+    # The session of a relay that has just ended may take a moment to disappear.
     deadline = time.monotonic() + _PATIENCE
     for name in dict.fromkeys(shard.name for shard in shards):
         while not try_lock(conn, lock_key(schema, name)):
@@ -129,14 +129,16 @@ def _keep_out(
 
 
 def _is_of(settings: RelaySettings, outbox: str, shards: int) -> bool:
-    """Tell whether the progress of a shard is that of so many: not if a change was interrupted."""
+    """
+    Return whether a shard's progress is for `shards` shards; a change may have been interrupted.
+    """
     topic = _topic(settings)
     progress = topic.peek(settings.name, outbox) if topic.exists() else None
     return progress is None or progress.shards == shards
 
 
 class Ending(NamedTuple):
-    """Where the old shards end, and which database that is in."""
+    """The place where the old shards end, and its database."""
 
     origin: Origin
     place: Place
@@ -145,7 +147,9 @@ class Ending(NamedTuple):
 
 
 def _fenced(role: Lease, settings: RelaySettings, origin: Origin) -> Progress | None:
-    """Return where a shard stands, once nobody can publish it any more who does not know of us."""
+    """
+    Return a shard's progress, once no relay that does not know of us can publish it any more.
+    """
     topic, claim = _topic(settings), Claim(role.conn, settings.schema_name, settings.name)
     topic.ensure(lambda: claim.require_none(origin, topic.name))
     with closing(_publisher(settings, origin)) as own:
@@ -159,7 +163,7 @@ def _read_fenced(
     role: Lease, own: Publisher, settings: RelaySettings, origin: Origin
 ) -> Progress | None:
     own.open()
-    # Whoever had the roles while this process was stopped is fenced now, and has gone further.
+    # A relay that had the role while this process was paused is fenced now, and has gone further.
     role.require_at(origin.instance)
     fence = uuid4().hex
     own.mark(fence_key(settings.name, origin.outbox), fence)
@@ -202,7 +206,7 @@ def _carry_over(
     _require_none_parked(conn, schema, before)
     installed = outbox_capture.installed(conn, schema)
     end: Place
-    # Kept by nothing: a command may wait for long, and asks before it writes.
+    # Nobody keeps this lease: a command may wait for long, and checks before it writes.
     role = Lease(conn, math.inf)
     with closing(_table(settings, None, settings.batch_rows)) as table:
         role.require_at(table.instance)
@@ -216,7 +220,7 @@ def _carry_over(
             end = boundary.in_table(table, places, began_at=began_at)
         else:
             end = boundary.in_log(conn)
-        # By now: what is behind its place in the log must be behind the end.
+        # Asked again, since what lies after this place in the log must lie after the end.
         origin = table.origin()
     for shard in before:
         _log.info("publishing %s up to %s", shard, end)
@@ -228,7 +232,7 @@ def _carry_over(
     for shard in after:
         ending = Ending(origin, end, is_old=shard.name in old)
         _begin(role, settings.of(shard), shard, ending)
-    # Rows of the table are of no interest to whoever reads the log, but to who empties leaves.
+    # Rows of the table do not matter to readers of the log, but to the relays that empty leaves.
     published = end.since if isinstance(end, Cursor) else BEGINNING
     change(conn, schema, before, after, published=published)
 
@@ -236,7 +240,7 @@ def _carry_over(
 def _require_none_parked(
     conn: psycopg.Connection[tuple[object, ...]], schema: str, shards: Sequence[Shard]
 ) -> None:
-    """Check that no key waits: who would publish it next would not know of that."""
+    """Check that no key is held: the next relay to publish it would not know of that."""
     parked = sum(Desk(conn, schema, shard.name).count() for shard in shards)
     if parked:
         msg = (
@@ -253,7 +257,7 @@ def _publish_up_to(
     shard: Shard,
     end: Place,
 ) -> None:
-    """Publish what is left of a shard; fences a relay of it that has not heard of its end."""
+    """Publish the rest of a shard; this fences a relay of it that does not know of its end."""
     reached = threading.Event()
 
     def opened(batch_rows: int) -> Capture:
@@ -287,12 +291,12 @@ def _log_up_to(
 
 
 def _begin(role: Lease, settings: RelaySettings, shard: Shard, ending: "Ending") -> None:
-    """Give a new shard its progress, whatever it was when there was one of this name before."""
+    """Give a new shard its progress, whatever a former shard of this name had."""
     topic, claim = _topic(settings), Claim(role.conn, settings.schema_name, settings.name)
     origin, place = ending.origin, ending.place
     topic.ensure()
     with role.undisputed():
-        # Of one that was given up only matters whose it was.
+        # For progress that was given up, only its origin matters.
         _require_own(topic.peek(settings.name, origin.outbox), settings, origin)
     with closing(_publisher(settings, origin)) as own:
         found = _read_fenced(role, own, settings, origin)

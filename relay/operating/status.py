@@ -1,4 +1,4 @@
-"""How an outbox is doing, as seen from outside: progress in Kafka, lag and relays in Postgres."""
+"""An outbox's state, as seen from outside: progress in Kafka, lag and relays in Postgres."""
 
 from dataclasses import dataclass
 
@@ -19,21 +19,21 @@ class Status:
     """
     One look at an outbox.
 
-    The lag is in events (counted up to 100,000) and seconds where they are read from the table, in
-    bytes of the write-ahead log, whoever wrote it, where they are read from there; in both where
-    what the table holds is still to be published first.
+    If events are read from the table, the lag is in events (counted up to 100,000) and seconds. If
+    they are read from the write-ahead log, it is in bytes of the log, whoever wrote them. It is in
+    both while the events in the table are still to be published first.
     """
 
     name: str
     active: str | None
-    """Address of the active relay, None if there is none."""
+    """The address of the active relay, None if there is none."""
     since: str
     """The snapshot, or the position in the log, up to which everything is published."""
     lag_rows: int | None = None
     lag_seconds: float | None = None
     lag_bytes: int | None = None
     parked: int = 0
-    """Events that cannot be published, and those that wait behind them."""
+    """Events that cannot be published, and events that wait for those."""
 
 
 def status(

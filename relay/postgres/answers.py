@@ -1,10 +1,10 @@
 """
-Wait for what Postgres answers, and no longer than for a server that is at work on it.
+Wait for Postgres's answers, but only as long as the server is working on them.
 
-A balancer that fails over may keep a socket open, and acknowledge what is sent there, for ever:
-neither TCP nor keepalives tell. So each wait of a session listens for bytes. After a silence the
-server is asked by another connection whether it is at work; if it is not, or cannot be asked, the
-socket is closed.
+After a failover a balancer may keep a socket open and acknowledge what is sent there for ever;
+neither TCP nor keepalives notice. So each wait of a session listens for bytes. After a silence we
+ask the server over another connection whether it is working on the answer. If it is not, or cannot
+be asked, the socket is closed.
 """
 
 import time
@@ -22,7 +22,7 @@ from outbox.postgres.session import SESSION
 T = TypeVar("T")
 
 SILENCE = 15.0
-"""So long the server may say nothing before it is asked after, in seconds."""
+"""Seconds of silence after which we check on the server."""
 _TO_CONNECT = 5
 _TO_TELL = 5.0
 
@@ -32,17 +32,17 @@ class Attended(psycopg.Connection[TupleRow]):
 
     silence = SILENCE
     _where: tuple[str, int] | None = None
-    """Where to ask after an answer that is overdue, and of which session; None: nowhere."""
+    """Where to ask about an overdue answer, and about which session; None: nowhere."""
 
     def attend(self, conninfo: str) -> None:
-        """Ask at `conninfo` after answers that are overdue from now on."""
-        # A pooler has told us a number of its own.
+        """From now on, ask at `conninfo` about overdue answers."""
+        # The number that libpq knows may be one that a pooler made up.
         row = self.execute(SESSION.encode()).fetchone()
         self._where = None if row is None else (conninfo, int(row[0]))
 
     def wait(self, gen: PQGen[T], *args: Any, **given: Any) -> T:  # noqa: ANN401  # as they are
         """
-        Consume a generator of psycopg, as the method that this one overrides.
+        Consume a generator of psycopg, like the method that this one overrides.
 
         Raises:
             psycopg.OperationalError: the server was silent for too long; the socket is closed.
@@ -54,10 +54,10 @@ class Attended(psycopg.Connection[TupleRow]):
 
     def require_at_work(self, waited: float) -> None:
         """
-        Check that the server is at work on what it was asked.
+        Check that the server is working on what it was asked.
 
         Raises:
-            psycopg.OperationalError: it is not, as far as can be learnt.
+            psycopg.OperationalError: it is not, as far as we can find out.
         """
         if self._where is None or not is_at_work(*self._where):
             self._hang_up()
@@ -65,13 +65,13 @@ class Attended(psycopg.Connection[TupleRow]):
             raise psycopg.OperationalError(msg)
 
     def _hang_up(self) -> None:
-        """Close the socket, without a word to a peer who may not take it."""
+        """Close the socket without saying goodbye: the peer may no longer read."""
         cut(self)
         self.close()
 
 
 def _passed(gen: PQGen[T], conn: Attended) -> Generator[Any, Any, T]:
-    """Pass on what psycopg waits for, and what has come."""
+    """Pass psycopg's waits on to its loop, and what has come back to psycopg."""
     silent_since = 0.0
     try:
         wanted = next(gen)
@@ -91,7 +91,7 @@ def _passed(gen: PQGen[T], conn: Attended) -> Generator[Any, Any, T]:
 
 
 def is_at_work(conninfo: str, pid: int) -> bool:
-    """Tell whether the server works for the session `pid`, and does not wait for its client."""
+    """Return whether the server works for session `pid` and is not waiting for its client."""
     given = make_conninfo(conninfo, connect_timeout=_TO_CONNECT, replication="false")
     query = (
         "SELECT FROM pg_stat_activity WHERE state = 'active'"

@@ -1,15 +1,15 @@
 """
-The claim of a name on an outbox, as the database remembers it, to be held against progress.
+The claim of a name on an outbox, as the database remembers it, to compare with progress.
 
-Progress lies in Kafka. Whether the database is still in the state that progress was made of, no
-number tells: a volume that was put back gives the same transaction ids and positions of the log
-out again. So each relay that takes over, and now and then the active one, writes a nonce, first
-into the database and then into progress. The database keeps two, for a crash may come between the
-two steps. A database that was put back has neither, for good.
+Progress lies in Kafka. No number shows whether the database is still in the state from which
+progress was made: a restored volume assigns the same transaction ids and log positions again. So
+each relay that takes over, and now and then the active one, writes a nonce, first into the
+database and then into progress. The database keeps two, because a crash may come between the two
+steps. A restored database will never have either of them.
 
-With the nonce goes a mark: the progress that was durable then, and the relay's clock. Of a
-database that was put back it tells where to begin to look for what Kafka has, and what it may
-lack. So rows, and the log, are kept from the mark on.
+A mark goes with the nonce: the progress that was durable then, and the relay's clock. For a
+restored database, the mark says where to begin looking for events that Kafka has and the database
+may lack. So rows and the log are kept from the mark on.
 """
 
 import threading
@@ -26,20 +26,20 @@ from relay.rules.places.fit import Held, misfit, put_back_refusal, to_be_found
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition, Origin, Place, Progress
 
-# The active relay writes a new nonce this often, in seconds, while it publishes.
+# Seconds after which the active relay writes a new nonce while it publishes.
 _EVERY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Progress that is durable, and the time before which all of it was sent."""
+    """Durable progress, and a time before which all of it was sent."""
 
     progress: Progress | None
     at: int
 
     @classmethod
     def now(cls, progress: Progress | None) -> Self:
-        """Return the mark of `progress`, behind which nothing is sent yet."""
+        """Return the mark of `progress`, after which nothing has been sent yet."""
         return cls(progress, int(time.time() * 1000))
 
 
@@ -50,7 +50,7 @@ class Claim:
         self._conn, self._schema, self._name = conn, schema, name
 
     def read(self, origin: Origin) -> Held | None:
-        """Return what is remembered of the name, None if it never began here."""
+        """Return what the database remembers of the name, None if it never began here."""
         row = self._conn.execute(
             sql.SQL(
                 "SELECT began, since::timestamptz(0)::text, cluster, term, nonce::text,"
@@ -66,7 +66,7 @@ class Claim:
         return Held(began, since, held_by, term, nonce, previous, progress, at)
 
     def misfit(self, progress: Progress, held: Held | None) -> str | None:
-        """Return why `progress` was not made of this database, as it is, or None if it was."""
+        """Return why `progress` was not made from this database in its present state, or None."""
         if reason := misfit(progress, held):
             return reason
         if (newest := to_be_found(progress, held)) is None:
@@ -79,10 +79,10 @@ class Claim:
 
     def require_none(self, origin: Origin, topic: str) -> None:
         """
-        Check that nothing was published under this name, of which there is no progress.
+        Check that nothing was published under this name whose progress is missing.
 
         Raises:
-            Refused: something was: its progress was lost.
+            Refused: something was, and its progress was lost.
         """
         held = self.read(origin)
         if held is not None and held.began:
@@ -105,9 +105,9 @@ class Claim:
         keep: bool = False,
     ) -> "Term":
         """
-        Begin a term, if the database remembers what `held` says; `progress` is what Kafka has.
+        Begin a term if the database still has what `held` says; `progress` is what Kafka has.
 
-        The mark is where it `begins`, by default there; or stays what it is if it is to be kept.
+        The mark is set to `begins`, by default to `progress`; if `keep` is true it stays as it is.
 
         Raises:
             LeaseLost: another relay was faster.
@@ -122,7 +122,7 @@ class Claim:
 
     def raise_term(self, held: Held | None, cluster: str, progress: Progress) -> int:
         """
-        Return the number of a new term, in which progress still carries the nonce that it has.
+        Return the number of a new term whose progress still carries its present nonce.
 
         Raises:
             LeaseLost: another relay was faster.
@@ -139,7 +139,7 @@ class Claim:
 
     def renew(self, cluster: str, known: str, carried: str, mark: Mark) -> tuple[str, int]:
         """
-        Write a new nonce and `mark`; the database has `known`, and progress `carried`.
+        Write a new nonce and `mark`; the database has `known`, and progress has `carried`.
 
         Raises:
             LeaseLost: another relay has taken over.
@@ -148,7 +148,7 @@ class Claim:
         return nonce, lsn
 
     def begin(self) -> None:
-        """Remember that this name has published; only once its progress is durable."""
+        """Record that this name has published; call it only once its progress is durable."""
         self._conn.execute(
             sql.SQL("SELECT {}(%s)").format(sql.Identifier(self._schema, "begin_claim")),
             [self._name],
@@ -178,16 +178,15 @@ class Claim:
         if row is None:
             msg = f"another relay has taken over outbox {self._name!r}"
             raise LeaseLost(msg)
-        # Behind the commit: a server that has all before this place has the nonce, too.
+        # Read after the commit: a server that has everything before this place has the nonce too.
         return row[0], row[1], parse_lsn(end_of_log(self._conn))
 
 
 class Term:
     """
-    One relay's time as the active one: what its progress records carry.
+    One relay's time as the active one, with what its progress records carry.
 
-    `renew` is called by the thread that keeps the role, too, all else by the one that
-    publishes.
+    The thread that keeps the role calls `renew`, too; the publishing thread calls everything else.
     """
 
     def __init__(
@@ -206,47 +205,47 @@ class Term:
         self._lock, self._renewing = threading.Lock(), threading.Lock()
         self._is_over = False
         self._carried = carried
-        """What progress in Kafka has."""
+        """The nonce in Kafka's progress."""
         self._next: tuple[str, int] | None = (nonce, lsn)
-        """What it is to have next, and where the log ends that has its commit."""
+        """The next nonce, and where the log that has its commit ends."""
         self._renewed = time.monotonic()
         self.mark = mark
-        """What is durable now."""
+        """Durable progress by now."""
         self._has_published = False
-        """Since the last mark that the database has."""
+        """Since the last mark in the database."""
         self._safe = mark.progress.cursor if mark.progress else Cursor()
 
     def nonce(self, place: Cursor | LogPosition, lsn: str) -> str:
-        """Return what progress at `place` carries; it was read when the log was at `lsn`."""
+        """Return the nonce for progress at `place`, which was read when the log was at `lsn`."""
         with self._lock:
             if self._next is None:
                 return self._carried
             reached = (
                 parse_lsn(lsn) if isinstance(place, Cursor) else max(place.lsn, place.seen_to)
             )
-            # A failover that loses the nonce alone must have lost nothing.
+            # A failover that loses nothing but the nonce must not count as a loss.
             return (
                 self._next[0] if reached >= self._next[1] or not self._carried else self._carried
             )
 
     def is_due(self, progress: Progress) -> bool:
-        """Tell whether `progress` is worth a record for its nonce alone."""
-        # A reader of the log moves on by itself where nothing is published, with a record.
+        """Return whether `progress` is worth a record for its nonce alone."""
+        # A reader of the log moves on by itself while nothing is published, and writes a record.
         return isinstance(progress.cursor, Cursor) and progress.nonce != self._carried
 
     @property
     def has_switched(self) -> bool:
-        """Tell whether progress went from the table into the log, or back, since the last mark."""
+        """Return whether progress switched between table and log since the last mark."""
         progress = self.mark.progress
         return progress is not None and not isinstance(progress.cursor, type(self._safe))
 
     @property
     def safe(self) -> Place:
-        """Up to where the database may forget: it has a mark of that."""
+        """How far the database may forget: it has a mark of that place."""
         return self._safe
 
     def published(self, progress: Progress, *, rows: bool) -> None:
-        """Learn that `progress` is durable, and nothing behind it is sent yet."""
+        """Note that `progress` is durable, and that nothing after it has been sent yet."""
         with self._lock:
             self.mark = Mark.now(progress)
             self._has_published = self._has_published or rows
@@ -256,15 +255,15 @@ class Term:
                 self._carried, self._next = progress.nonce, None
 
     def end(self) -> None:
-        """Write no nonce any more: the next term is about to."""
+        """Write no more nonces: the next term is about to write its own."""
         with self._renewing:
             self._is_over = True
 
     def renew(self, *, at_once: bool = False) -> None:
         """
-        Write a new nonce and mark, if it is time and anything was published since the last one.
+        Write a new nonce and mark if one is due and anything was published since the last one.
 
-        Whoever publishes may ask for it `at_once`.
+        The publishing thread may ask for it `at_once`.
 
         Raises:
             LeaseLost: another relay has taken over.

@@ -1,4 +1,4 @@
-"""Connect to Postgres so that a server that is gone is noticed soon."""
+"""Connect to Postgres so that we soon notice when a server is gone."""
 
 import os
 import re
@@ -21,10 +21,10 @@ from relay.postgres.answers import Attended
 from relay.rules.places.instance import ASK, Instance
 
 OLDEST = 14
-"""The oldest Postgres: `idle_session_timeout`, on which the active role rests, came with it."""
+"""The oldest supported Postgres: the active role needs its `idle_session_timeout`."""
 
-# What waiting does not mend. libpq hands on no SQLSTATE of a connection that failed, so it is told
-# from the text; a server that speaks another language is taken to be away.
+# Errors that waiting does not resolve. libpq passes on no SQLSTATE of a failed connection, so the
+# text decides. A server that answers in another language counts as being away.
 _SHUT = re.compile(
     r"password authentication failed|no password supplied|database .* does not exist"
     r"|role .* does not exist|is not permitted to log in|permission denied for database"
@@ -33,8 +33,9 @@ _SHUT = re.compile(
 )
 _ATTEMPTS = "All failures were:\n"
 
-# Bounds that a database or a role has for statements of others: what takes long here, or waits,
-# is bounded here. (By their first version; those that `dsn` itself asks for are meant.)
+# Timeouts that a database or a role sets for other programs' statements, with the version that
+# introduced each. Our own code limits what takes long or waits. A timeout in `dsn` itself is
+# intended, and stays.
 _BOUNDS = {
     "statement_timeout": 0,
     "lock_timeout": 0,
@@ -46,7 +47,7 @@ _BOUNDS = {
 
 def connect(dsn: str, *, purpose: str) -> Attended:
     """
-    Return an autocommit connection, whose waits end; what `dsn` says of timeouts holds.
+    Return an autocommit connection whose waits end; timeouts in `dsn` apply.
 
     Raises:
         Refused: the server is too old, or is a pooler that shares sessions.
@@ -67,7 +68,7 @@ def connect(dsn: str, *, purpose: str) -> Attended:
 
 
 def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
-    """Take away the bounds that its role and database have for others."""
+    """Remove the timeouts that its role and database set for other programs."""
     version = conn.info.server_version
     names = [name for name, since in _BOUNDS.items() if version >= since and name not in given]
     sets = [sql.SQL("SET {} = 0").format(sql.Identifier(name)) for name in names]
@@ -76,7 +77,7 @@ def _settle(conn: psycopg.Connection[TupleRow], given: str) -> None:
 
 
 def instance_of(conn: psycopg.Connection[Any]) -> Instance:
-    """Return which running server a session is at."""
+    """Return the running server that a session is at."""
     row = conn.execute(ASK.encode()).fetchone()
     if row is None:
         msg = "a query for one row returned none"
@@ -86,10 +87,10 @@ def instance_of(conn: psycopg.Connection[Any]) -> Instance:
 
 def require_one(role: Instance, other: Instance, what: str) -> None:
     """
-    Check that the session that has the role and `what` are at one server.
+    Check that the session that has the role and `what` are at the same server.
 
     Raises:
-        LeaseLost: they are not; with new sessions they may be.
+        LeaseLost: they are not; new sessions may be.
     """
     if role != other:
         msg = (
@@ -100,7 +101,7 @@ def require_one(role: Instance, other: Instance, what: str) -> None:
 
 
 def parameters(dsn: str, *, purpose: str) -> str:
-    """Return `dsn` with the name we go by and our encoding, and timeouts where it has none."""
+    """Return `dsn` with our application name and encoding, and with timeouts where it has none."""
     return session.conninfo(dsn, name=_name(purpose), ours=NOTICE)
 
 
@@ -124,10 +125,10 @@ def shut_out(error: BaseException | None) -> Refused | None:
 
 def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
     """
-    Keep the planner from scanning tables as a whole.
+    Keep the planner from scanning whole tables.
 
-    A plan that was made while a table was empty is used when it is full, and without statistics
-    it would rather sort everything than follow an index.
+    A plan made while a table was empty is still used when it is full. Without statistics, the
+    planner would rather sort everything than follow an index.
     """
     conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
 
@@ -135,14 +136,12 @@ def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
 @contextmanager
 def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[None]:
     """
-    Turn what Postgres says into what its reader can act on.
+    Turn Postgres's errors into errors that their reader can act on.
 
-    Where the role lacks a right, `advice` is it, if it is not what a relay may do.
+    `advice` is for a role that lacks a right, if the usual advice for a relay does not fit.
 
     Raises:
-        Outage: it does not answer, ended what it was asked for, or takes no writes for now.
-        Refused: the role lacks a right.
-        SchemaMissing: the outbox in `schema` is no longer there.
+        Outage: Postgres does not answer, ended the statement, or takes no writes for now.
     """
     try:
         yield
@@ -158,7 +157,7 @@ def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[N
 
 
 def lacks_replication(role: str) -> str:
-    """Return what to do for a role that cannot follow the log."""
+    """Return the message for a role that cannot follow the log."""
     alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
     return f"role {role} cannot read the write-ahead log; `{alter.as_string()}`"
 
@@ -166,7 +165,7 @@ def lacks_replication(role: str) -> str:
 def not_allowed(
     error: errors.InsufficientPrivilege, schema: str, dsn: str, advice: str | None = None
 ) -> Refused:
-    """Return what names the command that grants what `error` says is missing, or has `advice`."""
+    """Return a refusal with the command that grants the missing right, or with `advice`."""
     role = str(conninfo_to_dict(dsn).get("user") or os.environ.get("PGUSER") or "ROLE")
     if session.hides_rows(error):
         advice = showing(schema)

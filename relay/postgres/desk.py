@@ -1,4 +1,4 @@
-"""What operators see of parked events, and what they ask the active relay to do with them."""
+"""The operators' view of parked events, and their commands to the active relay."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -52,13 +52,13 @@ class ParkedEvent:
 
     @property
     def is_behind(self) -> bool:
-        """Tell whether nothing is wrong with it but what it waits for."""
+        """Return whether nothing is wrong with the event except that it waits for another one."""
         return self.code == BEHIND.code
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an event carries."""
+    """The content of an event."""
 
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]]
@@ -66,7 +66,7 @@ class Content:
 
 @dataclass(frozen=True, slots=True)
 class Which:
-    """Which parked events are meant; together, they narrow."""
+    """A selection of parked events; the fields narrow each other."""
 
     ids: Sequence[str] = ()
     topic: str | None = None
@@ -78,15 +78,15 @@ EVERYTHING = Which()
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked of the active relay."""
+    """The commands given to the active relay."""
 
     commands: Sequence[int]
     tickets: Sequence[int]
-    """The parked events that the commands were about when it was asked."""
+    """The parked events that the commands were about when they were given."""
 
     @property
     def events(self) -> int:
-        """How many these are."""
+        """The number of these events."""
         return len(self.tickets)
 
 
@@ -103,7 +103,7 @@ class Desk:
         return int(self._one("SELECT count(*) FROM {parked} WHERE name = %(name)s"))
 
     def has_relay(self) -> bool:
-        """Tell whether a relay is active, which does what is asked."""
+        """Return whether a relay is active that carries out commands."""
         return active(self._conn, lock_key(self._schema, self._name)) is not None
 
     def elsewhere(self) -> Mapping[str, int]:
@@ -124,7 +124,7 @@ class Desk:
             return cursor.execute(self._filled(query, which), self._given(which, most)).fetchall()
 
     def content(self, number: int) -> Content | None:
-        """Return what a parked event carries; None: it is parked no more."""
+        """Return the content of a parked event; None: it is no longer parked."""
         row = self._conn.execute(
             self._filled(
                 "SELECT value, header_names, header_values FROM {parked}"
@@ -136,13 +136,13 @@ class Desk:
 
     def ask(self, action: Action, which: Which) -> Asked:
         """
-        Ask the active relay to requeue or drop parked events, and return what it was asked.
+        Command the active relay to requeue or drop parked events; return what was asked of it.
 
-        Events that hold their key are requeued with all others of the key, to keep its order; what
-        is dropped by its id is dropped alone.
+        Events that hold their key are requeued with all others of the key, to keep its order. An
+        event that is dropped by its id is dropped alone.
         """
         with self._conn.transaction():
-            # In the order of their numbers commands have to become visible.
+            # Commands must become visible in the order of their numbers.
             self._conn.execute("SELECT pg_advisory_xact_lock(%s)", [asking_lock(self._name)])
             commands = self._conn.execute(
                 self._filled(
@@ -161,7 +161,7 @@ class Desk:
                 {**self._given(which), "action": action},
             ).fetchall()
             numbers = [number for (number,) in commands]
-            # What is parked between these two statements nobody has seen.
+            # Nobody has seen events that are parked between these two statements.
             tickets = self._one(
                 "SELECT array_agg(DISTINCT p.ticket) FROM {parked} AS p, {commands} AS c"
                 " WHERE p.name = %(name)s AND c.number = ANY (%(numbers)s) AND {matches}"
@@ -171,14 +171,14 @@ class Desk:
         return Asked(numbers, tickets or [])
 
     def are_done(self, asked: Asked) -> bool:
-        """Tell whether all that was asked has been carried out."""
+        """Return whether everything that was asked has been carried out."""
         query: LiteralString = (
             "SELECT NOT EXISTS (SELECT FROM {commands} WHERE number = ANY (%(numbers)s))"
         )
         return bool(self._one(query, numbers=list(asked.commands)))
 
     def left(self, asked: Asked) -> int:
-        """Return how many of the events that were asked for are parked still."""
+        """Return how many of the events in question are still parked."""
         query: LiteralString = (
             "SELECT count(*) FROM {parked} WHERE name = %(name)s AND ticket = ANY (%(tickets)s)"
         )
@@ -215,7 +215,7 @@ class Desk:
 
 
 def _whole(action: Action, which: Which) -> LiteralString:
-    """Return which parked events are asked for by their key or topic, not one by one."""
+    """Return the condition for events that are selected by key or topic, not one by one."""
     if not which.ids:
         return "true" if which.key is None else "p.holds"
     return "p.holds" if action == "requeue" else "false"
@@ -224,7 +224,7 @@ def _whole(action: Action, which: Which) -> LiteralString:
 @contextmanager
 def desk(settings: RelaySettings) -> Iterator[Desk]:
     """
-    Give access to the parked events of the shard that `settings` name.
+    Open the parked events of the shard that `settings` name.
 
     Raises:
         Outage: Postgres does not answer.
@@ -241,7 +241,7 @@ def desk(settings: RelaySettings) -> Iterator[Desk]:
 
 def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:
     """
-    Check that each id that is asked for is parked.
+    Check that each selected id is parked.
 
     Raises:
         DovecoteError: one is not.

@@ -1,8 +1,9 @@
 """
-Tell services what is published: a snapshot in Postgres, whose transactions have left the outbox.
+Report to services what is published: a snapshot whose transactions have left the outbox.
 
-Asked for rarely (a service sent its events through the outbox while Kafka was away, and wants to
-send to Kafka itself again), so it is written only then, in the session that has the active role.
+Services ask rarely: after sending events through the outbox while Kafka was away, a service wants
+to send to Kafka directly again. So the snapshot is written only then, in the session that has the
+active role.
 """
 
 import logging
@@ -23,17 +24,16 @@ from relay.rules.places.snapshot import Snapshot
 
 _log = logging.getLogger("dovecote.relay")
 
-# While somebody asks, look so often, and after a question so long, in seconds.
+# While somebody asks, look this often; and go on for this long after a question, in seconds.
 _PACE, _ATTENTION = 0.1, 3.0
 _NEVER = float("inf")
 
 
 class Drains:
     """
-    What of one outbox, or of one shard, is published or parked.
+    The published and parked events of one outbox, or of one shard.
 
-    `begin` and `reached` are called by the thread that publishes, `beat` by the one that keeps
-    the role.
+    The publishing thread calls `begin` and `reached`; the thread that keeps the role calls `beat`.
     """
 
     def __init__(
@@ -47,21 +47,23 @@ class Drains:
         self._asked: int | None = None
         self._attentive_until = 0.0
         self._said: Snapshot | None = None
-        # Published when this place in the log is reached.
+        # The snapshot is published once progress reaches this place in the log.
         self._mark: tuple[Snapshot, int] | None = None
 
     def begin(self, conn: psycopg.Connection[Any] | None, place: Place) -> None:
-        """Answer in the session `conn`, if it is one with the server events come from."""
+        """Answer in the session `conn`, if it is at the server from which events are read."""
         self._place = place
         if conn is not self._conn:
             self._conn, self._mark, self._said = conn, None, None
 
     def reached(self, place: Place) -> None:
-        """Take note that everything up to `place` is published or parked."""
+        """Note that everything up to `place` is published or parked."""
         self._place = place
 
     def beat(self, conn: psycopg.Connection[Any]) -> float:
-        """Say what is published if somebody has asked; return when to look again, in seconds."""
+        """
+        Report what is published if somebody has asked; return when to look again, in seconds.
+        """
         place = self._place
         if conn is not self._conn or place is None:
             return _NEVER
@@ -78,7 +80,7 @@ class Drains:
             return _NEVER
         self._said = seen or self._said
         if asked != self._asked:
-            # The first time it is not known when that was.
+            # At the first look, the time of the question is unknown.
             self._asked, self._attentive_until = asked, self._clock() + _ATTENTION
         return _PACE if self._clock() < self._attentive_until else _NEVER
 
@@ -90,7 +92,7 @@ class Drains:
         return int(row[0]) if row else 0
 
     def _seen(self, conn: psycopg.Connection[Any], place: Place) -> Snapshot | None:
-        """Return a snapshot all of whose transactions are published, as new as it is known."""
+        """Return the newest known snapshot whose transactions are all published."""
         if isinstance(place, LogPosition):
             return self._in_log(conn, place)
         self._mark = None
@@ -98,14 +100,15 @@ class Drains:
 
     def _idle(self, conn: psycopg.Connection[Any], cursor: Cursor) -> Snapshot | None:
         """
-        Return what the server sees now, if none of it is behind `cursor`.
+        Return what the server sees now, if nothing of it lies after `cursor`.
 
-        The cursor stays where the newest event is; whoever asks may have written none. That a
-        crash gives transaction ids out again does no harm here: the answer is committed under an
-        id above them all, and forgotten with them.
+        The cursor stays at the newest event, but the service that asks may have written none. A
+        crash that makes the server reuse transaction ids does no harm here: the answer is
+        committed under a higher id than all of them, and is forgotten with them.
         """
         query = sql.SQL(
-            # Tables are locked as they stand, and an upgrade locks the events' first.
+            # Tables are locked in the order of the query, and an upgrade locks the events' table
+            # first.
             "SELECT pg_current_snapshot()::text WHERE NOT EXISTS (SELECT FROM {behind})"
             " AND EXISTS (SELECT FROM {reading} WHERE state = 'table')"
         ).format(reading=self._reading, behind=behind(self._events, cursor.since))
@@ -113,13 +116,13 @@ class Drains:
         return Snapshot.parse(row[0]) if row else None
 
     def _in_log(self, conn: psycopg.Connection[Any], place: LogPosition) -> Snapshot | None:
-        """Return a snapshot that was taken before the log ended at `place`, or before that."""
+        """Return a snapshot that was taken when the log ended at `place` or before it."""
         seen = None
         if self._mark is not None and place.lsn >= self._mark[1]:
             seen, self._mark = self._mark[0], None
         if self._mark is None:
             row = conn.execute("SELECT pg_current_snapshot()::text").fetchone()
-            # Behind it: a commit that a snapshot sees is on disk, for `append` sees to that.
+            # Asked after the snapshot: `append` makes sure that every visible commit is on disk.
             end = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
             if row and end:
                 self._mark = Snapshot.parse(row[0]), parse_lsn(end[0])

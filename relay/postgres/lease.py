@@ -1,11 +1,12 @@
 """
-The active role: one relay per outbox, by a Postgres advisory lock that ends with its session.
+The active role: one relay per outbox, held by a Postgres advisory lock that ends with its session.
 
-The server ends the session when it hears nothing for `idle_session_timeout`, so that a relay
-that is stopped, cut off or gone gives the role away, whatever its TCP connection looks like.
-It counts while it waits for a message, or for the rest of one, but not between the messages of
-one request: each request of this session is a single message, with its parameters written out.
-The lock alone fences nothing: the old relay may still be publishing. The transactional.id does.
+The server ends the session when it hears nothing for `idle_session_timeout`. So a relay that is
+stopped, cut off or gone gives the role away, whatever its TCP connection looks like. The timeout
+runs while the server waits for a message or for the rest of one, but not between the messages of
+one request. Therefore each request of this session is a single message, with its parameters
+written out. The lock alone fences nothing, because the old relay may still be publishing. The
+transactional.id does.
 """
 
 import logging
@@ -33,16 +34,16 @@ def lock_key(schema: str, name: str) -> int:
 
 
 def candidate_key(schema: str, name: str) -> int:
-    """Return the number of the lock that is shared by standbys who could take a role over."""
+    """Return the number of the lock shared by the standbys that could take a role over."""
     digest = blake2b(f"dovecote candidate {schema} {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
 
 
 class Lease:
-    """The active role while this process has it: `lost` is set when it no longer does."""
+    """The active role while this process has it; `lost` is set when it no longer does."""
 
     def __init__(self, conn: psycopg.Connection, timeout: float, number: int = 0) -> None:
-        """Hold on to a role: that of the key of this `number`, of those that were asked for."""
+        """Keep a role: the one whose key has this `number` among those asked for."""
         self.number = number
         self.conn, self.lost = conn, threading.Event()
         self._timeout = timeout
@@ -51,7 +52,7 @@ class Lease:
 
     def keep(self, done: threading.Event, beat: Callable[[psycopg.Connection], float]) -> None:
         """
-        Call `beat` often enough to keep the session, and as soon again as it asks for, in seconds.
+        Call `beat` often enough to keep the session, and earlier if it asks for that (in seconds).
 
         Runs in a thread of its own.
         """
@@ -72,11 +73,11 @@ class Lease:
 
         Raises:
             LeaseLost: it is not.
-            Exception: what a beat has met that did not end its session.
+            Exception: an error of a beat that did not end the session.
         """
         if self._error is not None and not self.conn.closed:
             raise self._error
-        # A process that was stopped may come here before its keeper notices.
+        # A process that was paused may get here before its keeper notices.
         if self.lost.is_set() or time.monotonic() - self._heard > self._timeout:
             msg = "Postgres ended the session that held the active role"
             raise LeaseLost(msg)
@@ -86,7 +87,7 @@ class Lease:
         Ask the server whether the role is still ours.
 
         Raises:
-            LeaseLost: the session that held the role is no more.
+            LeaseLost: the session that held the role has ended.
         """
         self.require()
         with _asked():
@@ -94,13 +95,13 @@ class Lease:
 
     def require_at(self, here: Instance) -> None:
         """
-        Ask the session that holds the role whether it is there, and at the server `here`.
+        Check that the session that holds the role still exists, and is at the server `here`.
 
         After a fence that is a proof: nobody else can have had the role before this moment, and
-        whoever has it after it fences us.
+        any relay that gets it later fences us.
 
         Raises:
-            LeaseLost: the session has ended, or is at another server than what we read.
+            LeaseLost: the session has ended, or is at another server than the one we read.
         """
         with _asked():
             found = instance_of(self.conn)
@@ -109,13 +110,13 @@ class Lease:
     @contextmanager
     def undisputed(self) -> Iterator[None]:
         """
-        Let a refusal pass only if nobody else can have had the role meanwhile.
+        Let a refusal pass only if no other relay can have had the role meanwhile.
 
-        Whoever had it may have moved progress, the slot and all else that was looked at, one
-        after the other: what does not fit together then is no reason to give up.
+        Another relay may have moved progress, the slot and everything else that was looked at, one
+        after the other. If they do not fit together then, that is no reason to give up.
 
         Raises:
-            LeaseLost: the session that held the role is no more.
+            LeaseLost: the session that held the role has ended.
         """
         try:
             yield
@@ -135,38 +136,39 @@ def _asked() -> Iterator[None]:
 
 @contextmanager
 def try_acquire(dsn: str, keys: Sequence[int], timeout: float) -> Iterator[Lease | None]:
-    """Yield the lease of the first key that no other relay has, else None; give it back after."""
+    """Yield a lease of the first key that no other relay has, or None; release it afterwards."""
     with connect(dsn, purpose="lease") as conn:
-        # Parse, Bind and Execute would be three messages: whoever was stopped, or cut off, when
-        # he had sent the first kept the role for good.
+        # Parse, Bind and Execute would be three messages: a process stopped or cut off after the
+        # first one would keep the role for good.
         conn.cursor_factory = psycopg.ClientCursor
-        # The last for what is on its way to us, which the server does not count as idle.
+        # tcp_user_timeout is for answers on their way to us, since the server does not count such
+        # a session as idle.
         conn.execute(
             "SELECT set_config(name, %s, false)"
             " FROM unnest(ARRAY['idle_session_timeout', 'tcp_user_timeout']) AS name",
             [str(int(timeout * 1000))],
         )
-        # Who waits for a standby sends no heartbeats meanwhile, and what a failover takes back of
-        # this session's writing is written again.
+        # A session that waits for a standby sends no heartbeats meanwhile. If a failover takes
+        # this session's writes back, they are written again.
         conn.execute("SET synchronous_commit = local")
         conn.silence = min(conn.silence, timeout)
-        # For the heartbeats, which look at the outbox.
+        # For the heartbeats, which query the outbox.
         follow_indexes(conn)
         number = next((index for index, key in enumerate(keys) if try_lock(conn, key)), None)
         yield None if number is None else Lease(conn, timeout, number)
 
 
 def try_lock(conn: psycopg.Connection[Any], key: int) -> bool:
-    """Take an advisory lock for the rest of the session, if nobody else has it."""
+    """Take an advisory lock for the rest of the session, unless another session has it."""
     row = conn.execute("SELECT pg_try_advisory_lock(%s)", [key]).fetchone()
     return bool(row and row[0])
 
 
 def active(conn: psycopg.Connection, key: int) -> str | None:
-    """Return where the relay is whose session holds the lock `key`, None if there is none."""
+    """Return where the relay whose session holds the lock `key` runs, None if there is none."""
     high, low = (key >> 32) & 0xFFFFFFFF, key & 0xFFFFFFFF
     row = conn.execute(
-        # Of the sessions of other roles not everybody may see where they come from.
+        # Not everybody may see the addresses of other roles' sessions.
         "SELECT CASE WHEN a.backend_start IS NULL THEN 'an address hidden from this role'"
         " ELSE coalesce(host(client_addr), 'local') END, a.pid FROM pg_locks l"
         " LEFT JOIN pg_stat_activity a USING (pid)"

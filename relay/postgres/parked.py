@@ -1,8 +1,8 @@
 """
-Keep parked events in Postgres, on the session that has the active role.
+Keep parked events in Postgres, in the session that has the active role.
 
-Each statement commits by itself. A relay that has lost the role has lost the session with it, and
-parks nothing any more.
+Each statement commits by itself. A relay that has lost the role has lost the session too, and can
+no longer park anything.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,12 +21,12 @@ from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
 
 _MOST_COMMANDS = 100
 
-# So much is parked by one statement: it is done soon, and fits into the buffers of a socket.
+# The most that one statement parks: it is soon done, and fits into the buffers of a socket.
 _MOST_EVENTS = 100
 _MOST_BYTES = 100_000
 
 ASIDE = 1 << 40
-"""Numbers from here on are those of events that will be read again."""
+"""Numbers from here on belong to events that will be read again."""
 
 MATCHES = sql.SQL(
     "(coalesce(p.refused_by, 0) < c.number AND (p.ticket = c.ticket OR p.topic = c.topic"
@@ -35,8 +35,8 @@ MATCHES = sql.SQL(
 """
 Whether a command `c` is about a parked event `p`.
 
-What it or a later one found refused it is not about any more: of that, where it stands in progress
-says nothing.
+It is no longer about an event that this or a later command found refused: for such an event, the
+position in progress says nothing.
 """
 _PLACE = sql.SQL("p.position, p.lsn::text")
 _ROW = sql.SQL(
@@ -59,10 +59,11 @@ _GIVEN = sql.SQL(
 
 class Command(NamedTuple):
     """
-    What an operator asks for.
+    An operator's command.
 
-    It is about the events that hold `key` of `topic`, or those of `topic` that hold none if `key`
-    is None, or the one that has `ticket`: its number may be another's by now.
+    It is about the events that hold `key` of `topic`; if `key` is None, about the events of
+    `topic` that hold no key; or about the event with `ticket`. The event's number may belong to
+    another event by now.
     """
 
     number: int
@@ -80,14 +81,14 @@ class Due(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is parked when a relay begins."""
+    """The parked events when a relay begins."""
 
     events: int
     held: set[Key]
     marks: dict[Identity, Mark]
-    """Of events that will be read again."""
+    """The marks of events that will be read again."""
     waited: dict[str, tuple[Reason, float]]
-    """Topics that were refused and not tried again; since how many seconds."""
+    """Topics that were refused and not tried since, with the seconds since then."""
 
 
 class ParkedStore:
@@ -96,13 +97,13 @@ class ParkedStore:
     def __init__(
         self, conn: psycopg.Connection[Any], schema: str, name: str, *, largest: int = ANY_SIZE
     ) -> None:
-        """Begin on the session that has the role; read nothing that is larger than `largest`."""
+        """Use the session that has the role; read no value larger than `largest`."""
         self._conn, self._name = conn, name
         self._parked = sql.Identifier(schema, "parked")
         self._commands = sql.Identifier(schema, "parked_commands")
         self._events = sql.Identifier(schema, "events")
         self._largest = largest
-        # Whoever may not do what will have to be done some day shall hear of it now.
+        # A role that lacks a right which it will need some day shall fail now.
         self._execute(
             "WITH gone AS (DELETE FROM {parked} WHERE false),"
             " changed AS (UPDATE {parked} SET attempt = attempt WHERE false),"
@@ -116,7 +117,7 @@ class ParkedStore:
         """
         Delete what the newest command has published, and commands older than it.
 
-        Those stay that wait for events beyond number `passed`, see `commands`.
+        Commands that wait for events beyond number `passed` stay, see `commands`.
         """
         self._execute(
             "DELETE FROM {parked} AS p USING {commands} AS c WHERE p.name = %(name)s"
@@ -135,11 +136,11 @@ class ParkedStore:
 
     def load(self, passed: int) -> Known:
         """
-        Return what is parked, where progress passes events up to number `passed`.
+        Return what is parked; progress passes events up to number `passed`.
 
-        Those beyond will be read again, and not all in one batch: they are set aside under
-        numbers that no progress reaches, until they are parked anew. There they stay, however
-        often it begins.
+        Events beyond it will be read again, though not all in one batch. They are set aside under
+        numbers that no progress reaches until they are parked anew, however often the relay begins
+        again.
         """
         self._execute(
             "UPDATE {parked} AS p SET number = p.number - %(passed)s + top.number"
@@ -197,7 +198,8 @@ class ParkedStore:
             given += (number, each.replaces, *_place(row), row[1], format_time(row[2]), *row[3:])
             given += (*each.reason, each.holds)
         query = self._filled(
-            # Progress passes it as soon as it is parked: that must outlive crashes and failovers.
+            # Progress passes the event as soon as it is parked, so that must outlive crashes and
+            # failovers.
             "WITH given (number, replaces, {columns}, code, reason, holds) AS (SELECT each.* FROM"
             " (SELECT set_config('synchronous_commit', 'on', true)) AS safe,"
             " (VALUES {given}) AS each),"
@@ -213,9 +215,9 @@ class ParkedStore:
 
     def requeue(self, topics: Sequence[str]) -> int | None:
         """
-        Ask as an operator does that what is parked because of its topic is requeued.
+        Ask, like an operator, to requeue the events that are parked because of their topics.
 
-        Return how many commands that took; None: somebody else is asking just now.
+        Return how many commands that took; None: somebody else is giving commands just now.
         """
         with self._conn.transaction():
             ((may,),) = self._execute(
@@ -237,7 +239,7 @@ class ParkedStore:
             return len(list(asked))
 
     def _park_there(self, event: Parked, number: int) -> None:
-        """Park an event that is too large to be read, and so is in the table only."""
+        """Park an event that is too large to be read, by copying it within the database."""
         place, _ = _place(event.row)
         self._execute(
             "WITH moved AS (UPDATE {parked} SET number = %(number)s, code = %(code)s,"
@@ -257,7 +259,9 @@ class ParkedStore:
         )
 
     def commands(self, *, of_aside: bool = True) -> list[Command]:
-        """Return the oldest commands that wait; those about events set aside if `of_aside`."""
+        """
+        Return the oldest waiting commands; with `of_aside`, also those about events set aside.
+        """
         return [
             Command(*row)
             for row in self._execute(
@@ -290,14 +294,14 @@ class ParkedStore:
         return [Due(number, (_position(place, lsn), *row)) for number, place, lsn, *row in found]
 
     def published(self, events: Sequence[Due]) -> None:
-        """Delete what a committed progress record says is published."""
+        """Delete events that are published according to a committed progress record."""
         self._execute(
             "DELETE FROM {parked} WHERE name = %(name)s AND number = ANY (%(numbers)s)",
             numbers=[each.number for each in events],
         )
 
     def drop(self, command: Command) -> int:
-        """Delete what `command` is about, and the command; return how many events that were."""
+        """Delete the events of `command`, and the command; return how many events there were."""
         ((dropped,),) = self._execute(
             "WITH dropped AS (DELETE FROM {parked} AS p USING {commands} AS c"
             " WHERE p.name = %(name)s AND c.number = %(command)s AND {matches}"
@@ -310,9 +314,9 @@ class ParkedStore:
 
     def refused_again(self, command: Command, number: int, reason: Reason) -> None:
         """
-        Count an attempt that failed; of its key nothing more is published.
+        Count a failed attempt, after which nothing more of its key is published.
 
-        That is the end of `command`, unless it is about events that hold no key.
+        That ends `command`, unless it is about events that hold no key.
         """
         self._execute(
             "WITH done AS (DELETE FROM {commands}"
@@ -326,11 +330,11 @@ class ParkedStore:
         )
 
     def finish(self, command: Command) -> None:
-        """Delete a command that is carried out."""
+        """Delete a command that has been carried out."""
         self._execute("DELETE FROM {commands} WHERE number = %(command)s", command=command.number)
 
     def is_held(self, key: Key) -> bool:
-        """Tell whether an event still holds `key`."""
+        """Return whether an event still holds `key`."""
         ((held,),) = self._execute(
             "SELECT EXISTS (SELECT FROM {parked} WHERE name = %(name)s AND holds"
             " AND topic = %(topic)s AND key = %(key)s)",
@@ -340,7 +344,7 @@ class ParkedStore:
         return bool(held)
 
     def key_of(self, ticket: int) -> Key | None:
-        """Return the key that the event of this ticket holds, if it holds one."""
+        """Return the key that the event with this ticket holds, if it holds one."""
         for topic, key in self._execute(
             "SELECT topic, key FROM {parked} WHERE name = %(name)s AND ticket = %(ticket)s"
             " AND holds",
@@ -368,24 +372,24 @@ class ParkedStore:
 
 
 def _place(row: Row) -> tuple[int, str | None]:
-    """Return what of an event's position stands in `position` and in `lsn`."""
+    """Return the values of `position` and `lsn` for an event's position."""
     commit, number = log_place(row[0])
     return number, format_lsn(commit) if commit else None
 
 
 def _position(place: int, lsn: str | None) -> int:
-    """Return the position that `_place` made this of."""
+    """Return the position from which `_place` made these values."""
     return place if lsn is None else log_number(parse_lsn(lsn), place)
 
 
 def asking_lock(name: str) -> int:
-    """Return the advisory lock of who gives commands: they become visible in their order."""
+    """Return the advisory lock for giving commands, so that they become visible in order."""
     digest = blake2b(f"dovecote parked {name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, signed=True)
 
 
 def _parts(events: Sequence[Parked]) -> Iterator[Sequence[Parked]]:
-    """Divide what is to be parked into what one statement takes."""
+    """Divide events into groups that one statement can park."""
     part: list[Parked] = []
     size = 0
     for each in events:

@@ -1,13 +1,13 @@
 """
-Make room: empty the leaves of the outbox whose rows are all published, by TRUNCATE.
+Make room: TRUNCATE the leaves of the outbox whose rows are all published.
 
-Runs in the session that has the active role, between two of its heartbeats. What may go is
-verified by the database under the lock (`truncate_leaf`), against the progress that Kafka has
-committed; a relay that has lost the role has lost this session, and one that is late knows older
-progress only, by which less may go.
+Runs in the session that has the active role, between two of its heartbeats. Under the lock, the
+database itself verifies what may go (`truncate_leaf`), against the progress that Kafka has
+committed. A relay that has lost the role has lost this session, and a late relay knows only older
+progress, which lets less go.
 
-Leaves know snapshots. Where progress is a place in the write-ahead log, a snapshot is taken, and
-then where the log ends: once progress is there, all that the snapshot sees is published.
+Leaves know snapshots. If progress is a place in the write-ahead log, a snapshot is taken, and then
+the end of the log is read. Once progress is there, everything that the snapshot sees is published.
 """
 
 import logging
@@ -33,16 +33,16 @@ _log = logging.getLogger("dovecote.relay")
 _FORBIDDEN = "forbidden"
 _UNPUBLISHED_BY = "unpublished by "
 _CAUSES = ("locked", "unpublished", "kept")
-# After so long it is worth a word to the operator what a leaf waits for.
+# After this long, the operator is told what a leaf waits for.
 _PATIENCE = 60.0
 
 
 class Retention:
     """
-    The rotation of one outbox's leaves, as long as `begin` was called for the session.
+    The rotation of one outbox's leaves, in the session for which `begin` was called.
 
-    `begin` and `confirmed` are called by the thread that publishes, `beat` by the one that keeps
-    the role.
+    The publishing thread calls `begin` and `confirmed`; the thread that keeps the role calls
+    `beat`.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class Retention:
         self._keep, self._every = keep, every
         self._conn: psycopg.Connection[Any] | None = None
         self._place: Place | None = None
-        # Published when progress reaches this place in the log.
+        # The snapshot is published once progress reaches this place in the log.
         self._mark: tuple[Snapshot, int] | None = None
         self._moved = 0.0
         self._due_since: dict[int, float] = {}
@@ -60,10 +60,10 @@ class Retention:
 
     def begin(self, conn: psycopg.Connection[Any], place: Place) -> bool:
         """
-        Rotate from now on in the session `conn`, which is at the server that events come from.
+        Rotate from now on in the session `conn`, at the server from which events are read.
 
-        From here on no other relay of this outbox empties what this one has not published. Tells
-        whether that is so.
+        From here on, no other relay of this outbox empties leaves with events that this one has
+        not published. Return whether that is so.
         """
         if conn is self._conn:
             self._place = place
@@ -71,7 +71,8 @@ class Retention:
         self._conn, self._mark, self._moved = None, None, time.monotonic()
         self._due_since.clear()
         try:
-            # Of a transaction with one snapshot the server would refuse to verify anything.
+            # In a transaction with one snapshot for all statements the server refuses to verify
+            # anything.
             conn.execute("SET default_transaction_isolation = 'read committed'")
             self._confirm(conn, _in_table(place))
         except errors.InsufficientPrivilege as error:
@@ -86,11 +87,11 @@ class Retention:
         return True
 
     def confirmed(self, place: Place) -> None:
-        """Take note that the broker has committed progress up to `place`."""
+        """Note that the broker has committed progress up to `place`."""
         self._place = place
 
     def beat(self, conn: psycopg.Connection[Any]) -> None:
-        """Empty what can be emptied, and send writers on where there is room."""
+        """Empty the leaves that can be emptied, and move writers on if there is room."""
         place = self._place
         if conn is not self._conn or place is None:
             return
@@ -134,7 +135,7 @@ class Retention:
             self._confirm(conn, Cursor(self._mark[0]))
             self._mark = None
         if self._mark is None:
-            # A slot made with --accept-gap may have passed over rows: they stay.
+            # A slot made with --accept-gap may have skipped rows: they stay.
             reading = sql.Identifier(self._schema, "reading")
             query = sql.SQL(
                 "SELECT pg_current_snapshot()::text FROM {} WHERE before IS NOT NULL"
@@ -142,21 +143,21 @@ class Retention:
                 " WHERE split_part(slot.value, ' ', 1)::pg_lsn > begins_at)"
             )
             taken = conn.execute(query.format(reading)).fetchone()
-            # Behind it: what a snapshot sees has its commit in the log already.
+            # Asked after the snapshot: the commits of all that it sees are in the log already.
             end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             if taken and end:
                 self._mark = Snapshot.parse(taken[0]), parse_lsn(end[0])
 
     def _empty(self, conn: psycopg.Connection[Any], leaf: Leaf) -> str:
-        """Try to empty one leaf; return what became of it."""
+        """Try to empty one leaf; return the outcome."""
         query = sql.SQL("SELECT {}.truncate_leaf(%s, make_interval(secs => %s))")
         try:
             row = conn.execute(
                 query.format(sql.Identifier(self._schema)), [leaf.number, self._keep]
             ).fetchone()
         except (errors.LockNotAvailable, errors.DeadlockDetected):
-            # Another shard is emptying it; of two that have read it one is told that it is a
-            # deadlock, at once.
+            # Another shard is emptying it. If two shards have read it, one of them gets a deadlock
+            # error at once.
             return "locked"
         outcome = str(row[0]) if row else ""
         if outcome == "rotated":
@@ -172,7 +173,7 @@ class Retention:
             self._moved = time.monotonic()
 
     def _tell(self, conn: psycopg.Connection[Any], outcomes: dict[int, str]) -> None:
-        """Measure for how long which leaves have been waiting, and say what they wait for."""
+        """Measure how long each leaf has waited, and report the reasons."""
         now = time.monotonic()
         delayed = {leaf: why for leaf, why in outcomes.items() if why != "rotated"}
         self._due_since = {leaf: self._due_since.get(leaf, now) for leaf in delayed}
@@ -192,7 +193,7 @@ class Retention:
                 )
 
     def _reason(self, conn: psycopg.Connection[Any], leaf: int, outcome: str) -> str | None:
-        """Return what an operator should know of why a leaf is not emptied, if anything."""
+        """Return what an operator should know about a leaf that is not emptied, or None."""
         if outcome == "locked":
             return f"it is in use {self._holder(conn, leaf)}"
         _, _, reader = outcome.partition(_UNPUBLISHED_BY)
@@ -207,7 +208,7 @@ class Retention:
         )
 
     def _holder(self, conn: psycopg.Connection[Any], leaf: int) -> str:
-        """Return which session has had a leaf locked for longest."""
+        """Return the session that has locked a leaf for the longest time."""
         table = "events" if leaf == PARENT else f"events_{leaf}"
         row = conn.execute(
             "SELECT l.pid, coalesce(nullif(a.application_name, ''), 'no name') FROM pg_locks l"
@@ -219,5 +220,5 @@ class Retention:
 
 
 def _in_table(place: Place) -> Cursor:
-    """Return up to where the rows of the table are published for certain."""
+    """Return how far the rows of the table are certainly published."""
     return Cursor(place.seen or BEGINNING) if isinstance(place, LogPosition) else place

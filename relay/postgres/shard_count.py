@@ -1,4 +1,4 @@
-"""In how many shards an outbox is published: noted in its database, where all its relays look."""
+"""The number of shards of an outbox, noted in its database, where all its relays look."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,10 +17,10 @@ RESHARD = "dovecote reshard"
 
 def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
     """
-    Check that the outbox of `shard` is published in as many shards as it says.
+    Check that the outbox of `shard` is published in `shard.of` shards, and note it if it is new.
 
     Raises:
-        Refused: in another number; then two relays could publish the events of one key.
+        Refused: the number is another; then two relays could publish the events of one key.
     """
     found = number_of_shards(conn, schema, shard)
     if found is None:
@@ -34,19 +34,19 @@ def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
 
 def require_noted(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:
     """
-    Check that the outbox of `shard` is published in as many shards as it says, or never was.
+    Check that the outbox of `shard` is published in `shard.of` shards, or never was.
 
-    Notes nothing, and needs no right that a relay does not have.
+    Notes nothing, and needs only the rights of a relay.
 
     Raises:
-        Refused: it is published in another number.
+        Refused: it is published in another number of shards.
     """
     try:
         with conn.transaction():
             conn.execute("SET TRANSACTION READ ONLY")
             found = number_of_shards(conn, schema, Shard(shard.outbox))
     except psycopg.errors.ReadOnlySqlTransaction:
-        # It would have noted one: there was nothing.
+        # The function tried to note a number, so there was none.
         return
     if found is not None:
         _compare(found, shard)
@@ -56,7 +56,7 @@ def require_noted(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> N
 def settling(
     conn: psycopg.Connection[Any], schema: str, shard: Shard, *, is_new: bool
 ) -> Iterator[None]:
-    """Settle that of a new outbox, and take it back if what it is for is refused."""
+    """Set the shard count of a new outbox; undo it if the caller's operation is refused."""
     if is_new:
         settle(conn, schema, shard)
     try:
@@ -92,7 +92,7 @@ def change(
     published: Snapshot,
 ) -> None:
     """
-    Let an outbox be published in other shards from now on, all of which begin behind `published`.
+    Let other shards publish an outbox from now on; all of them begin after `published`.
 
     Nobody may change the capture meanwhile.
 
@@ -101,7 +101,7 @@ def change(
     """
     outbox = before[0].outbox
     with conn.transaction():
-        # Relays begin by this: a crash must not take it back.
+        # Relays rely on this when they begin, so a crash must not take it back.
         conn.execute("SET LOCAL synchronous_commit = on")
         done = conn.execute(
             sql.SQL(
@@ -129,7 +129,7 @@ _HERE = sql.SQL(
     "system_identifier = (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
     " AND database = (SELECT oid::bigint FROM pg_database WHERE datname = current_database())"
 )
-"""What is noted of this database, and not of one that it is a copy of."""
+"""Selects what is noted of this database, not of the one of which it is a copy."""
 
 
 def _compare(found: int, shard: Shard) -> None:

@@ -1,4 +1,4 @@
-"""Ask a server that was promoted how much it has of the log of the one before it."""
+"""Ask a promoted server how much it has of its predecessor's log."""
 
 from typing import Any
 
@@ -12,19 +12,18 @@ from relay.rules.places.lsn import parse_lsn
 
 def shared(dsn: str, *, old: int, new: int, at: Instance | None = None) -> int | None:
     """
-    Return the end of the log that timeline `new`, the server's own, has of timeline `old`.
+    Return the end of timeline `old` in the log of the server, which is on timeline `new`.
 
-    0 if the server never was on `old`; None if it cannot be learnt.
+    0 if the server never was on `old`; None if we cannot find it out.
 
     Raises:
-        LeaseLost: it is another server than `at` that answers.
-        psycopg.OperationalError: the server does not answer.
+        LeaseLost: a server other than `at` answers.
     """
     try:
         return left_at(_history(dsn, new, at), old)
     except (psycopg.OperationalError, psycopg.errors.InsufficientPrivilege):
         may_ask, promoted_at = _seen_without_replication(dsn, at)
-        # Only if no other promotion lies between.
+        # Only if no other promotion lies between the two.
         if promoted_at is not None and new == old + 1:
             return parse_lsn(promoted_at)
         if may_ask:
@@ -33,7 +32,7 @@ def shared(dsn: str, *, old: int, new: int, at: Instance | None = None) -> int |
 
 
 def left_at(history: str, timeline: int) -> int:
-    """Return where a server left `timeline`, as its history file tells; 0: it never was there."""
+    """Return where a server left `timeline`, by its history file; 0: it never was on it."""
     for line in history.splitlines():
         match line.split():
             case [number, lsn, *_] if number == str(timeline):
@@ -58,7 +57,8 @@ def _seen_without_replication(dsn: str, at: Instance | None) -> tuple[bool, str 
     """Return whether we may ask for the history, and where the server stopped being a standby."""
     query = (
         "SELECT rolsuper OR rolreplication,"
-        # What it received it forgets in a crash: else this were where the crash's recovery ended.
+        # A crash makes the server forget what it received; otherwise this would be the end of its
+        # recovery.
         " CASE WHEN pg_last_wal_receive_lsn() IS NOT NULL THEN pg_last_wal_replay_lsn()::text END"
         " FROM pg_roles WHERE rolname = session_user"
     )

@@ -1,4 +1,4 @@
-"""What every capture gives: batches of committed events, each with the place behind it."""
+"""The interface of every capture: batches of committed events, each with the place after it."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ would cost as much as publishing the events.
 """
 
 FIRST_ROWS = 2_000
-"""Of many events, so many come first: they are published while the others are read."""
+"""The size of the first batch of a backlog: it is published while the others are read."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Events in the order to publish them, and where the cursor stands once they are."""
+    """Events in the order to publish them, and the cursor's place once they are published."""
 
     rows: Sequence[Row]
     cursor: Place
@@ -31,37 +31,41 @@ class Batch:
     keep: bool = False
     """Make the cursor durable even if there are no rows: the server waits for it."""
     lsn: str | None = None
-    """The write-ahead log up to here holds the commits of all that a snapshot in `cursor` sees."""
+    """The write-ahead log up to here holds every commit that a snapshot in `cursor` sees."""
     is_kept: Callable[[float], bool] | None = None
     """
-    Waits so many seconds, and tells whether a crash of the server can no longer take it back.
+    Waits up to the given seconds, and returns whether the batch would survive a crash of the
+    server.
 
-    None: it cannot. The thread that reads finds out, when it has handed the batch over.
+    None: it would. The reading thread finds out after it has handed the batch over.
     """
     has_large: bool = False
-    """Rows without a type are too large to be read, and stay where they are."""
+    """Rows without a type are too large to be read, and stay in the table."""
     before: Place | None = None
-    """Where the cursor stood in front of it, as its reader knows."""
+    """Where the cursor stood before this batch, as its reader knows."""
     newest: Newest | None = None
-    """What only a database has that has all up to `cursor`, if that is new."""
+    """
+    The newest transaction up to `cursor`, if it is new: only a database that has all up to there
+    has it.
+    """
 
 
 class Leave(Protocol):
-    """Says in the session that has the active role that a shard has left the log."""
+    """Records, in the session that holds the active role, that a shard has left the log."""
 
     def __call__(self, asked: str, *, number: int, of: int) -> bool:
-        """Return whether that is still what the wish `asked` asks for."""
+        """Return whether the wish `asked` still asks for that."""
 
 
 class Capture(Protocol):
-    """The committed events of one outbox, from a place on. Its reader is one thread."""
+    """The committed events of one outbox, from a place on. One thread reads it."""
 
     def origin(self) -> Origin:
-        """Return which database this is, as progress remembers it."""
+        """Return which database this is, in the form that progress remembers."""
 
     def resume(self, progress: Progress | None) -> Place:
         """
-        Return where to go on behind `progress`, or where an outbox without any begins.
+        Return where to go on after `progress`, or where an outbox without progress begins.
 
         Raises:
             Refused: going on there would lose or repeat events.
@@ -69,30 +73,30 @@ class Capture(Protocol):
 
     def batches(self, cursor: Place) -> Iterator[Batch]:
         """
-        Yield what is committed and lies behind `cursor`, in the order to publish it.
+        Yield what is committed and lies after `cursor`, in the order to publish it.
 
-        Ends behind what was there when it was asked for, with an empty batch if that was nothing;
-        the last cursor is where to come back to.
+        Ends with what was there at the call, with an empty batch if that was nothing. The last
+        cursor is where to come back to.
         """
 
     def wait(self, seconds: float) -> None:
-        """Return when more may be there, after `seconds` at the latest."""
+        """Return when there may be more, after `seconds` at the latest."""
 
     def confirm(self, cursor: Place, forget: Place | None = None) -> None:
         """
-        Learn, from another thread, that everything up to `cursor` is durably published.
+        Note, from another thread, that everything up to `cursor` is durably published.
 
-        The server may forget what lies before `forget`; all of it if that is not given.
+        The server may forget what lies before `forget`; without it, everything up to `cursor`.
         """
 
     def settle(self, leave: Leave) -> None:
-        """Leave the log, if durable progress says that we are back in the table."""
+        """Leave the log if durable progress shows that we are back in the table."""
 
     def stay(self) -> None:
-        """Keep the server from giving us up while nobody takes the batches."""
+        """Keep the server from dropping our connection while nobody takes the batches."""
 
     def interrupt(self) -> None:
-        """End what the reading thread waits for, from another thread."""
+        """End whatever the reading thread waits for, from another thread."""
 
     def close(self) -> None:
-        """Give back the connections."""
+        """Close the connections."""

@@ -1,4 +1,4 @@
-"""What an outbox's state means for its operator: one finding per thing looked at."""
+"""Judge an outbox's state for its operator: one finding for each thing that was examined."""
 
 import shlex
 from collections.abc import Iterator, Sequence
@@ -9,12 +9,12 @@ from relay.rules.places.progress import Place, Progress, refusal
 from relay.rules.server.slot import INIT, Fault, Slot, fault, mismatch, place_fault, table_fault
 from relay.rules.server.standbys import fault as standby_fault
 
-# A slot can be synchronised to standbys from here on, as libpq numbers versions.
+# From this version on (as libpq numbers them), a slot can be synchronised to standbys.
 _FAILOVER = 170_000
 
 
 def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
-    """Yield what Postgres tells; `place` is where progress stands, as far as that is known."""
+    """Yield the findings from Postgres alone; `place` is the place in progress, if it is known."""
     if server.lacks:
         yield Finding(
             "warn",
@@ -67,9 +67,9 @@ def _of(wrong: Fault) -> Finding:
 
 
 def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Finding]:
-    """Yield what there is to say of the slot."""
+    """Yield the findings about the slot."""
     slot, beginning = server.slot, server.beginning
-    # Who has published nothing and has no slot may have the wrong name.
+    # A relay that has published nothing and has no slot may have the wrong name.
     others = server.other_slots if slot is not None or place is not None else ()
     for name in sorted(others):
         yield Finding(
@@ -130,7 +130,7 @@ def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
                 "reads it",
                 "run `dovecote relay`",
             )
-        # It waits for something, for a topic or for Kafka, and lets go of the slot meanwhile.
+        # It waits for a topic or for Kafka, and has released the slot meanwhile.
         return Finding(
             "warn",
             f"replication slot {slot.name} holds back {server.retained:,} bytes, and the active "
@@ -152,7 +152,7 @@ def _of_leaving(behind: int) -> Finding:
 
 
 def of_orphans(names: Sequence[str]) -> Iterator[Finding]:
-    """Yield what there is to say of slots whose outbox is gone."""
+    """Yield the findings about slots whose outbox is gone."""
     for name in names:
         yield Finding(
             "warn",
@@ -162,12 +162,12 @@ def of_orphans(names: Sequence[str]) -> Iterator[Finding]:
 
 
 def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
-    """Yield what Kafka alone tells."""
+    """Yield the findings from Kafka alone."""
     topic, longest = wanted.progress_topic, broker.longest_transaction_ms
     if broker.has_topic:
         yield Finding("ok", f"progress topic {topic} has one partition and forgets nothing")
     if longest is None:
-        yield Finding("ok", "the broker does not tell its transaction.max.timeout.ms")
+        yield Finding("ok", "the broker does not report its transaction.max.timeout.ms")
     elif longest < wanted.transaction_timeout_ms:
         yield Finding(
             "fail",
@@ -180,7 +180,7 @@ def of_broker(broker: Broker, wanted: Wanted) -> Iterator[Finding]:
 
 
 def of_both(server: Server, broker: Broker, wanted: Wanted) -> Iterator[Finding]:
-    """Yield what only both tell together: whether progress fits, and the lag behind it."""
+    """Yield the findings from both together: whether progress fits, and how far it lags."""
     progress, later = broker.progress, broker.later
     if server.other_cluster is not None:
         yield of_message(server.other_cluster)

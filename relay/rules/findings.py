@@ -1,4 +1,4 @@
-"""What is looked at in a diagnosis, and what is said of it."""
+"""The facts that a diagnosis examines, and its findings."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,7 +11,7 @@ Level = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of a diagnosis; `resolve` is empty where there is nothing to do."""
+    """One line of a diagnosis; `resolve` is empty if there is nothing to do."""
 
     level: Level
     what: str
@@ -24,7 +24,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What the relay's settings ask for."""
+    """The relay's settings, as far as a diagnosis compares them."""
 
     name: str
     capture: str
@@ -36,13 +36,13 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What Postgres says."""
+    """Postgres's answers."""
 
     version: int
     wal_level: str
     origin: Origin
     shared: int | None
-    """The end of the log that it has of progress's timeline, if that is another."""
+    """The end of this server's log of progress's timeline, if the server is on another one."""
     state: str
     slot_name: str
     database: str
@@ -50,48 +50,48 @@ class Server:
     beginning: Beginning | None
     slot: Slot | None
     other_slots: frozenset[str]
-    """Of the same outbox, and of none of its shards."""
+    """Slots of the same outbox that belong to none of its shards."""
     retained: int
     leaving_behind: int
-    """Transactions that may still write to the log, where it is being left."""
+    """Transactions that may still write to the log while it is being left."""
     role: str
     lacks: tuple[str, ...]
-    """Rights that it lacks, and can publish without."""
+    """Rights that the role lacks and can publish without."""
     active: str | None
     claimed: bool
     """A relay of this name has published from this database."""
     put_back: str | None
-    """Why this database is not in the state that progress was made of."""
+    """Why this database is not in the state from which progress was made."""
     other_cluster: str | None
-    """Why this is not the Kafka that the outbox is published to."""
+    """Why this is not the Kafka to which the outbox is published."""
     gone: tuple[str, ...]
-    """Names besides this outbox's that published from here, and under which no relay is active."""
+    """Other names that have published from here, and under which no relay is active."""
     has_fsync: bool
     standbys: str
-    """What commits wait for."""
+    """The standbys that commits wait for."""
     parked: int
-    """Events that cannot be published, and those that wait behind them."""
+    """Events that cannot be published, and events that wait for those."""
     lag: Lag
 
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """What Kafka says."""
+    """Kafka's answers."""
 
     has_topic: bool
     progress: Progress | None
     longest_transaction_ms: int | None
-    """None: we may not know."""
+    """None: we may not know it."""
     later: Progress | None
     """
-    Progress as it was after the server had been looked at.
+    Progress as it was after the look at the server.
 
-    What the server was told to forget is in this one, and what it has is ahead of the other one.
+    It covers all that the server was told to forget. The server's state is newer than `progress`.
     """
     cluster: str = ""
 
 
 def of_message(text: str) -> Finding:
-    """Return the finding that a refusal is; behind the first `; ` it says what resolves it."""
+    """Return a refusal as a finding; the text after the first `; ` says how to resolve it."""
     what, _, resolve = text.partition("; ")
     return Finding("fail", what, resolve)

@@ -1,14 +1,14 @@
 """
-Decide how the next batch is sent, on the way past an event that is refused.
+Decide how to send the next batch, to get past a refused event.
 
-A broker refuses whole requests: for one event in them, or because together they are more than the
-topic takes at once. Sent one by one, who is refused is to blame; if nobody is, requests are made
-smaller from then on.
+A broker refuses whole requests: because of one event in them, or because together they exceed the
+topic's limit. If events are sent one by one, the refused one is to blame; if none is refused,
+requests are smaller from then on.
 """
 
 from dataclasses import dataclass
 
-# So many events are sent one by one, at most, in one transaction.
+# The most events that one transaction sends one by one.
 _CAREFUL = 1_000
 # A request is never made smaller than this, in bytes.
 _SMALLEST = 1_000
@@ -22,7 +22,7 @@ class Isolation:
     most: int = 0
     one_by_one: bool = False
     request_bytes: int | None = None
-    """Larger requests than this were refused for their size."""
+    """Requests larger than this were refused for their size."""
     _then_one_by_one: bool = False
     _suspected: int | None = None
 
@@ -30,24 +30,24 @@ class Isolation:
         self.most = self.most or self.full
 
     def searches(self, before: int, request_bytes: int) -> None:
-        """Find out who is to blame for the refusal of a request, behind `before` events."""
+        """Start to search for the event that caused a request's refusal, after `before` events."""
         self._then_one_by_one = before > _CAREFUL
         self.one_by_one = not self._then_one_by_one
         self.most = before if self._then_one_by_one else min(_CAREFUL, self.full)
         self._suspected = request_bytes
 
     def found(self) -> None:
-        """Note that an event is to blame, and will be parked."""
+        """Note that an event is to blame and will be parked."""
         self._suspected = None
 
     def has_changed(self) -> bool:
-        """Note that a batch was taken; tell whether the next one is to be sent otherwise."""
+        """Note that a batch was taken; return whether the next one is to be sent differently."""
         before = (self.most, self.one_by_one)
         if self._then_one_by_one:
             self.most, self.one_by_one = min(_CAREFUL, self.full), True
         elif self.one_by_one:
             if self._suspected is not None:
-                # One by one they went: it was for their size together.
+                # One by one they were accepted, so the request was too large as a whole.
                 self.request_bytes = max(_SMALLEST, self._suspected // 2)
             self.most, self.one_by_one, self._suspected = self.full, False, None
         else:
@@ -56,7 +56,7 @@ class Isolation:
         return (self.most, self.one_by_one) != before
 
     def properties(self, given: str) -> dict[str, str]:
-        """Return the producer's properties that make it bundle so; `given` is its batch.size."""
+        """Return the producer's properties for this bundling; `given` is its usual batch.size."""
         if self.one_by_one:
             return {"batch.num.messages": "1"}
         if self.request_bytes is not None:

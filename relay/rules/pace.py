@@ -1,30 +1,30 @@
 """
-Decide how much the next batch may be, so that the way to the broker can take it in time.
+Decide how large the next batch may be, so that the connection to the broker can take it in time.
 
-What was not confirmed in time would not be the next time either, as large as before. So a run
-begins small, grows as long as batches are confirmed soon, and halves when they are not. It grows
-fast until a batch is late for the first time, and doubles after that.
+A batch that was not confirmed in time would fail again at the same size. So a run begins small,
+grows while batches are confirmed soon, and halves when they are not. It grows fast until the first
+batch is late, and doubles after that.
 """
 
 from dataclasses import dataclass
 
 # A first batch is on its way within seconds even where the way takes 100 kB/s.
 _FIRST_BYTES = 250_000
-# Sooner than in so many seconds a batch is confirmed on a way that takes more. Of the longest that
-# it may take, so much is soon, and so much late.
+# A batch is soon if it takes less than this, in seconds, and less than the first part of the
+# longest time that it may take. It is late if it takes more than the second part.
 _SOON = 2.0
 _PART_SOON, _PART_LATE = 1 / 8, 1 / 4
-# A quota may let the first batch pass at once, and none of the next: growth is careful then.
+# A quota may let the first batch through at once and delay the next ones, so growth is careful.
 _FAST, _CAREFUL = 8, 2
 
 
 @dataclass(slots=True)
 class Pace:
-    """How many bytes the next batch may have, at most: a single event is one alone."""
+    """The most bytes that the next batch may have; a single larger event is a batch of its own."""
 
     full: int
     longest: float
-    """Seconds that a batch may take, at most."""
+    """The most seconds that a batch may take."""
     most: int = 0
     _growth: int = _FAST
 
@@ -32,15 +32,17 @@ class Pace:
         self.most = min(self.full, _FIRST_BYTES)
 
     def confirmed(self, size: int, seconds: float) -> None:
-        """Learn that a batch of so many bytes took so long."""
+        """Adapt to a batch of `size` bytes that took `seconds`."""
         if seconds > self.longest * _PART_LATE:
             self._growth = _CAREFUL
             self.most = max(1, min(self.most, size) // 2)
-        # A smaller one says nothing of what a large one would take.
+        # The speed of a smaller batch says nothing about a large one.
         elif 2 * size >= self.most and seconds < min(_SOON, self.longest * _PART_SOON):
             self.most = min(self.full, self._growth * self.most)
 
     def failed(self, size: int) -> None:
-        """Learn that a batch was not confirmed, or not in time; the next one is small again."""
+        """
+        Adapt to a batch that failed or was not confirmed in time; the next one is small again.
+        """
         self._growth = _CAREFUL
         self.most = max(1, min(_FIRST_BYTES, self.most, size // 2))

@@ -1,8 +1,8 @@
 """
 Decide which events are published and which are parked, in the order of the stream.
 
-An event that the broker can never take is parked; under the policy `hold` the later events of its
-key of its topic are parked behind it, so that the key's order survives. A key is held from its
+An event that the broker can never take is parked. Under the policy `hold`, later events of the
+same key and topic are parked after it, so that the key's order survives. A key is held from its
 first parked event until none is left.
 """
 
@@ -17,10 +17,10 @@ from relay.rules.batch import Row
 Policy = Literal["hold", "skip"]
 
 Identity: TypeAlias = tuple[int, str]
-"""Position and id of an event: what it is known by when it is read again."""
+"""Position and id of an event, by which it is known when it is read again."""
 
 Key: TypeAlias = tuple[str, bytes | None]
-"""What is held: a key of a topic."""
+"""A key of a topic, which can be held."""
 
 _POSITION, _ID, _TOPIC, _KEY, _TYPE = 0, 1, 3, 4, 6
 
@@ -36,7 +36,9 @@ OF_TOPIC = frozenset(
     {"UNKNOWN_TOPIC_OR_PART", "UNKNOWN_TOPIC", "UNKNOWN_PARTITION", "TOPIC_EXCEPTION"}
     | {"TOPIC_AUTHORIZATION_FAILED"}
 )
-"""What is parked under these codes may be published once its topic is there, or may be used."""
+"""
+Events parked under these codes may be published once their topic exists, or may be written to.
+"""
 
 OWN_TOPIC = Reason("TOPIC_RESERVED", "the topic is Kafka's or Dovecote's own")
 TOO_LARGE = Reason("MSG_SIZE_TOO_LARGE", "larger than `message.max.bytes` in `[kafka]`")
@@ -44,22 +46,22 @@ BEHIND = Reason("BEHIND", "an earlier event of its key is parked")
 
 
 class Scope(Enum):
-    """What a broker's refusal is about."""
+    """The extent of a broker's refusal."""
 
     EVENT = auto()
-    """One event, for what it is."""
+    """One event, because of its content."""
     TOPIC = auto()
     """Every event of its topic."""
     REQUEST = auto()
-    """Several that were sent together: one of them, or all for their size."""
+    """Several events that were sent together: one of them is to blame, or their size together."""
 
 
 class Mark(NamedTuple):
-    """What is known of an event before it is met (again)."""
+    """Our knowledge of an event before it comes (again)."""
 
     reason: Reason
     number: int | None = None
-    """Its number, if it was parked already and no progress says so."""
+    """The number under which it is parked already, if no progress says so."""
 
 
 class Parked(NamedTuple):
@@ -68,34 +70,34 @@ class Parked(NamedTuple):
     row: Row
     reason: Reason
     holds: bool
-    """Later events of its key wait behind it."""
+    """Later events of its key wait for it."""
     replaces: int | None = None
-    """The number under which it was parked before, in a batch that came to nothing."""
+    """The number under which it was parked before, in a batch that failed."""
 
 
 class Sorted(NamedTuple):
-    """A batch, divided; both parts keep its order."""
+    """A divided batch; both parts keep its order."""
 
     publish: Sequence[Row]
     park: Sequence[Parked]
 
 
 def identity(row: Row) -> Identity:
-    """Return what an event is known by when it is read again."""
+    """Return the identity by which an event is known when it is read again."""
     return row[_POSITION], row[_ID]
 
 
 def is_left(row: Row) -> bool:
-    """Tell whether an event is so large that it was not read, and is where it was."""
+    """Return whether an event was too large to be read, and was left in its table."""
     return row[_TYPE] is None
 
 
 def key_of(row: Row) -> Key:
-    """Return what is held when the event holds its key."""
+    """Return the key that an event holds, if it holds one."""
     return row[_TOPIC], row[_KEY]
 
 
-# As above, for the many: every batch passes here.
+# Fast versions of the above, because every batch passes through here.
 keys_of, topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
 
 
@@ -108,9 +110,9 @@ def sort(
     policy: Policy,
 ) -> Sorted:
     """
-    Divide a batch: `closed` topics, `held` keys and marked events are parked.
+    Divide a batch: events of `closed` topics or `held` keys, and marked events, are parked.
 
-    An event without a key has no order to keep: it holds nothing, and nothing holds it.
+    An event without a key has no order to keep, so it holds nothing and nothing holds it.
     """
     if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
         return Sorted(rows, ())

@@ -1,9 +1,9 @@
 """
-What a database that was put back and Kafka have of each other's events: decided, and not asked.
+Compare the events of a restored database with Kafka's. Nothing is asked here.
 
-In doubt is every event of the database behind the mark: the progress of which it remembers that it
-was durable. Kafka is read from the time of the mark on. What is in doubt and there is published;
-what is there and in doubt nowhere is missing in the database.
+Every event of the database after the mark is in doubt; the mark is the progress that the database
+remembers as durable. Kafka is read from the time of the mark on. An event in doubt that is there
+is published. An event that is there and not in doubt is missing in the database.
 """
 
 from collections.abc import Collection, Mapping
@@ -14,11 +14,11 @@ from uuid import UUID
 from relay.rules.parking import Key
 
 Ids = dict[bytes, bytes | None]
-"""The ids of events of one topic, in the order of the stream, each with its key."""
+"""The ids of one topic's events, in the order of the stream, each with its key."""
 
 
 class Sent(NamedTuple):
-    """A record of Kafka, of which there may be no event in the database."""
+    """A record of Kafka, whose event may be missing in the database."""
 
     id: str
     topic: str
@@ -29,20 +29,20 @@ class Sent(NamedTuple):
 
 @dataclass(slots=True)
 class Doubts:
-    """Events of the database that may be on Kafka."""
+    """Events of the database that may be in Kafka."""
 
     by_topic: dict[str, Ids] = field(default_factory=dict)
     parked: dict[str, Ids] = field(default_factory=dict)
-    """Not on Kafka when the database was as it is now."""
+    """Events that were not in Kafka in the state in which the database is now."""
     holding: set[bytes] = field(default_factory=set)
-    """Parked, and later events of their keys wait for them."""
+    """Parked events that later events of their keys wait for."""
 
     def topics(self) -> set[str]:
-        """Return where they went, if they did."""
+        """Return the topics of the events in doubt."""
         return self.by_topic.keys() | self.parked.keys()
 
     def add(self, topic: str, id_: str, key: bytes | None) -> None:
-        """Put an event into doubt, behind all others."""
+        """Put an event into doubt, after all others."""
         self.by_topic.setdefault(topic, {})[UUID(id_).bytes] = key
 
     def add_parked(self, topic: str, id_: str, key: bytes | None, *, holds: bool) -> None:
@@ -52,33 +52,33 @@ class Doubts:
             self.holding.add(UUID(id_).bytes)
 
     def has(self, topic: str, id_: bytes) -> bool:
-        """Tell whether an event is in doubt."""
+        """Return whether an event is in doubt."""
         return id_ in self.by_topic.get(topic, ()) or id_ in self.parked.get(topic, ())
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """How a database and Kafka differ."""
+    """The differences between a database and Kafka."""
 
     published: Mapping[str, Collection[bytes]]
-    """By topic: in doubt, and on Kafka."""
+    """By topic: events in doubt that are in Kafka."""
     unpublished: Mapping[str, Collection[bytes]]
-    """In doubt, and not on Kafka."""
+    """Events in doubt that are not in Kafka."""
     requeued: Collection[bytes]
-    """Parked, and on Kafka."""
+    """Parked events that are in Kafka."""
     waiting: Collection[bytes]
-    """In doubt, not on Kafka, and parked, or behind an event that is."""
+    """Events in doubt, not in Kafka, that are parked or wait for a parked event."""
     missing: list[Sent]
-    """On Kafka, and not in the database."""
+    """Records in Kafka whose events are not in the database."""
 
     @property
     def published_already(self) -> int:
-        """How many events of the database are not published again."""
+        """The number of events in the database that are not published again."""
         return len({id_ for ids in self.published.values() for id_ in ids}.union(self.requeued))
 
     @property
     def to_publish(self) -> int:
-        """How many are published by accepting it."""
+        """The number of events that accepting publishes."""
         return sum(map(len, self.unpublished.values())) - len(self.waiting)
 
 
@@ -90,10 +90,10 @@ def account(
     compacted: Collection[str] = (),
 ) -> Account:
     """
-    Compare.
+    Return the differences between the database and Kafka.
 
-    Of a `compacted` topic Kafka may have removed an event once a later one of its key was there:
-    so where that is there, the earlier ones were.
+    From a `compacted` topic Kafka may have removed an event once a later one of its key was there.
+    So if the later one is there, the earlier ones were.
     """
     published: dict[str, set[bytes]] = {}
     unpublished: dict[str, set[bytes]] = {}

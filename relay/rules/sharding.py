@@ -1,5 +1,5 @@
 """
-Which shard an event belongs to, and what a shard is called.
+Which shard an event belongs to, and the names of shards.
 
 Each process that reads an outbox must come to the same answer, and so must Postgres (`own` in
 `relay.postgres.capture.window`): the function never changes. Kafka chooses partitions by another
@@ -11,14 +11,15 @@ from dataclasses import dataclass
 from hashlib import sha256
 
 SHARD = ".shard-"
-"""What stands between an outbox's name and a shard's number: no outbox's name ends like that."""
+"""Stands between an outbox's name and a shard's number; no outbox's name ends like that."""
 
 
 def shard_of(key: bytes | None, event_id: str, shards: int) -> int:
     """
-    Return the shard of an event: by its key, or by its id where it has none.
+    Return the shard of an event: by its key, or by its id if it has no key.
 
-    Events of one key are in one shard, which keeps their order; without a key there is none.
+    All events of one key are in one shard, which keeps their order; events without a key have no
+    order.
     """
     what = event_id.encode() if key is None else key
     return int.from_bytes(sha256(what).digest()[:4]) % shards
@@ -34,11 +35,11 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """What it goes by; of an outbox in one piece, the outbox's own name."""
+        """The shard's name; for an outbox in one piece, the outbox's own name."""
         return self.outbox if self.of == 1 else f"{self.outbox}{SHARD}{self.number}"
 
     def __str__(self) -> str:
-        """Return it as a log tells it."""
+        """Return it in the form for a log message."""
         if self.of == 1:
             return f"outbox {self.outbox!r}"
         return f"outbox {self.outbox!r}, shard {self.number} of {self.of}"

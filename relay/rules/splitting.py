@@ -1,4 +1,4 @@
-"""Divide a batch where it is too large: any row of it has a place behind it."""
+"""Divide a batch that is too large: every row of it has a place after it."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,8 +13,9 @@ def split(batch: Batch, *, rows: int, size: int) -> tuple[Batch, Batch] | None:
     """
     Return the first part of `batch`, and the rest of it.
 
-    The first part has at most so many rows and bytes, but one row at least. None: there is nothing
-    to divide, or the batch goes from the table into the log, where no row tells of a place.
+    The first part has at most `rows` rows and `size` bytes, but at least one row. None: there is
+    nothing to divide, or the batch goes from the table into the log, so that its rows have no
+    places.
     """
     if len(batch.rows) <= rows and batch.size <= size:
         return None
@@ -35,7 +36,7 @@ def split(batch: Batch, *, rows: int, size: int) -> tuple[Batch, Batch] | None:
 def _behind(row: Row, before: Place | None, after: Place) -> Place | None:
     match before, after:
         case Cursor(), Cursor():
-            # A union with `since` sees the same of what comes behind it.
+            # A union with `since` sees the same of everything after it.
             until = before.until or after.until or after.since
             return Cursor(before.since, until, row[0], after.log)
         case LogPosition(), LogPosition():

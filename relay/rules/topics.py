@@ -1,8 +1,8 @@
 """
-Decide which topics events may go to: by the relay's rules, and by what the broker says of each.
+Decide which topics events may go to, by the relay's rules and by the broker's answers.
 
-A topic that is not there holds up nobody: its events are parked at once. For a while the relay
-asks after it again and again, and has its events requeued when it is there.
+A missing topic holds up nobody: its events are parked at once. For a while the relay asks for it
+again and again, and requeues its events when it is there.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,32 +16,32 @@ from relay.rules.parking import OWN_TOPIC, Reason, topics_of
 
 Ask: TypeAlias = Callable[[Collection[str]], Mapping[str, Reason | None]]
 """
-Asks the broker after topics, all at once: why no event can go there, None if one can.
+Asks the broker about all the topics at once; returns why no event can go there, None if one can.
 
-What the broker has no answer for is left out.
+A topic for which the broker has no answer is left out.
 """
 
 
 def no_answer(_: Collection[str]) -> Mapping[str, Reason | None]:
-    """Know nothing of any topic."""
+    """Return no answers."""
     return {}
 
 
-# Kafka's own topics and ours: whoever writes there forges what others believe.
+# Kafka's own topics and ours: an event there would forge what other programs believe.
 _OURS = ("__", "dovecote.progress.", "dovecote.markers.")
 
-# How soon a broker is asked again after a topic that is waited for, and at the latest, in seconds:
-# the longer it has been missing, the rarer. After one that is not, so rarely.
+# The shortest and the longest pause between two questions about a topic that is waited for, in
+# seconds; the longer it has been missing, the longer the pause. Other topics get the longest.
 _SOON, _ASK_AGAIN = 0.5, 30.0
-# Of the time that a topic has been missing, a part is waited before the next question.
+# The pause before the next question, as a part of the time that a topic has been missing.
 _PART = 0.1
-# Of so many topics something is remembered; a service may put an id into their names.
+# The most topics to remember, because a service may put an id into their names.
 _MOST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """Which topics a relay publishes to, whoever asks."""
+    """The topics to which a relay publishes."""
 
     progress_topic: str
     allowed: Sequence[str] = ()
@@ -68,24 +68,24 @@ class _Refused:
 
 @dataclass(slots=True)
 class Topics:
-    """What is known of topics: those the rules close, and those the broker refuses."""
+    """The topics that the rules close, and those that the broker refuses."""
 
     rules: Rules
     patience: float
-    """A refused topic may be about to be made: so many seconds the relay itself waits for it."""
+    """Seconds that the relay waits for a refused topic, which may be about to be created."""
     _open: set[str] = field(default_factory=set)
     _refused: dict[str, _Refused] = field(default_factory=dict)
     _appeared: set[str] = field(default_factory=set)
 
     def begin(self, waited: Mapping[str, tuple[Reason, float]], now: float) -> None:
-        """Forget what is there; of `waited`, events have been parked for so many seconds."""
+        """Forget the open topics; events of `waited` have been parked for the given seconds."""
         self._open.clear()
         for topic, (reason, age) in waited.items():
             if topic not in self._refused:
                 self._close(topic, _Refused(reason, now - age, now, age < self.patience))
 
     def closed(self, topics: AbstractSet[str], now: float, ask: Ask) -> Mapping[str, Reason]:
-        """Return which of `topics` are closed; the broker is asked after new ones."""
+        """Return which of `topics` are closed, and why; the broker is asked about new ones."""
         if topics <= self._open:
             return {}
         found = {topic: why for topic in topics - self._open if (why := self.rules.refusal(topic))}
@@ -95,37 +95,37 @@ class Topics:
         return found | {topic: refused[topic].reason for topic in others & refused.keys()}
 
     def look(self, topic: str, now: float, ask: Ask) -> Reason | None:
-        """Ask the broker after `topic`, and return why nothing can be published there."""
+        """Ask the broker about `topic`; return why nothing can be published there, or None."""
         self._learn([topic], now, ask)
         refused = self._refused.get(topic)
         return None if refused is None else refused.reason
 
     def appeared(self, now: float, ask: Ask) -> Collection[str]:
-        """Return the topics that were waited for and are there now, until they are `welcomed`."""
+        """Return the topics that were waited for and exist now, until they are `welcomed`."""
         due = [name for name, it in self._refused.items() if it.is_waited_for and now >= it.ask_at]
         self._learn(due, now, ask)
         return self._appeared
 
     def welcomed(self) -> None:
-        """Note that what was parked for those that have appeared is on its way."""
+        """Note that the parked events of the topics that have appeared are on their way."""
         self._appeared.clear()
 
     def refused(self, topic: str, reason: Reason, now: float) -> None:
-        """Note that the broker refuses an event for its topic."""
+        """Note that the broker refuses an event because of its topic."""
         self._open.discard(topic)
         known = self._refused.get(topic)
         since = now if known is None else known.since
         waits = now - since < self.patience and (known is None or known.is_waited_for)
-        # It may have said otherwise when it was asked: that helps nobody at once.
+        # Its answer to a question may have been different; asking again at once would not help.
         self._close(topic, _Refused(reason, since, now + (_SOON if waits else _ASK_AGAIN), waits))
 
     def given_up(self, topic: str, reason: Reason, now: float) -> None:
-        """Note that a requeued event was refused for its topic: the next step is a person's."""
+        """Note that a requeued event was refused because of its topic: a person must act now."""
         self._open.discard(topic)
         self._close(topic, _Refused(reason, now, now + _ASK_AGAIN, is_waited_for=False))
 
     def taken(self, rows: Sequence[Row]) -> None:
-        """Note that the broker took `rows`: of their topics nothing is held against any more."""
+        """Note that the broker took `rows`, so their topics are open again."""
         if self._refused:
             for topic in self._refused.keys() & set(map(topics_of, rows)):
                 self._opened(topic)

@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
     given = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same errors
     try:
         settings, jobs = load_flow(given.config, os.environ)
         # spark-submit has chosen the master and the jars.

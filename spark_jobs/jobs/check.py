@@ -1,4 +1,4 @@
-"""See, before anything runs, whether a job could."""
+"""Check, before anything runs, whether a job could run."""
 
 import json
 import os
@@ -22,14 +22,14 @@ _SECONDS = 10.0
 
 
 class Finding(NamedTuple):
-    """One thing looked at; `problem` is None where it is as it must be."""
+    """One thing that was checked; `problem` is None if it is in order."""
 
     what: str
     problem: str | None
 
 
 def check(settings: DedupSettings) -> Iterator[Finding]:
-    """Yield what was looked at; changes nothing anywhere, and needs no Spark."""
+    """Yield what was checked; this changes nothing anywhere, and needs no Spark."""
     yield from check_job(settings, "filter and handler", lambda: _forget(load(settings.operator)))
     if settings.recirculation.run == "together":
         second = recirculation(settings)
@@ -39,7 +39,7 @@ def check(settings: DedupSettings) -> Iterator[Finding]:
 
 
 def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator[Finding]:
-    """As `check`, of any job; `load_it` looks at `what` its operator is made of."""
+    """Like `check`, for any job; `load_it` loads the parts of its operator, named by `what`."""
     marker_topic = settings.marker_topic()
     looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
         (what, lambda _: load_it()),
@@ -62,7 +62,7 @@ def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
 
 
 def _forget(_: object) -> None:
-    """Take no interest in a result whose making was the check."""
+    """Ignore a result that was only made as a check."""
 
 
 def _source(settings: Job) -> dict[str, str]:
@@ -75,7 +75,7 @@ def _marker_topic(settings: Job) -> None:
 
 
 def _checkpoint(settings: Job) -> None:
-    """Refuse a folder that is something else; what a URL names only the cluster can tell."""
+    """Refuse a folder with other contents; only the cluster can check a URL."""
     folder = _local(settings.spark.checkpoint)
     if folder is None:
         return
@@ -97,7 +97,7 @@ def _checkpoint(settings: Job) -> None:
 
 
 def _pins(folder: Path, settings: Job) -> None:
-    """Refuse a checkpoint that was made with other settings, or by somebody else."""
+    """Refuse a checkpoint that was made with other settings, or by another program."""
     try:
         found = json.loads((folder / PINNED).read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -109,7 +109,7 @@ def _pins(folder: Path, settings: Job) -> None:
 
 
 def _markers(settings: Job) -> None:
-    """Refuse markers that would stop the query, as far as the checkpoint can be read here."""
+    """Refuse markers that would stop the query, if the checkpoint can be read here."""
     folder = _local(settings.spark.checkpoint)
     if folder is None:
         return
@@ -131,7 +131,7 @@ def _markers(settings: Job) -> None:
 
 
 def query_id(checkpoint: Path) -> str | None:
-    """Return the id of the query that a checkpoint belongs to; None: it belongs to none yet."""
+    """Return the id of the query to which a checkpoint belongs; None: to none yet."""
     try:
         text = (checkpoint / "metadata").read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -140,7 +140,7 @@ def query_id(checkpoint: Path) -> str | None:
 
 
 def next_batch(checkpoint: Path) -> int:
-    """Return the number of the batch that a query with this checkpoint begins with."""
+    """Return the number of the batch with which a query with this checkpoint begins."""
     planned, done = (_numbers(checkpoint / log) for log in ("offsets", "commits"))
     newest = max(planned, default=-1)
     return newest + 1 if newest in done or newest < 0 else newest

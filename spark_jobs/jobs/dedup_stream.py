@@ -1,8 +1,8 @@
 """
 The deduplicating job for spark-submit: the same as `dovecote spark dedup`, on a cluster.
 
-Not named like the package `dedup`: executors put the file that was submitted on their path, and
-would take it for the package.
+The name differs from the package `dedup`: executors put the submitted file on their path, and
+would import it in place of the package.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
     given = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # what it tells, the job tells
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same errors
     try:
         settings = load(DedupSettings, given.config, prefix=PREFIX, environ=os.environ)
         # spark-submit has chosen the master and the jars.

@@ -1,4 +1,4 @@
-"""Files of jobs of any kind, as those that run together are given by."""
+"""Load the files of jobs of any kind that run together."""
 
 import tomllib
 from collections import Counter
@@ -21,7 +21,7 @@ def load_all(files: Iterable[Path], *, environ: Mapping[str, str]) -> list[AnyJo
     Return the settings in `files`, each by the `type` in its `[operator]` table.
 
     Raises:
-        BadSettings: a file is not as it must be, or two have a name or a checkpoint in common.
+        BadSettings: a file is not valid, or two share a name or a checkpoint.
     """
     jobs = [_loaded(file, environ) for file in files]
     spark = [job.spark for job in all_jobs(jobs)]
@@ -34,7 +34,7 @@ def load_all(files: Iterable[Path], *, environ: Mapping[str, str]) -> list[AnyJo
 
 
 def all_jobs(jobs: Iterable[AnyJob]) -> list[AnyJob]:
-    """Return `jobs`, and those that put retries back for them."""
+    """Return `jobs`, and the jobs that put their retries back."""
     found: list[AnyJob] = []
     for job in jobs:
         found.append(job)
@@ -44,7 +44,7 @@ def all_jobs(jobs: Iterable[AnyJob]) -> list[AnyJob]:
 
 
 def check_all(jobs: Sequence[AnyJob]) -> Iterator[Finding]:
-    """Yield what was looked at of each of `jobs`; changes nothing, and needs no Spark."""
+    """Yield what was checked of each of `jobs`; this changes nothing, and needs no Spark."""
     for job in jobs:
         looks = check(job) if isinstance(job, DedupSettings) else _check_stateful(job)
         for what, problem in looks:
@@ -66,5 +66,5 @@ def _type(file: Path) -> str:
     try:
         operator = tomllib.loads(file.read_text(encoding="utf-8")).get("operator")
     except (OSError, ValueError):
-        return ""  # whoever loads it says what is wrong
+        return ""  # the loader reports what is wrong
     return str(operator.get("type", "")) if isinstance(operator, dict) else ""

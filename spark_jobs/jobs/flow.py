@@ -1,8 +1,8 @@
 """
 A flow: steps chained by their destinations, each a query of its own, in one file.
 
-A step reads the destinations that have its name; the first, or the one that the source names,
-reads the source. Between two steps is a topic, so each is exactly once by itself.
+A step reads the destinations that have its name; the first step, or the one that the source names,
+reads the source. There is a topic between two steps, so each step is exactly once by itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -30,14 +30,14 @@ Job: TypeAlias = DedupSettings | StatefulSettings
 
 
 class Source(Model):
-    """Where events come from."""
+    """The source of events."""
 
     name: Name
     type: Literal["source"]
     topic: TopicName | Annotated[tuple[TopicName, ...], Field(min_length=1)]
     config: Connection
     destination: Name | None = None
-    """The step that reads it; left out: the first."""
+    """The step that reads it; by default, the first."""
     starting_offsets: str = "earliest"
     """Where a new checkpoint begins: `earliest`, `latest`, or Spark's JSON of offsets."""
 
@@ -46,7 +46,7 @@ class Source(Model):
 
 
 class OperatorStep(Model):
-    """`{type: "pairing"}`, `"sessions"` or `"delay"`: an operator by its own settings."""
+    """`{type: "pairing"}`, `"sessions"` or `"delay"`: an operator with its own settings."""
 
     name: Name
     type: Literal["pairing", "sessions", "delay"]
@@ -62,7 +62,7 @@ class OperatorStep(Model):
 
 
 class DedupStep(Model):
-    """`{type: "dedup"}`: a policy by its own settings."""
+    """`{type: "dedup"}`: a policy with its own settings."""
 
     name: Name
     type: Literal["dedup"]
@@ -81,27 +81,27 @@ AnyStep: TypeAlias = Annotated[Step | OperatorStep | DedupStep, Field(discrimina
 
 
 class Flow(Model):
-    """What a file says of a flow."""
+    """The contents of a flow's file."""
 
     source: Source
     connections: Annotated[dict[Name, dict[str, Any]], Field(min_length=1, repr=False)]
-    """librdkafka's properties, by the name that destinations use."""
+    """librdkafka's properties, by the names that destinations use."""
     steps: Annotated[tuple[AnyStep, ...], Field(min_length=1)]
-    """Steps, or the files that they are in."""
+    """Steps, or the files with them."""
     scripts: tuple[Name, ...] = (SCRIPTS, ".")
-    """The script folders, which `classpath` means."""
+    """The script folders to which `classpath` refers."""
     max_offsets_per_trigger: Count = 100_000
-    """Most events in one micro-batch of a step."""
+    """The most events in one micro-batch of a step."""
     state: StateSettings = StateSettings()
     spark: SparkSettings
 
 
 def load_flow(file: Path, environ: Mapping[str, str]) -> tuple[SparkSettings, dict[str, Job]]:
     """
-    Return how a flow runs, and the job of each of its steps, by their names.
+    Return the settings for running a flow, and the job of each of its steps by name.
 
     Raises:
-        BadSettings: the file, or one that it points at, is not as it must be.
+        BadSettings: the file, or one to which it refers, is not valid.
     """
     found = loading.read(file)
     if "steps" not in found and found.get("type") == "aggregation":
@@ -129,7 +129,7 @@ def load_flow(file: Path, environ: Mapping[str, str]) -> tuple[SparkSettings, di
 
 
 class _Names:
-    """Whether the names in a flow lead somewhere."""
+    """Checks that the names in a flow lead somewhere."""
 
     def __init__(self, flow: Flow) -> None:
         self._flow = flow

@@ -1,4 +1,4 @@
-"""From a file of settings to a finished run: what the command line and spark-submit share."""
+"""Run jobs from their settings to the end: shared by the command line and spark-submit."""
 
 import logging
 import signal
@@ -35,11 +35,10 @@ def run_dedup(
     """
     Run the job in a Spark of its own until it ends, or SIGTERM or SIGINT asks it to.
 
-    `master` None: whoever started this process (spark-submit) has chosen one.
+    `master` None: the program that started this process (spark-submit) has chosen one.
 
     Raises:
-        BadSettings: something is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: a setting, an operator or a topic is not valid.
     """
     run = partial(together.run, settings, adopt=adopt)
     _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
@@ -54,11 +53,10 @@ def run_stateful(
     adopt: bool = False,
 ) -> None:
     """
-    As `run_dedup`, for a job with a stateful operator.
+    Like `run_dedup`, for a job with a stateful operator.
 
     Raises:
-        BadSettings: something is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: a setting, an operator or a topic is not valid.
     """
     run = partial(stateful_job.run, settings, adopt=adopt)
     _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
@@ -74,11 +72,10 @@ def run_flow(
     adopt: bool = False,
 ) -> None:
     """
-    As `run_dedup`, for the steps of a flow.
+    Like `run_dedup`, for the steps of a flow.
 
     Raises:
-        BadSettings: something is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: a setting, an operator or a topic is not valid.
     """
     run = partial(running.run, jobs, adopt=adopt)
     _run(run, settings, master=master, jars=jars, json_lines=json_lines)
@@ -93,11 +90,10 @@ def run_together(
     adopt: bool = False,
 ) -> None:
     """
-    As `run_dedup`, for several jobs of any kind; Spark is as the first of them says.
+    Like `run_dedup`, for several jobs of any kind; the first one's settings are used for Spark.
 
     Raises:
-        BadSettings: something is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: a setting, an operator or a topic is not valid.
     """
 
     def run(spark: SparkSession, *, show: Show, stop: threading.Event) -> None:
@@ -119,7 +115,7 @@ def _run(
         spark = open_session(configuration(settings, master=master, jars=jars))
         try:
             _log.info("query %r begins", settings.query)
-            with stopped_by_signal(stop):  # Spark has put its own handler of SIGINT there
+            with stopped_by_signal(stop):  # Spark has installed its own handler of SIGINT
                 run(spark, show=show, stop=stop)
         finally:
             close_session(spark)
@@ -128,7 +124,7 @@ def _run(
 
 @contextmanager
 def stopped_by_signal(stop: threading.Event | None = None) -> Iterator[threading.Event]:
-    """Give an event that SIGTERM and SIGINT set; their handlers come back afterwards."""
+    """Yield an event that SIGTERM and SIGINT set; restore the signals' handlers afterwards."""
     event = stop or threading.Event()
 
     def heard(*_: object) -> None:
@@ -143,7 +139,7 @@ def stopped_by_signal(stop: threading.Event | None = None) -> Iterator[threading
 
 
 def _show_text(main: str, line: BatchLine) -> None:
-    # Of several queries, those that came along say who they are.
+    # If there are several queries, the additional ones show their names.
     sys.stderr.write(f"{line}\n" if line.query == main else f"{line.query}: {line}\n")
     sys.stderr.flush()
 

@@ -1,4 +1,4 @@
-"""Run the steps of a flow beside each other, on one Spark."""
+"""Run the steps of a flow beside each other, in one Spark."""
 
 import threading
 from collections.abc import Iterator, Mapping
@@ -27,14 +27,13 @@ def run(
     Run the queries until `stop` is set; if one ends, all do.
 
     Raises:
-        BadSettings: something is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: a setting, a script or a topic is not valid.
     """
     run_all(queries(jobs.values(), spark, show=show, adopt=adopt), stop)
 
 
 def look(jobs: Mapping[str, Job]) -> Iterator[Finding]:
-    """Yield what was looked at, of each step; changes nothing, and needs no Spark."""
+    """Yield what was checked of each step; this changes nothing, and needs no Spark."""
     for name, job in jobs.items():
         for what, problem in _findings(job):
             yield Finding(f"{name}: {what}", problem)
@@ -49,4 +48,4 @@ def _findings(job: Job) -> Iterator[Finding]:
 
 
 def _forget(_: object) -> None:
-    """Take no interest in a result whose making was the check."""
+    """Ignore a result that was only made as a check."""

@@ -1,4 +1,4 @@
-"""Several queries in one Spark: all go on until they are asked to stop, or one of them ends."""
+"""Run several queries in one Spark: all go on until they are stopped, or one of them ends."""
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +13,7 @@ from spark_jobs.query.settings import DedupSettings
 from spark_jobs.stateful import job as stateful_job
 
 Run: TypeAlias = Callable[[threading.Event], None]
-"""Runs a query until the event is set; the batch under way is always finished."""
+"""Runs a query until the event is set; the batch in progress is always finished."""
 
 _LOOK_SECONDS = 0.2
 
@@ -27,11 +27,10 @@ def run(
     adopt: bool = False,
 ) -> None:
     """
-    Run a deduplicating job, and with it what puts its retries back, if the settings say so.
+    Run a deduplicating job, and the job that puts its retries back if the settings ask for it.
 
     Raises:
-        BadSettings: something is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: a setting, an operator or a topic is not valid.
     """
     run_all(queries([settings], spark, show=show, adopt=adopt), stop)
 
@@ -46,7 +45,7 @@ def queries(
     """Return the queries of `jobs` by their names, each with a session of its own in `spark`."""
     found: dict[str, Run] = {}
     for job in all_jobs(jobs):
-        # Configurations are a session's: another job may have other shuffle partitions.
+        # Configuration belongs to a session: another job may have other shuffle partitions.
         session = spark.newSession()
         session.conf.set("spark.sql.shuffle.partitions", str(job.spark.shuffle_partitions))
         found[job.spark.query] = _query(job, session, show, adopt=adopt)
@@ -58,7 +57,7 @@ def run_all(runs: Mapping[str, Run], stop: threading.Event) -> None:
     Run all of `runs`; when `stop` is set, or one of them ends, all end.
 
     Raises:
-        Exception: what the first of those that failed has failed with.
+        Exception: the error of the first run that failed.
     """
     if len(runs) == 1:
         (only,) = runs.values()

@@ -1,8 +1,8 @@
 """
-Which keys to look at by a moment: a heap whose entries may be early, never late.
+Find the keys that are due at a moment: a heap whose entries may be early, but never late.
 
-Most records move the deadline of their key into the future. The heap learns of that only when the
-old one comes up, so a record costs nothing here.
+Most records move the deadline of their key into the future. The heap notices only when the old
+deadline comes up, so a record costs nothing here.
 """
 
 from collections.abc import Hashable, Iterator
@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 from spark_jobs.operators.step import NEVER
 
 Ident: TypeAlias = Any
-"""A key, or input partition and key; all of one heap are of one kind."""
+"""A key, or an input partition with a key; the same for all entries of one heap."""
 
 
 class Alarms:
-    """Moments and who wants to be looked at then; each has one that counts."""
+    """Moments, and the keys to look at then; each key has one valid moment."""
 
     __slots__ = ("_bounds", "_heap")
 
@@ -32,7 +32,7 @@ class Alarms:
 
     def due(self, moment: int) -> Iterator[tuple[int, Ident]]:
         """
-        Give those to look at until `moment`, earliest first; their alarms are gone.
+        Yield the entries that are due by `moment`, earliest first, and remove their alarms.
 
         Alarms that are set meanwhile come up as well.
         """

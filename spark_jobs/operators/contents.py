@@ -1,4 +1,4 @@
-"""What a state holds, as people read it: an entry for each key, or for each record that waits."""
+"""The contents of a state in readable form: an entry per key, or per waiting record."""
 
 from collections.abc import Iterator
 from typing import Any, TypeAlias
@@ -24,11 +24,11 @@ Entry: TypeAlias = dict[str, Any]
 
 def entries(state: Any, settings: OperatorSettings) -> Iterator[Entry]:  # noqa: ANN401  # the operator's own
     """
-    Yield what `state` holds of each key.
+    Yield what `state` holds for each key.
 
-    `closes_after` is a stream time: what is open closes once the key's `stream_time` is greater.
-    `closes_at` and `forgotten_at` are moments of the wall clock, if the source is not behind then;
-    None: never by that clock.
+    `closes_after` is a stream time: an open item closes once the key's `stream_time` is greater.
+    `closes_at` and `forgotten_at` are moments of the wall clock, valid if the source does not lag
+    then; None: never by that clock.
     """
     match state, settings:
         case sessions.State(), SessionsSettings():

@@ -11,16 +11,16 @@ from spark_jobs.operators.step import Input, Output, Released, Step
 
 @dataclass(slots=True)
 class State:
-    """The records that wait."""
+    """The waiting records."""
 
     waiting: list[tuple[int, int, Any]] = field(default_factory=list)
     """A heap of due time, order of arrival and record."""
     taken: int = 0
-    """How many there have been."""
+    """The number of records so far."""
 
 
 class Delay:
-    """The operator `delay`: `time` of a record is when it may go on."""
+    """The operator `delay`: the `time` of a record is when it may go on."""
 
     def __init__(self, _: DelaySettings) -> None:
         pass
@@ -46,7 +46,7 @@ class Delay:
         return Step(state, outputs, waiting[0][0] if waiting else None)
 
     def restore(self, waiting: list[tuple[int, int, Any]], taken: int) -> State:
-        """Return the state of which these parts were kept."""
+        """Return the state that is made of these stored parts."""
         heapify(waiting)
         return State(waiting, taken)
 

@@ -1,8 +1,8 @@
 """
-The state of an operator as bytes, and back: MessagePack, with the number of its format in front.
+The state of an operator as bytes, and back: MessagePack, beginning with its format's number.
 
-A state of the previous format is brought up to this one when it is read. Only what cannot be
-computed is kept: alarms are set anew.
+A state of the previous format is converted when it is read. Only what cannot be computed is
+stored; alarms are set anew.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,13 +28,13 @@ from spark_jobs.operators.step import NEVER, Operator
 
 FORMAT = 2
 _EVENT_FIELDS = len(Event._fields) - 1
-"""What is kept of an event; a call has fewer."""
+"""The number of an event's stored fields; a call has fewer."""
 _BIG = 1
 """The extension type of an integer of more than 64 bits."""
 
 
 class BadState(DovecoteError):
-    """Bytes that are not a state of this operator, or of a format that nobody knows."""
+    """Bytes that are not a state of this operator, or have an unknown format."""
 
 
 def encode(operator: Operator[Any], state: Any) -> bytes:  # noqa: ANN401  # the operator's own
@@ -56,7 +56,7 @@ def decode(operator: Operator[Any], data: bytes) -> Any:  # noqa: ANN401  # the 
     Return the state in `data`.
 
     Raises:
-        BadState: it is none of this operator.
+        BadState: it is not a state of this operator.
     """
     if isinstance(operator, Guarded):
         return Elsewhere(data)
@@ -143,7 +143,7 @@ def _pairing(state: pairing.State) -> list[Any]:
 
 def _call(call: Call) -> tuple[Any, ...]:
     one, other = call.sides
-    if len(one) + len(other) == 1 and not call.dropped:  # what is usual
+    if len(one) + len(other) == 1 and not call.dropped:  # the usual case
         return _event(one[0] if one else other[0])
     sides = [_event(event) for event in one], [_event(event) for event in other]
     return call.low, call.high, sides, [_event(event) for event in call.dropped]
@@ -179,7 +179,7 @@ def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.State:
 def _restored_held(found: list[Any], topics: Sequence[str]) -> Held:
     _, clock, arrived, open_, closed = found
     gone = [_restored_call(call, topics) for call in closed]
-    if all(len(each) == _EVENT_FIELDS for each in open_):  # what is usual
+    if all(len(each) == _EVENT_FIELDS for each in open_):  # the usual case
         return Held(clock, arrived, [_restored_event(each, topics) for each in open_], closed=gone)
     calls = [_restored_call(call, topics) for call in open_]
     return Held(clock, arrived, open=calls, closed=gone)
@@ -197,7 +197,7 @@ def _restored_call(found: list[Any], topics: Sequence[str]) -> Call:
 
 def _restored_event(found: list[Any], topics: Sequence[str]) -> Event:
     time, partition, offset, side, arrived, digest, field = found
-    # The tuple's own way to make one; that of the named tuple takes three times as long.
+    # Calls tuple's own constructor; the named tuple's takes three times as long.
     return tuple.__new__(
         Event, (time, topics[side], partition, offset, side, arrived, digest, field)
     )
@@ -218,12 +218,12 @@ def _ident(found: Any) -> Ident:  # noqa: ANN401  # a key, or partition and key
 
 
 def _without_behind(body: list[Any]) -> list[Any]:
-    """Format 1 did not know of a source that is behind."""
+    """Convert format 1, which did not know of sources that lag."""
     return [-NEVER, *body]
 
 
 def _without_topics(body: list[Any]) -> list[Any]:
-    """Format 1 of `pairing` named the topic of each event."""
+    """Convert format 1 of `pairing`, which named the topic of each event."""
     clocks, keys = body
 
     def call(found: list[Any]) -> list[Any]:
@@ -239,7 +239,7 @@ def _without_topics(body: list[Any]) -> list[Any]:
 
 
 def _without_count(body: list[Any]) -> list[Any]:
-    """Format 1 of `delay` had no count of records: those that wait got the first numbers."""
+    """Convert format 1 of `delay`, without a count: waiting records get the first numbers."""
     (waiting,) = body
     return [1 + max((number for _, number, _ in waiting), default=-1), waiting]
 

@@ -1,4 +1,4 @@
-"""How much a state holds."""
+"""Count what a state holds."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from spark_jobs.operators.sessions import operator as sessions
 
 
 def keys(state: Any) -> int:  # noqa: ANN401  # the operator's own
-    """Return how many keys are known; of `delay`, how many records wait."""
+    """Return how many keys are known; for `delay`, how many records wait."""
     return len(getattr(state, "keys", ())) or len(getattr(state, "waiting", ()))
 
 
 def opened(state: Any) -> int:  # noqa: ANN401  # as above
-    """Return what is still to come out: open sessions, unpaired events, records that wait."""
+    """Return how many sessions, unpaired events or waiting records are still to come out."""
     match state:
         case sessions.State():
             return sum(len(held.open) for held in state.keys.values())

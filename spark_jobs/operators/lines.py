@@ -1,4 +1,4 @@
-"""What an operator says, as lines of a replay: one JSON object each."""
+"""An operator's outputs as lines of a replay: one JSON object each."""
 
 from typing import Any
 
@@ -44,17 +44,17 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
             head = {"kind": "skip", "key": _key(key, settings), "at": now}
             return head | place | {"reason": reason}
         case Released(value):
-            msg = f"a record was released that is none: {type(value).__name__}"
+            msg = f"the released value is no record: {type(value).__name__}"
             raise TypeError(msg)
 
 
 def result(paired: Paired, settings: OperatorSettings) -> dict[str, Any]:
-    """Return the output object of a call: its key, its time, and what each side says."""
+    """Return the output object of a call: its key, its time, and the field of each side."""
     return {**named(paired.key, settings), "ts": paired.time, **paired.fields}
 
 
 def named(key: bytes, settings: OperatorSettings) -> dict[str, Any]:
-    """Return the fields of a result that its key is made of."""
+    """Return the fields of a result that form its key."""
     names = getattr(settings, "key", "record")
     if names == "record":
         return {"key": _key(key, settings)}

@@ -1,4 +1,4 @@
-"""From a record to what an operator needs of it: key, time, and the part of the value it uses."""
+"""Read from a record what an operator needs: key, time, and the part of the value that it uses."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
@@ -23,21 +23,18 @@ from spark_jobs.operators.settings import (
 from spark_jobs.operators.step import Failed, Input
 
 Read: TypeAlias = Callable[[Record, Any], Input | Failed]
-"""Makes an operator's input of a record; the second argument is what is to come back with it."""
+"""Makes an operator's input of a record; the second argument comes back with it."""
 
 ReadMany: TypeAlias = Callable[
     [Iterable[Sequence[Any]], Iterable[Any], list[Failed]], Iterator[Input]
 ]
-"""
-The same for many, of which the fields are enough; those that the operator can make nothing of go
-into the list.
-"""
+"""The same for many records, given as their fields; unreadable ones go into the list."""
 
 OperatorSettings: TypeAlias = (
     AggregationSettings | DelaySettings | PairingSettings | SessionsSettings
 )
 
-# Kafka and Spark have no time beyond, and state and results can say none.
+# Kafka and Spark have no later times, and state and results cannot express any.
 _MOST = 2**63 - 1
 
 
@@ -71,7 +68,7 @@ def many_reader(settings: OperatorSettings) -> ReadMany:
 
 
 def max_lag(settings: OperatorSettings) -> int | None:
-    """Return how old a record may be that tells of no source that is behind; None: any."""
+    """Return how old a record may be without the source counting as lagging; None: any age."""
     if isinstance(settings, AggregationSettings):
         return settings.step.max_lag
     if isinstance(settings, WindowedSettings) and settings.max_lag is not None:
@@ -80,7 +77,7 @@ def max_lag(settings: OperatorSettings) -> int | None:
 
 
 def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
-    """Return a key as people read it: text, or the list of the fields it is made of."""
+    """Return a key in readable form: as text, or as the list of its fields."""
     found: str | list[Any] = (
         text.decode(errors="replace") if settings.key == "record" else from_json(text)
     )
@@ -88,7 +85,7 @@ def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
 
 
 class _Windowed:
-    """Reads what has a key and an event time."""
+    """Reads the records of an operator with a key and an event time."""
 
     def __init__(
         self,
@@ -106,7 +103,7 @@ class _Windowed:
     def __call__(
         self, records: Iterable[Sequence[Any]], rows: Iterable[Any], failed: list[Failed]
     ) -> Iterator[Input]:
-        # What each of a million rows looks up on `self` is a good part of reading it.
+        # Local names: a million rows would each look these up on `self`, a good part of the work.
         keys = None if self._key is None else _Keys(self._key)
         event_time, parses = self._event_time, self._parses
         field_of, every, new = self._fields.get, self._field, tuple.__new__
@@ -116,7 +113,7 @@ class _Windowed:
                 if parses and raw is not None:
                     value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
                 if keys is not None:
-                    key = keys.of(value)  # noqa: PLW2901  # as with the record's own
+                    key = keys.of(value)  # noqa: PLW2901  # like the record's own
                 if key is not None:
                     if event_time is not None:
                         time = _time(value, event_time, time)  # noqa: PLW2901  # likewise
@@ -127,7 +124,7 @@ class _Windowed:
                 unread = Input(key, time, None, topic, partition, offset, raw, row)
                 failed.append(Failed(unread, str(error)))
                 continue
-            # The tuple's own way to make one; that of the named tuple takes three times as long.
+            # Calls tuple's own constructor; the named tuple's takes three times as long.
             yield new(Input, (key, time, value, topic, partition, offset, raw, row))
 
 
@@ -166,23 +163,25 @@ def _field(value: Any, name: str) -> Any:  # noqa: ANN401  # JSON
 
 
 class _Keys:
-    """Makes keys of these fields of values; None if one of them is null."""
+    """Makes keys from these fields of values; None if one of them is null."""
 
     def __init__(self, names: tuple[str, ...]) -> None:
         self._names = names
         self._pick = itemgetter(*names)
         self._known: dict[Any, bytes] = {}
-        """Most keys come several times. Only text is here, which is like nothing but itself."""
+        """
+        A cache, since most keys come several times. It has only text, which equals nothing else.
+        """
 
     def of(self, value: Any) -> bytes | None:  # noqa: ANN401  # JSON
         try:
             made = self._known.get(self._pick(value))
-        except (KeyError, TypeError, IndexError):  # lacks a field, or one has no hash
+        except (KeyError, TypeError, IndexError):  # a field is missing, or has no hash
             made = None
         return self._made(value) if made is None else made
 
     def _made(self, value: Any) -> bytes | None:  # noqa: ANN401  # JSON
-        fields = [_field(value, name) for name in self._names]  # says which it lacks
+        fields = [_field(value, name) for name in self._names]  # reports the missing field
         if None in fields:
             return None
         if any(field.__class__ is not str for field in fields):

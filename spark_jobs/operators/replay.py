@@ -30,7 +30,8 @@ class TracedOperator:
         """
         Take a record.
 
-        One that is old by now has been waiting to be read: since then the source was behind.
+        A record that is old by now has been waiting to be read, so the source has lagged since
+        then.
         """
         behind_from = record.timestamp + self._max_lag
         if behind_from < now and behind_from > self._now:
@@ -43,11 +44,11 @@ class TracedOperator:
             yield from self._step([read], now, behind=behind_from < now)
 
     def advance(self, now: int) -> Iterator[Line]:
-        """Do what is due; nothing was read, so the source is not behind."""
+        """Do what is due; nothing was read, so the source does not lag."""
         yield from self._step([], now)
 
     def end(self, now: int) -> Iterator[Line]:
-        """Leave what is not due open, but for an aggregation: a trace is a source that ends."""
+        """End the trace: an aggregation closes what is open, and other operators leave it open."""
         finish = getattr(self._operator, "finish", None)
         if finish is None:
             return
@@ -71,4 +72,4 @@ OPERATORS: Mapping[str, Kind[Any]] = MappingProxyType(
         "aggregation": Kind(AggregationSettings, TracedOperator, load_step),
     }
 )
-"""Every operator that there is, by name."""
+"""All operators, by name."""

@@ -12,7 +12,7 @@ from spark_jobs.operators.step import NEVER
 MILLISECOND = timedelta(milliseconds=1)
 
 StreamTime: TypeAlias = Literal["per_key", "per_partition", "global"]
-"""Whose records move event time: the key's own, its input partition's, or all."""
+"""Whose records move event time: the key's own, those of its input partition, or all."""
 
 
 def _or_off(value: object) -> object:
@@ -29,18 +29,19 @@ def milliseconds(time: timedelta) -> int:
 
 
 def wait(time: timedelta | None) -> int:
-    """Return how many milliseconds to wait; "off" is for ever."""
+    """Return how many milliseconds to wait; "off" means for ever."""
     return NEVER if time is None else milliseconds(time)
 
 
 class _TypedSettings(Settings):
     type: str
-    """Which operator; may be left out where the command names it."""
+    """The operator; may be left out if the command names it."""
 
     @model_validator(mode="before")
     @classmethod
     def _is_of_this_type(cls, table: Any) -> Any:  # noqa: ANN401  # whatever the file holds there
-        # Before the fields, or a table for another operator fails by fields it rightly has.
+        # Before the fields: otherwise a table for another operator would fail because of its own
+        # fields.
         wanted = cls.model_fields["type"].default
         found = table.get("type", wanted) if isinstance(table, dict) else wanted
         if found != wanted:
@@ -50,25 +51,25 @@ class _TypedSettings(Settings):
 
 
 class WindowedSettings(_TypedSettings):
-    """What pairing and sessions both need to know."""
+    """The common settings of pairing and sessions."""
 
     key: Literal["record"] | Annotated[tuple[str, ...], Field(min_length=1)] = "record"
-    """What records are grouped by: the record's own key, or fields of the value."""
+    """The key that groups records: the record's own, or fields of the value."""
 
     event_time: str | None = None
-    """The field of the value that holds milliseconds; absent or null: the record's timestamp."""
+    """The field of the value with milliseconds; absent or null: the record's timestamp."""
 
     grace: Duration = timedelta(0)
     """How late a record may be."""
 
     stream_time: StreamTime = "per_key"
-    """Whose records move event time: the key's own, its input partition's, or all."""
+    """Whose records move event time: the key's own, those of its input partition, or all."""
 
     max_lag: OptionalDuration = timedelta(minutes=5)
-    """A record older than this when it is read means that the source is behind; `off`: never."""
+    """A record older than this when it is read means that the source lags; `off`: never."""
 
     forget_after: OptionalDuration = timedelta(hours=24)
-    """A key with nothing open is forgotten so long after its last record; `off`: never."""
+    """A key with nothing open is forgotten this long after its last record; `off`: never."""
 
 
 class SessionsSettings(WindowedSettings):
@@ -77,13 +78,13 @@ class SessionsSettings(WindowedSettings):
     type: Literal["sessions"] = "sessions"
 
     gap: Duration
-    """Longest time between two neighbours of one session."""
+    """The longest time between two neighbours in one session."""
 
     close_after: OptionalDuration = None
     """Wall clock time since the key's last record after which its sessions close; `off`: never."""
 
     emit: Literal["final", "update"] = "final"
-    """Say only what is final, or every change as well."""
+    """Output only final results, or every change as well."""
 
     aggregate: Annotated[str, Field(min_length=1)] = "count"
     """`count`, `sum`, `list`, `first`, `last`, `min`, `max`, or `module:object`."""
@@ -103,14 +104,14 @@ class SideSettings(Settings):
     """One side of a call."""
 
     topic: Annotated[str, Field(min_length=1)]
-    """Where its events are."""
+    """The topic of its events."""
 
     field: str | None = None
     """The field of the value that goes into the result; absent: the whole value."""
 
 
 def _open_for(found: dict[str, Any]) -> timedelta:
-    # A field that was refused is missing here; then this is of no matter.
+    # A refused field is missing here, and then the default does not matter.
     none = timedelta(0)
     return found.get("within", none) + found.get("grace", none)  # type: ignore[no-any-return]  # both are durations
 
@@ -121,13 +122,13 @@ class PairingSettings(WindowedSettings):
     type: Literal["pairing"] = "pairing"
 
     within: Duration
-    """Longest time between the two events of a call, inclusive."""
+    """The longest time between the two events of a call, inclusive."""
 
     close_after: OptionalDuration = Field(default_factory=_open_for)
     """Wall clock time after which a call closes; default: `within` + `grace`; `off`: never."""
 
     emit: Literal["on_close", "on_pair"] = "on_close"
-    """Say a whole call when it closes, or as soon as both events are there."""
+    """Output a whole call when it closes, or as soon as both events are there."""
 
     on_duplicate_side: Literal["first", "last", "list"] = "first"
     """Which event counts if a side comes twice in one call."""

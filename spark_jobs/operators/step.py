@@ -1,9 +1,9 @@
 """
-What every operator takes and gives: records in, outputs out, and when to look again.
+The interface of every operator: records in, outputs out, and when to look again.
 
-An operator is a value with one method, `step(state, records, now, behind=…)`. It has no clock and
-no thread, and does nothing but compute: the same steps give the same outputs. The state that goes
-in is spent; go on with the one that comes out. `now` never goes back.
+An operator has one method, `step(state, records, now, behind=…)`. It has no clock and no thread
+and only computes, so the same steps give the same outputs. A state may be used only once: go on
+with the one that comes out. `now` never goes back.
 """
 
 from collections.abc import Sequence
@@ -12,34 +12,34 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 S = TypeVar("S")
 
 NEVER = 2**62
-"""A moment that does not come."""
+"""A moment that never comes."""
 
 
 class Input(NamedTuple):
     """A record as an operator sees it."""
 
     key: bytes | None
-    """What it is grouped by: the record's key, or the JSON list of the fields that stand in."""
+    """The key for grouping: the record's key, or the JSON list of the fields in its place."""
 
     time: int
     """Event time in milliseconds; for `delay`, the moment before which it must not go out."""
 
     value: Any
-    """What the operator works on."""
+    """The part of the record on which the operator works."""
 
     topic: str
     partition: int
     offset: int
 
     raw: bytes | None = None
-    """The value as it came, to know it again."""
+    """The original value, to recognise a copy."""
 
     row: Any = None
-    """Whatever the caller wants to find in the outputs about this record."""
+    """Anything that the caller wants to find in the outputs about this record."""
 
 
 class Session(NamedTuple):
-    """A session: closed (`result`), changed (`update`), or gone into another (`retract`)."""
+    """A session: closed (`result`), changed (`update`), or merged into another (`retract`)."""
 
     kind: str
     key: bytes
@@ -54,13 +54,13 @@ class Paired(NamedTuple):
 
     key: bytes
     time: int
-    """The earliest of its events."""
+    """The time of its earliest event."""
 
     fields: dict[str, Any]
-    """What each side says; None where it is missing."""
+    """The field of each side; None if the side is missing."""
 
     sides: dict[str, int | list[int]]
-    """The offset of each side's event by its topic; several where all of them are kept."""
+    """The offset of each side's event by its topic; several if all of them are kept."""
 
 
 class Released(NamedTuple):
@@ -70,7 +70,7 @@ class Released(NamedTuple):
 
 
 class Made(NamedTuple):
-    """A record that an aggregation makes of the events of a window, or lets through."""
+    """A record that an aggregation makes of a window's events, or lets through."""
 
     topic: str
     key: bytes | None
@@ -84,21 +84,21 @@ class Made(NamedTuple):
     """Event times of the first and the last event of the window."""
     events: int
     revision: int
-    """How often the window has fired."""
+    """How many times the window has fired."""
     number: int
-    """Of those made together."""
+    """Its index among the records made together."""
     origin: tuple[str, int, int]
     """The last event of the window: topic, partition and offset."""
     window: bytes
     """The key of the window."""
     shown: Any
-    """What people see of the value; of a record that goes on as it is, None."""
+    """The value in readable form; None for a record that goes on unchanged."""
     is_passed: bool
-    """It goes on as it is."""
+    """It goes on unchanged."""
 
 
 class Late(NamedTuple):
-    """A record that came after what it belongs to was closed."""
+    """A record that came after its session, call or window was closed."""
 
     record: Input
     reason: str
@@ -117,7 +117,7 @@ class Skipped(NamedTuple):
 
 
 class Failed(NamedTuple):
-    """A record that the operator can make nothing of."""
+    """A record that the operator cannot use."""
 
     record: Input
     reason: str
@@ -127,13 +127,13 @@ Output: TypeAlias = Session | Paired | Released | Made | Late | Skipped | Failed
 
 
 class Step(NamedTuple, Generic[S]):
-    """What a step came to."""
+    """The result of a step."""
 
     state: S
     outputs: list[Output]
 
     deadline: int | None
-    """There is nothing to do before this moment unless a record comes; None: nothing at all."""
+    """Nothing needs to be done before this moment unless a record comes; None: nothing at all."""
 
 
 class Operator(Protocol[S]):
@@ -148,11 +148,11 @@ class Operator(Protocol[S]):
         """
         Take `records`, in this order, at the wall clock time `now`.
 
-        `behind`: the source has old records waiting, so that what is missing may just not have
-        been read yet; nothing is closed by the wall clock until that is over.
+        `behind`: the source has old records waiting, so a missing record may just not have been
+        read yet. The wall clock closes nothing until that is over.
         """
 
 
 def skipped(record: Input, reason: str) -> Skipped:
-    """Return what is said of a record that changes nothing."""
+    """Return the output for a record that changes nothing."""
     return Skipped(record.key, record.topic, record.partition, record.offset, reason)

@@ -1,4 +1,4 @@
-"""The stateful operators, by the names that settings give them."""
+"""The stateful operators, by their names in settings."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from spark_jobs.operators.step import Operator
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An operator, and the table of settings that describes it."""
+    """An operator, and the class of its settings."""
 
     settings: type[OperatorSettings]
     make: Callable[[Any], Operator[Any]]
@@ -45,16 +45,16 @@ def operator(settings: OperatorSettings) -> Operator[Any]:
     Return the operator that `settings` describe.
 
     Raises:
-        BadSettings: its aggregate is not there.
+        BadSettings: its aggregate does not exist.
     """
     return TABLE[settings.type].make(settings)
 
 
 def require(settings: OperatorSettings) -> None:
     """
-    Look whether `settings` describe an operator.
+    Check that `settings` describe an operator.
 
     Raises:
-        BadSettings: its aggregate is not there.
+        BadSettings: its aggregate does not exist.
     """
     operator(settings)

@@ -1,4 +1,4 @@
-"""Run a policy over the rows of one shuffle partition: what goes out, and how many did not."""
+"""Run a policy over the rows of one shuffle partition; count what goes out and what does not."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ class Operator:
 @lru_cache(maxsize=16)
 def load(settings: PolicySettings) -> Operator:
     """
-    Return the operator that `settings` describe; once per worker, not per batch.
+    Return the operator that `settings` describe; made once per worker, not per batch.
 
     Raises:
         BadSettings: there is no such filter or handler.
@@ -58,7 +58,7 @@ def load(settings: PolicySettings) -> Operator:
 
 
 def evaluate(rows: Rows, operator: Operator, router: Router) -> Evaluation:
-    """Return what the rows of a shuffle partition come to; handlers run here, and only here."""
+    """Return the results of a shuffle partition's rows; handlers run here, and nowhere else."""
     handling = _Handling(rows, operator)
     policy = handling.policy()
     outgoing: list[Outgoing] = []
@@ -95,7 +95,7 @@ def evaluate(rows: Rows, operator: Operator, router: Router) -> Evaluation:
 
 
 class _Handling:
-    """The functions that a policy calls with the number of a row; each is decoded once."""
+    """The functions that a policy calls with a row's number; each row is decoded once."""
 
     def __init__(self, rows: Rows, operator: Operator) -> None:
         self._rows, self._operator = rows, operator
@@ -114,8 +114,9 @@ class _Handling:
         passes = self._operator.filter
         if passes is not None:
             return passes(self._decoded(row))
-        # What cannot be read must not win. Only `latest` has to know it here: to the others it is
-        # one whether filter or handler fails, and copies, which are not handled, stay unread.
+        # An unreadable record must not win. Only `latest` needs to know that here. For the others
+        # it does not matter whether filter or handler fails, and copies, which are not handled,
+        # stay unread.
         if self._operator.policy is latest:
             self._decoded(row)
         return True
@@ -127,7 +128,7 @@ class _Handling:
             return _DONE
         result = handler(event)
         if isinstance(result, Done) and result.outputs is not None:
-            # Here, so that an output which cannot be written is a failure of the handler.
+            # Encoded here, so that an output that cannot be written is a failure of the handler.
             outputs = [encode_output(event, n, each) for n, each in enumerate(result.outputs)]
             self._outputs = {row: outputs}
         return result

@@ -30,11 +30,10 @@ def run(
     adopt: bool = False,
 ) -> None:
     """
-    Run the query until it ends or `stop` is set; the batch under way is always finished.
+    Run the query until it ends or `stop` is set; the batch in progress is always finished.
 
     Raises:
-        BadSettings: the filter, the handler or a topic is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: the filter, the handler or a topic is not valid.
     """
     load(settings.operator)  # fails here, not on an executor
     require_topics(settings)
@@ -72,7 +71,7 @@ def _remembering(
 
 
 def stage_config(settings: DedupSettings, stage: type[StageConfig] = StageConfig) -> StageConfig:
-    """Return what the executors need to know."""
+    """Return the configuration for the executors."""
     return stage(
         operator=settings.operator,
         topics=settings.topics(),

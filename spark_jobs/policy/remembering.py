@@ -1,8 +1,8 @@
 """
-In front of a policy: copies of what was taken in earlier batches are taken out, and counted.
+Remove and count copies of records from earlier batches before the policy runs.
 
-Like the stateful operators it is hosted by groups that are buckets of keys. It needs no timer:
-nothing becomes due, and what is forgotten goes when the next records come.
+Like the stateful operators, this runs in groups that are buckets of keys. It needs no timer:
+nothing becomes due, and old entries are forgotten when the next records come.
 """
 
 from collections import OrderedDict
@@ -30,16 +30,16 @@ from spark_jobs.rows.garbage import collect_rarely, spare
 from spark_jobs.rows.packets import Pack
 
 _SCHEMA = "bucket int, packet binary, taken long, copies long, newest long, known long, bytes long"
-# A worker keeps the memories that it used last, each with what Spark has of it.
+# A worker keeps the memories that it used last, each with the bytes that Spark has of it.
 _KEPT = 64
 _Kept: TypeAlias = tuple[str, int, int]
-"""Query, how long is remembered, and bucket."""
+"""The query, how long it remembers, and the bucket."""
 _memories: OrderedDict[_Kept, tuple[bytes, Memory]] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberConfig:
-    """How long is remembered, and where; goes to the executors."""
+    """The settings of the memory; goes to the executors."""
 
     query: str
     within: int
@@ -50,7 +50,7 @@ class RememberConfig:
 
 
 def passed(rows: DataFrame, config: RememberConfig) -> DataFrame:
-    """Return what passes of `rows`, one packet for each bucket; `rows` have Spark's clock."""
+    """Return the rows that pass, one packet per bucket, with Spark's clock."""
     packed = rows.select(
         *packets.COLUMNS,
         bucket(config.buckets).cast("int").alias(packets.BUCKET),
@@ -70,7 +70,7 @@ def passed(rows: DataFrame, config: RememberConfig) -> DataFrame:
 
 
 def bucket(buckets: Sequence[int]) -> Column:
-    """Return the bucket of a row: those of a key are in one, and copies without a key."""
+    """Return the bucket of a row: the rows of a key share one, and so do copies without a key."""
     ids = F.filter("headers", lambda each: each["key"] == envelope.ID)
     place = F.concat_ws("/", "topic", "partition", "offset").cast("binary")
     of = F.coalesce("key", F.get(ids, 0).getField("value"), place)
@@ -79,7 +79,7 @@ def bucket(buckets: Sequence[int]) -> Column:
 
 
 class Remembering(StatefulProcessor):
-    """Lets of the records of one bucket after the other pass what is no copy."""
+    """Lets the records of each bucket pass that are no copies."""
 
     def __init__(self, config: RememberConfig) -> None:
         self._config = config
@@ -100,13 +100,13 @@ class Remembering(StatefulProcessor):
         yield self._passed(key[0], _sorted(packed), now)
 
     def close(self) -> None:
-        """Have the memories that this worker keeps left in peace."""
+        """Exclude the memories that this worker keeps from garbage collection."""
         spare()
 
     def _passed(self, bucket_: int, table: pa.Table, now: int) -> pd.DataFrame:
         memory = self._restored(bucket_)
         seen = columns.read(table.to_batches())
-        if seen is None:  # a packet has rows
+        if seen is None:  # a packet always has rows
             return pd.DataFrame()
         fresh = [not is_copy for is_copy in memory.copies(_seen(seen), now)]
         data = memory.encode()
@@ -151,7 +151,7 @@ def _seen(rows: Rows) -> Iterator[Seen]:
     for identity, time, (topic, partition, offset) in zip(
         rows.identities, rows.timestamps, places, strict=True
     ):
-        # Its place is the identity of a record that has no other, and nobody else's.
+        # The place of a record without an id is its identity, and no other record's.
         own = identity[0] != f"{topic}/{partition}/{offset}"
         yield Seen(identity if own else None, time, (topic, partition))
 

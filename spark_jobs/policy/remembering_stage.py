@@ -1,4 +1,4 @@
-"""The last stage of a deduplicating job that remembers: a policy over what was no copy."""
+"""The last stage of a deduplicating job that remembers: a policy over rows that are no copies."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -19,20 +19,22 @@ _ORDER = [(name, "ascending") for name in ("key", "topic", "partition", "offset"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RememberingStage(StageConfig):
-    """As the stage of a job that remembers nothing, behind its memory."""
+    """Like the stage of a job that remembers nothing, but after its memory."""
 
     def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
-        """Handle and write what has passed: where it lies, for a key has one bucket."""
+        """
+        Handle and write the rows that pass; no shuffle is needed, because a key has one bucket.
+        """
         tasks = rows.mapInArrow(RememberingTask(self, batch), REPORT)
         return [Report.decode(row["report"]) for row in tasks.collect()]
 
 
 class RememberingTask(Task):
     """
-    Handles and writes what the buckets of one shuffle partition let pass.
+    Handles and writes the rows that the buckets of one shuffle partition let pass.
 
-    It runs in the task that has asked their memories. If that ends before Spark has kept them, the
-    batch is run again from the old ones, in which the same records are copies.
+    It runs in the task that has used their memories. If the task ends before Spark has stored
+    them, the batch is run again with the old ones, for which the same records are copies.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -57,7 +59,7 @@ class RememberingTask(Task):
 
 
 def _unpacked(found: Iterator[bytes]) -> list[pa.RecordBatch]:
-    """Return the rows of all packets, those of a key side by side and in order."""
+    """Return the rows of all packets, with each key's rows together and in order."""
     tables = [pa.ipc.open_stream(packet).read_all() for packet in found]
     batches: list[pa.RecordBatch] = pa.concat_tables(tables).sort_by(_ORDER).to_batches()
     return batches

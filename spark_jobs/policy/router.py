@@ -1,4 +1,4 @@
-"""The records that a row's verdict sends out, and where to."""
+"""Turn a row's verdict into the records to write, with their topics."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -76,9 +76,10 @@ class Router:
 
     def unwritable(self, outgoing: Outgoing, error: str) -> Outgoing:
         """
-        Return the dead letter in the place of a record that its topic can never take.
+        Return the dead letter that replaces a record which its topic can never take.
 
-        Without the value and the headers that made it so; its origin says where they are.
+        It lacks the value and headers that made the record unwritable; its origin says where they
+        are.
         """
         origin = outgoing.origin
         copy = copies.emptied(origin, now=self.now, error=error)
@@ -89,13 +90,13 @@ def encode_output(event: Event, number: int, output: Output) -> Encoded:
     """
     Return the record of a handler's `output`, the `number`th of its event.
 
-    It has the event's envelope, with an id of its own that a second evaluation finds again;
-    headers that the output names itself come in the place of those.
+    It has the event's envelope, with an id of its own that a second evaluation finds again.
+    Headers of the output itself replace the envelope's.
 
     Raises:
         InvalidEvent: the value cannot be written.
     """
-    told = isinstance(output.value, bytes)  # what bytes hold, only the event's own type can say
+    told = isinstance(output.value, bytes)  # only the event's own type describes bytes
     key, value, headers = envelope.encode(
         replace(
             event,

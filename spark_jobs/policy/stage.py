@@ -24,7 +24,7 @@ from spark_jobs.sink.sink import Input, Settled, SinkConfig
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageConfig:
-    """What all batches of a query have in common; goes to the executors."""
+    """The common settings of all batches of a query; goes to the executors."""
 
     operator: PolicySettings
     topics: Topics
@@ -38,10 +38,10 @@ class StageConfig:
 
 def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
     """
-    Return the columns of `rows` that a task wants, each key in one partition and in order.
+    Return the columns of `rows` for the tasks, with each key in one partition and in order.
 
-    Rows without a key are spread by their places. Nothing here depends on anything but the rows:
-    a batch that is run again has the same partitions, in the same order.
+    Rows without a key are spread by their places. Everything here depends on the rows only, so a
+    batch that is run again has the same partitions, in the same order.
     """
     place = F.xxhash64("topic", "partition", "offset")
     spread = F.when(F.col("key").isNull(), place)
@@ -74,11 +74,12 @@ class Task:
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
     def _report(self, rows: Rows, partition: int, before: Counts | None = None) -> Report:
-        """Settle `rows`; `before` counts what was taken out of them before."""
+        """Settle `rows`; `before` counts the rows that were removed earlier."""
         try:
             settled = self._settle(rows, partition, before or Counts())
         except JobError as error:
-            # As a value: Spark would wrap it in a page of stack traces, and try again in vain.
+            # Returned as a value: Spark would wrap an exception in a page of stack traces, and
+            # retry to no avail.
             return Report(partition=partition, error=type(error).__name__, message=str(error))
         return Report(
             partition=partition,

@@ -22,7 +22,7 @@ class Arrivals:
         self._admin: AdminClient | None = None
 
     def behind(self, ends: Ends) -> bool:
-        """Return whether there may be something behind `ends`; so if Kafka does not say."""
+        """Return whether there may be records after `ends`; also if Kafka does not answer."""
         if self._admin is None:
             self._admin = AdminClient({**kafka_options.client(self._kafka), "log_level": 0})
         read = {
@@ -37,5 +37,5 @@ class Arrivals:
             )
             return any(each.result().offset != read[place] for place, each in asked.items())
         except KafkaException:
-            # What is wrong Spark will find out, and tell, as it asks the same.
+            # Spark asks the same, and will find and report the error.
             return True

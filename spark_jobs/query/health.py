@@ -1,4 +1,4 @@
-"""What a Spark job says of itself: ready because batches are done, or there is nothing to do."""
+"""A Spark job's own state: ready because batches are done, or there is nothing to do."""
 
 import threading
 import time
@@ -20,9 +20,9 @@ class Report:
 @dataclass(slots=True)
 class Health:
     """
-    Facts that Spark tells and the HTTP server reads.
+    Facts that Spark reports and the HTTP server reads.
 
-    Ready: within `stall_after` seconds a batch was done and written down, or Spark has looked and
+    Ready: within `stall_after` seconds a batch was done and recorded, or Spark has looked and
     found nothing to do. A query that runs but finishes nothing is not ready.
     """
 
@@ -41,7 +41,7 @@ class Health:
             self._role = "stopped"
 
     def ready(self) -> Report:
-        """Say whether batches are done (or would be, if there were any)."""
+        """Return whether batches get done, or would be if there were any."""
         with self._lock:
             role, idle = self._role, time.monotonic() - self._progressed
         if role == "stopped":

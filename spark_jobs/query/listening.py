@@ -1,4 +1,4 @@
-"""Hear from Spark what its queries have done, as the JSON that it has of that."""
+"""Listen to Spark's reports about its queries, in the JSON that it makes of them."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -9,7 +9,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 Progress = Callable[[Mapping[str, Any]], None]
-"""Gets what Spark says of a batch that is done."""
+"""Gets Spark's report on a finished batch."""
 Idle = Callable[[str], None]
 """Gets the run of a query that had nothing to do."""
 
@@ -17,10 +17,10 @@ Idle = Callable[[str], None]
 @contextmanager
 def listening(spark: SparkSession, progress: Progress, idle: Idle) -> Iterator[None]:
     """
-    Tell `progress` and `idle` of all queries of `spark` meanwhile, in a thread of their own.
+    Call `progress` and `idle` for all queries of `spark` meanwhile, in a thread of their own.
 
-    PySpark's own listeners get an object for each number of an event, with a call to Java for
-    each: of a batch that has nothing to do, that is most of the work.
+    PySpark's own listeners make an object for each number of an event, with a call to Java for
+    each. For a batch that has nothing to do, that is most of the work.
     """
     ensure_callback_server_started(spark.sparkContext._gateway)  # type: ignore[no-untyped-call]  # it has no types  # noqa: SLF001  # no public way
     streaming = spark.sparkContext._jvm.org.apache.spark.sql.streaming  # type: ignore[union-attr]  # it is there  # noqa: SLF001  # as above
@@ -34,13 +34,13 @@ def listening(spark: SparkSession, progress: Progress, idle: Idle) -> Iterator[N
 
 
 class _Listener:
-    """What Java calls."""
+    """The object that Java calls."""
 
     def __init__(self, progress: Progress, idle: Idle) -> None:
         self._progress, self._idle = progress, idle
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802, ANN401  # Spark's name and object
-        """Nothing to do."""
+        """Do nothing."""
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802, ANN401  # as above
         self._progress(json.loads(event.progress().json()))
@@ -49,9 +49,9 @@ class _Listener:
         self._idle(event.runId().toString())
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802, ANN401  # as above
-        """Nothing to do: who waits for the query hears of it."""
+        """Do nothing: the thread that waits for the query hears of its end."""
 
     class Java:
-        """What tells py4j the interface."""
+        """Names the interface for py4j."""
 
         implements = ("org.apache.spark.sql.streaming.PythonStreamingQueryListener",)

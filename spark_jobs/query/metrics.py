@@ -1,4 +1,4 @@
-"""Name the numbers a Spark job exposes."""
+"""Name the numbers that a Spark job exposes."""
 
 import time
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 
 
 class Metrics:
-    """A registry of its own, so that two jobs in one process keep apart."""
+    """One job's metrics. Each has its own registry, so two jobs in one process keep apart."""
 
     def __init__(self, query: str) -> None:
         self.registry = CollectorRegistry()
@@ -88,7 +88,7 @@ class Metrics:
         return Gauge(f"dovecote_spark_{name}", text, ["query", *labels], registry=self.registry)
 
     def batch(self, line: BatchLine, counts: Counts) -> None:
-        """Count a batch that is finished."""
+        """Count a finished batch."""
         query = self._query
         self._batches.labels(query).inc()
         self._rows.labels(query).inc(line.rows)
@@ -108,7 +108,7 @@ class Metrics:
         self._lag_seconds.labels(query).set(line.lag_seconds)
 
     def lag(self, lags: Mapping[tuple[str, int], int]) -> None:
-        """Tell how many records wait in each partition."""
+        """Record how many records wait in each partition."""
         for (topic, partition), rows in lags.items():
             self._lag.labels(self._query, topic, str(partition)).set(rows)
 
@@ -116,14 +116,14 @@ class Metrics:
         self._progress_time.labels(self._query).set_to_current_time()
 
     def state(self, *, keys: int, opened: int, size: int, largest: int) -> None:
-        """Tell what is held in the buckets of a stateful job."""
+        """Record the contents of a stateful job's buckets."""
         self._keys.labels(self._query).set(keys)
         self._open.labels(self._query).set(opened)
         self._bytes.labels(self._query).set(size)
         self._largest.labels(self._query).set(largest)
 
     def limit(self, size: int) -> None:
-        """Tell how large a bucket may become."""
+        """Record how large a bucket may become."""
         self._limit.labels(self._query).set(size)
 
     def committed(self, outcome: Literal["ok", "failed"]) -> None:

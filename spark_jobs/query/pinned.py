@@ -1,4 +1,4 @@
-"""Keep beside a checkpoint what it was made with, and must go on with."""
+"""Keep, beside a checkpoint, the settings with which it was made and must go on."""
 
 import json
 from typing import Any
@@ -11,13 +11,13 @@ from spark_jobs.query.pins import PINNED, Pins, foreign, refusal
 
 def pin(spark: SparkSession, checkpoint: str, wanted: Pins, *, adopt: bool = False) -> None:
     """
-    Compare `wanted` with what the checkpoint was made with; a new one gets it.
+    Compare `wanted` with the settings of the checkpoint; a new checkpoint gets them.
 
-    By way of Spark's own file systems, for a checkpoint may be on any of them. With `adopt` what
-    may be changed is, and a checkpoint that somebody else made is taken over.
+    Uses Spark's own file systems, because a checkpoint may be on any of them. With `adopt`, what
+    may be changed is changed, and a checkpoint that another program made is taken over.
 
     Raises:
-        BadSettings: a setting is another than it was, or the checkpoint is not ours.
+        BadSettings: a setting has changed, or the checkpoint is not ours.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # no public way to Spark's file systems

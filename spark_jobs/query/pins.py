@@ -1,20 +1,20 @@
-"""What a checkpoint was made with, and why a job may not go on with it."""
+"""The settings with which a checkpoint was made, and why a job may not go on with it."""
 
 from collections.abc import Mapping
 from typing import TypeAlias
 
 Pins: TypeAlias = Mapping[str, object]
-"""Settings by their names, as JSON holds them."""
+"""Settings by name, in the form of JSON."""
 
 JOB, QUERY, TOPICS = "job", "spark.query", "source.topics"
 _ADOPTED = {QUERY, TOPICS}
-"""What may be changed, if whoever starts the job says so."""
+"""Settings that may change if the operator of the job consents."""
 
 
 def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) -> str | None:
-    """Return why `checkpoint`, made with `found`, is not for a job with `wanted`; None: it is."""
+    """Return why `checkpoint`, made with `found`, does not fit a job with `wanted`, or None."""
     for name, value in wanted.items():
-        # A version that did not know of it has not pinned it.
+        # A version that did not know the setting has not pinned it.
         if name not in found or found[name] == value or (adopt and name in _ADOPTED):
             continue
         return _told(checkpoint, name, found[name], value)
@@ -22,7 +22,7 @@ def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) 
 
 
 def foreign(checkpoint: str) -> str:
-    """Return why a checkpoint that no job of ours has made is refused."""
+    """Return the refusal of a checkpoint that none of our jobs has made."""
     return (
         f"{checkpoint} holds the checkpoint of a query that is not Dovecote's, or a part of one: "
         f"give this job a `spark.checkpoint` of its own, or {_ADOPT} to go on from what it says"
@@ -50,9 +50,9 @@ def _told(checkpoint: str, name: str, was: object, now: object) -> str:
         case "source.topics":
             return (
                 f"the checkpoint {checkpoint} is about the topics {_listed(was)}, not "
-                f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; a topic that is new is "
-                "then read from its first record, and what was not read of one that is gone "
-                "never will be"
+                f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; new topics are then "
+                "read from their first record, and unread records of removed topics are never "
+                "read"
             )
         case _:
             return (

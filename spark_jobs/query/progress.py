@@ -1,4 +1,4 @@
-"""One line per batch: what became of its rows, how fast, and how much is still to come."""
+"""One line per batch: the results of its rows, its speed, and how much is still to come."""
 
 import json
 from collections import ChainMap
@@ -14,17 +14,17 @@ from spark_jobs.sink.markers import Counts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """What became of a batch."""
+    """The results of a batch."""
 
     counts: Counts
     replayed: int
     """Shuffle partitions that an earlier run of the batch had written already."""
     newest: int
-    """The newest timestamp among its rows, in milliseconds; 0: it has none."""
+    """The newest timestamp among its rows, in milliseconds; 0: it has no rows."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of a stateful job, by bucket that was stepped: keys, what is open, bytes."""
+    """For a stateful job, by stepped bucket: its keys, open items, and bytes."""
     held: float = 0.0
-    """For how many seconds it was held, with nothing to do."""
+    """For how many seconds the batch was held with nothing to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +44,9 @@ class BatchLine:
     lag_rows: int
     lag_seconds: float
     keys: int = 0
-    """Of a stateful job: in the buckets that the batch touched."""
+    """For a stateful job: in the buckets that the batch touched."""
     open: int = 0
-    """Open sessions, unpaired events, waiting records in them."""
+    """Open sessions, unpaired events and waiting records in them."""
     state_bytes: int = 0
     largest_bucket: int = 0
 
@@ -75,7 +75,7 @@ class BatchLine:
 
 
 def summary(reports: Sequence[Report], *, held: float = 0.0) -> Summary:
-    """Return what the reports of a batch's tasks add up to."""
+    """Return the sum of the reports of a batch's tasks."""
     return Summary(
         counts=reduce(add, (report.counts for report in reports), Counts()),
         replayed=sum(report.replayed for report in reports),
@@ -86,7 +86,7 @@ def summary(reports: Sequence[Report], *, held: float = 0.0) -> Summary:
 
 
 def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) -> BatchLine:
-    """Return the line of a batch, from Spark's `progress` (its JSON) and what became of it."""
+    """Return the line of a batch, from Spark's `progress` (its JSON) and the batch's results."""
     seconds = max(0.0, progress["durationMs"].get("triggerExecution", 0) / 1000 - done.held)
     behind = sum(lags(progress).values())
     counts = done.counts
@@ -112,7 +112,7 @@ def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) ->
 
 
 def lags(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
-    """Return how many offsets of each partition were still to be read behind the batch."""
+    """Return how many offsets of each partition were still unread after the batch."""
     found: dict[tuple[str, int], int] = {}
     ended = ends(progress)
     for topic, partition, latest in _offsets(progress, "latestOffset"):
@@ -122,7 +122,7 @@ def lags(progress: Mapping[str, Any]) -> dict[tuple[str, int], int]:
 
 
 def ends(progress: Mapping[str, Any]) -> dict[str, dict[int, int]]:
-    """Return the offset that is to be read next behind the batch, by topic and partition."""
+    """Return the next offset to read after the batch, by topic and partition."""
     found: dict[str, dict[int, int]] = {}
     for topic, partition, offset in _offsets(progress, "endOffset"):
         found.setdefault(topic, {})[partition] = offset

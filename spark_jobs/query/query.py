@@ -1,4 +1,4 @@
-"""One streaming query, from its first batch to the end of the one that was under way."""
+"""Run one streaming query, from its first batch to the end of the one in progress."""
 
 import logging
 import threading
@@ -26,7 +26,7 @@ from spark_jobs.sink.markers import Counts, Turn
 _log = logging.getLogger("dovecote.spark")
 
 _POLL_SECONDS = 0.2
-# Writing down that a batch is done takes Spark milliseconds.
+# Recording that a batch is done takes Spark milliseconds.
 _COMMIT_SECONDS = 10.0
 _MESSAGE_CHARACTERS = 1_000
 _INTERRUPTED = (
@@ -59,18 +59,18 @@ class Query:
         self._admitted = False
         self._failure: JobError | None = None
         self._writers: dict[int, str] = {}
-        """Who wrote each shuffle partition last."""
+        """The name of each shuffle partition's latest writer."""
         self._done: dict[int, Summary] = {}
-        """Batches that are written, until Spark has written that down."""
+        """Batches that are written, until Spark has recorded that."""
         self._ends: Ends = {}
-        """Up to where the newest batch has read of which Spark has told."""
+        """How far the newest batch that Spark has reported has read."""
         self._heard = threading.Condition()
 
     def run(self, writer: DataStreamWriter, stop: threading.Event) -> None:
         """
         Run the query of `writer` until it ends by itself or `stop` is set.
 
-        The batch under way is always finished.
+        The batch in progress is always finished.
 
         Raises:
             JobError: a batch could not be written, or Spark gave up.
@@ -91,14 +91,14 @@ class Query:
     def _stop(self, query: StreamingQuery) -> None:
         """Stop between two batches."""
         with self._running:
-            pass  # the batch under way is done
+            pass  # the batch in progress is done
         self._await_spark()
         query.stop()
         if self._failure is not None:
             raise self._failure
 
     def _await_spark(self) -> None:
-        """Wait until Spark has told that it wrote down all batches that are done."""
+        """Wait until Spark has reported that it recorded all batches that are done."""
         with self._heard:
             self._heard.wait_for(lambda: not self._done, _COMMIT_SECONDS)
 
@@ -113,15 +113,15 @@ class Query:
         """
         Hold a batch that must neither begin nor look as if it was done.
 
-        Asleep in the JVM, Spark's own thread can be interrupted; stopping the query does that, and
-        Spark takes an exception that says so for no failure.
+        Spark's own thread can be interrupted while it sleeps in the JVM. Stopping the query does
+        that, and Spark does not count an exception that says so as a failure.
         """
         jvm = self._spark.sparkContext._jvm  # noqa: SLF001  # no public way to this thread
         try:
             jvm.java.lang.Thread.sleep(2**40)  # type: ignore[union-attr]  # it is there
         except Py4JError:
-            # In few words: Spark looks for them with a regular expression that a long stack trace
-            # drives into a stack overflow.
+            # A short message: Spark matches it with a regular expression for which a long stack
+            # trace causes a stack overflow.
             raise RuntimeError(_INTERRUPTED) from None
 
     def _handle(self, rows: DataFrame, number: int) -> None:
@@ -138,7 +138,7 @@ class Query:
             self._done[number] = summary(reports, held=held)
 
     def _hold(self, reports: list[Report], number: int) -> float:
-        """Let a batch that had nothing to do last for as long as there is nothing."""
+        """Let a batch without anything to do last for as long as there is nothing."""
         if self._rest is None:
             return 0.0
         self._rest.stepped(number, dict(ChainMap(*(dict(each.alarms) for each in reports))))
@@ -176,7 +176,7 @@ class Query:
             )
 
     def _finished(self, progress: Mapping[str, Any]) -> None:
-        """Show a batch that Spark has written down as done."""
+        """Show a batch that Spark has recorded as done."""
         if progress["name"] != self._name:
             return  # another query of this Spark
         done = self._done.get(progress["batchId"])
@@ -184,7 +184,7 @@ class Query:
             return
         self._ends = ends(progress)
         told = line(self._name, progress, done, now=time.time_ns() // 1_000_000)
-        if done.counts != Counts():  # a batch that only looked at the clock is nothing to tell
+        if done.counts != Counts():  # a batch that only looked at the clock is not worth a line
             self._show(told)
         if self._watch is not None:
             self._watch.finished(progress, done, told)
@@ -198,11 +198,11 @@ class Query:
 
 
 def _reason(error: PySparkException) -> str:
-    """Return what Spark says, without its stack traces; those go to the log."""
+    """Return Spark's message without its stack traces, which go to the log."""
     _log.error("Spark: %s", error)
     text = str(error)
     if isinstance(error, PythonException):
-        # The last line that is not indented is the exception; above it is how it came about.
+        # The last line without indentation is the exception; the lines above it show its origin.
         told = [line for line in text.splitlines() if line and not line[0].isspace()]
         raised = [line for line in told if not line.startswith(("Traceback", "SQLSTATE"))]
         return f"a task failed: {raised[-1] if raised else text}"[:_MESSAGE_CHARACTERS]

@@ -1,4 +1,4 @@
-"""What is known of where a job reads."""
+"""The settings that say where a job reads."""
 
 from typing import Protocol
 
@@ -6,7 +6,7 @@ from spark_jobs.query.settings import SourceSettings
 
 
 class Reading(Protocol):
-    """The settings of a job, as far as they say what it reads."""
+    """The settings of a job that say what it reads."""
 
     @property
     def kafka(self) -> dict[str, str]: ...

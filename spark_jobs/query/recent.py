@@ -1,4 +1,4 @@
-"""How many rows a second there were lately."""
+"""Measure the recent rows per second."""
 
 from collections import deque
 
@@ -21,7 +21,7 @@ class Recent:
         self._forget(now)
 
     def rate(self, now: float) -> float:
-        """Return the rows of the last minute, or since the first batch, for each second."""
+        """Return the rows per second in the last minute, or since the first batch."""
         self._forget(now)
         if self._since is None:
             return 0.0

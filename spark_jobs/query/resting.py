@@ -1,9 +1,9 @@
 """
-Let an idle query rest: an empty batch lasts until something can be due, or comes.
+Let an idle query rest: an empty batch lasts until something is due or comes.
 
-Spark begins a batch at each trigger if an operator has timers, to look at the clock; to plan one
-costs it as much as to run it. A batch that has found nothing to do is held here instead. Nothing
-new is in it, so it does not matter when it is over, nor if it is run again.
+If an operator has timers, Spark begins a batch at each trigger to look at the clock, and planning
+it costs as much as running it. Instead, a batch that has found nothing to do is held here. It
+contains nothing new, so it does not matter when it ends, or whether it is run again.
 """
 
 import logging
@@ -19,12 +19,12 @@ from spark_jobs.sink.group import Ends
 
 _log = logging.getLogger("dovecote.spark")
 
-# Spark lets workers go that had nothing to do for a minute, and finds new partitions of a topic
-# when a batch begins.
+# Spark dismisses workers that had nothing to do for a minute, and finds new partitions of a topic
+# only when a batch begins.
 _LONGEST_SECONDS = 10.0
-# A trigger of nothing, too, has beats: each asks Kafka.
+# Even with a trigger of 0 there are beats, because each one asks Kafka.
 _SHORTEST_SECONDS = 0.01
-# To read all of the state costs more than a few empty batches.
+# Reading the whole state costs more than a few empty batches.
 _QUIET_SECONDS = 30.0
 
 
@@ -41,8 +41,8 @@ class Rest:
         """
         Hold nothing yet.
 
-        `has_come`: whether there is something behind offsets; `stored`: the alarms in the state
-        that the newest finished batch has left.
+        `has_come` returns whether there is something after the given offsets. `stored` returns the
+        alarms in the state that the newest finished batch has left.
         """
         self._trigger = max(trigger.total_seconds(), _SHORTEST_SECONDS)
         self._has_come, self._stored = has_come, stored
@@ -55,9 +55,9 @@ class Rest:
         self._reader.shutdown()
 
     def stepped(self, batch: int, alarms: Alarms) -> None:
-        """Hear which alarms the buckets have that a batch has stepped."""
+        """Note the alarms of the buckets that a batch has stepped."""
         if batch == 0:
-            self._alarms.complete({})  # there is no state from before
+            self._alarms.complete({})  # there is no earlier state
         if alarms:
             self._alarms.tell(alarms)
             self._busy = time.monotonic()
@@ -66,8 +66,8 @@ class Rest:
         """
         Return at the first beat of the trigger at which a batch may have something to do.
 
-        `ends`: up to where the query has read; `idle` is called at each beat before. Returns how
-        many seconds that took.
+        `ends` is how far the query has read; `idle` is called at each earlier beat. The result is
+        the time that this took, in seconds.
         """
         began = time.monotonic()
         last = began + _LONGEST_SECONDS - self._trigger
@@ -83,11 +83,13 @@ class Rest:
         return self._alarms.is_due(time.time_ns() // 1_000_000) or self._has_come(ends)
 
     def _to_next_beat(self) -> float:
-        """Return how long it is until Spark would begin a batch: at multiples of its trigger."""
+        """
+        Return the time until Spark would begin a batch: it does so at multiples of its trigger.
+        """
         return self._trigger - time.time() % self._trigger
 
     def _knows_all(self) -> bool:
-        """Return whether the alarms of all buckets are known; if not, see to that."""
+        """Return whether the alarms of all buckets are known; if not, have them read."""
         if self._alarms.is_complete:
             return True
         if self._reading is None:

@@ -1,4 +1,4 @@
-"""Open and close the Spark that a job runs on."""
+"""Open and close the Spark in which a job runs."""
 
 import os
 import re
@@ -24,28 +24,29 @@ STATE_STORE = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
-    # Otherwise the whole store is written down after each batch, though nothing has changed.
+    # Otherwise the whole store is written after each batch, even if nothing has changed.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
 }
-"""What Spark's stateful operator in Python needs."""
+"""The configuration that Spark's stateful operator in Python needs."""
 
 _JAVA_DEFAULTS = "spark.driver.defaultJavaOptions"
 _COMPILING = re.compile(r"-XX:[+-]?Tier|-Xint\b|-Xcomp\b")
 _JAVA_OPTIONS = {
-    # Batches are short-lived garbage; what collects it beside them takes their processors.
+    # Batches are short-lived garbage; a concurrent collector would take their processors.
     "-XX:+UseParallelGC": re.compile(r"-XX:\+Use\w*GC\b"),
-    # What Java has to do beside the rows is much code for each batch, little of it often: to
-    # compile that as if it was takes an idle job, for minutes, as long as to run it. So ten times
-    # Java's own thresholds; what each row goes through is beyond them within a batch.
+    # Apart from the rows, Java runs much code for each batch, but little of it often. Compiling
+    # that as if it ran often takes an idle job, for minutes, as long as running it. So these are
+    # ten times Java's own thresholds; the code for rows exceeds them within a batch.
     "-XX:Tier4InvocationThreshold=50000": _COMPILING,
     "-XX:Tier4MinInvocationThreshold=6000": _COMPILING,
     "-XX:Tier4CompileThreshold=150000": _COMPILING,
 }
-"""What a local Java is asked for, unless somebody chose something of that kind."""
+"""The options for a local Java, unless somebody chose another of the same kind."""
 _JVM_SECONDS = 20
-# Spark itself asks Java for the module that Java warns of.
+# Spark itself asks Java for the module about which Java warns.
 _NOISE = b"WARNING: Using incubator modules"
-# A worker that had nothing to do for a minute is let go; it tries to say goodbye, to nobody.
+# Spark dismisses a worker that had nothing to do for a minute; it tries to say goodbye, but nobody
+# listens.
 _TRACEBACK = b"Traceback (most recent call last)"
 _DISMISSED = (b'pyspark/daemon.py", line ', b"BrokenPipeError: [Errno 32]")
 
@@ -53,13 +54,13 @@ _DISMISSED = (b'pyspark/daemon.py", line ', b"BrokenPipeError: [Errno 32]")
 def configuration(
     settings: SparkSettings, *, master: str | None, jars: Iterable[Path] = ()
 ) -> dict[str, str]:
-    """Return the Spark configuration of a job: defaults, the settings' own, what must be."""
+    """Return the Spark configuration of a job: defaults, the settings' own, then what must be."""
     conf = {
         "spark.app.name": f"dovecote {settings.query}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Options of the source hold passwords; they are not for plans and logs.
+        # Options of the source contain passwords, which must not appear in plans and logs.
         "spark.sql.redaction.options.regex": "(?i)url|password|jaas|keystore|truststore",
     }
     if master is not None:
@@ -69,14 +70,15 @@ def configuration(
     if listed := ",".join(str(jar) for jar in jars):
         conf["spark.jars"] = listed
     if "://" not in settings.checkpoint:
-        # Without it each file of the checkpoint forks a process. It needs a file system's rename.
+        # Otherwise each file of the checkpoint forks a process. This needs a file system with
+        # rename.
         conf["spark.sql.streaming.checkpointFileManagerClass"] = _LOCAL_CHECKPOINTS
     conf |= settings.conf
     if conf.get("spark.master", "").startswith("local"):
         given = _java_options(conf)
         ours = [option for option, kind in _JAVA_OPTIONS.items() if not kind.search(given)]
         conf[_JAVA_DEFAULTS] = " ".join([conf.get(_JAVA_DEFAULTS, ""), *ours]).strip()
-    # The same rows must meet in the same shuffle partition when a batch is run again.
+    # When a batch is run again, the same rows must meet in the same shuffle partition.
     conf |= {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.shuffle.partitions": str(settings.shuffle_partitions),
@@ -90,14 +92,14 @@ def _local() -> dict[str, str]:
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log.as_uri()}",
-        # Rows go to Python and back, and lie on this machine's disk for moments.
+        # Rows go to Python and back, and are on this machine's disk only for moments.
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.shuffle.compress": "false",
     }
 
 
 def _java_options(conf: Mapping[str, str]) -> str:
-    """Return what Java is asked for by others: of two garbage collectors, it ends at once."""
+    """Return the Java options from elsewhere: with two garbage collectors, Java ends at once."""
     given = [conf.get(_JAVA_DEFAULTS, ""), conf.get("spark.driver.extraJavaOptions", "")]
     given += [os.environ.get(name, "") for name in ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")]
     return " ".join(given)
@@ -105,12 +107,12 @@ def _java_options(conf: Mapping[str, str]) -> str:
 
 def open_session(conf: Mapping[str, str]) -> SparkSession:
     """
-    Return a session with `conf`, over what spark-submit says.
+    Return a session with `conf`, which overrides what spark-submit says.
 
     Raises:
         BadSettings: speculation is on.
     """
-    # Workers must run on this very Python: another may lack our packages.
+    # Workers must run on this very Python, because another one may lack our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if conf.get("spark.master", "").startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -135,7 +137,7 @@ def close_session(spark: SparkSession) -> None:
     gateway.shutdown()
     SparkContext._gateway = SparkContext._jvm = None  # noqa: SLF001  # or the next session would call a dead one
     if jvm.stdin is not None:
-        jvm.stdin.close()  # which tells it to end
+        jvm.stdin.close()  # this tells it to end
     try:
         jvm.wait(_JVM_SECONDS)
     except TimeoutExpired:
@@ -144,7 +146,7 @@ def close_session(spark: SparkSession) -> None:
 
 
 def _launch(conf: Mapping[str, str]) -> None:
-    """Start the JVM, and leave out of what it says on stderr the one line that means nothing."""
+    """Start the JVM, and drop the meaningless line from its stderr."""
     if SparkContext._gateway is not None:  # noqa: SLF001  # no public way to ask
         return
     spark_conf = SparkConf(loadDefaults=False).setAll(list(conf.items()))
@@ -162,11 +164,11 @@ def _pass_on(stderr: IO[bytes]) -> None:
 
 
 def worth_telling(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """Give the lines of Spark's stderr that mean something."""
+    """Yield the lines of Spark's stderr that mean something."""
     begun: list[bytes] = []
     for line in lines:
         if line.startswith(_TRACEBACK):
-            begun.append(line)  # of what, only the next line says
+            begun.append(line)  # only the next line says what it is
         elif any(each in line for each in _DISMISSED):
             begun.clear()
         elif not line.startswith(_NOISE):

@@ -33,7 +33,7 @@ _CONF_FIXED = {
 
 
 class SourceSettings(Settings):
-    """What is read, by Spark's own Kafka source, always `read_committed`."""
+    """The topics to read, with Spark's own Kafka source, always `read_committed`."""
 
     topics: Annotated[tuple[TopicName, ...], Field(min_length=1)]
     """Topics to read."""
@@ -42,7 +42,7 @@ class SourceSettings(Settings):
     """Where a new checkpoint begins: `earliest`, `latest`, or Spark's JSON of offsets."""
 
     max_offsets_per_trigger: int = Field(default=100_000, ge=1)
-    """Most rows in one micro-batch. A shuffle partition's share of it is held in memory."""
+    """The most rows in one micro-batch. A shuffle partition's share of it is held in memory."""
 
     options: KafkaProperties = Field(
         default_factory=dict, repr=False, json_schema_extra={"open": True}
@@ -74,35 +74,39 @@ class SourceSettings(Settings):
 
 
 class OutputSettings(Settings):
-    """What is written. A record never says where it goes; only this table does."""
+    """The topics to write. A record never says where it goes; only this table does."""
 
     topic: TopicName
-    """What was handled."""
+    """Topic for handled records."""
 
     by_type: dict[str, TopicName] = Field(default_factory=dict)
-    """What was handled of events of these types (`ce_type`), in the place of `topic`."""
+    """Topics that replace `topic` for handled events of these types (`ce_type`)."""
 
     retry_topic: TopicName
-    """What failed and has attempts left, and what asked to come again."""
+    """Topic for records that failed and have attempts left, or asked to come again."""
 
     dead_letter_topic: TopicName
-    """What failed for good, or too often."""
+    """Topic for records that failed for good, or too often."""
 
 
 class SparkSettings(Settings):
-    """The streaming query, and the Spark it runs on."""
+    """The streaming query, and the Spark in which it runs."""
 
     query: Annotated[str, Field(pattern=r"^[a-zA-Z0-9._-]{1,100}$")]
-    """Its name: part of the transactional ids and of the marker topic. One query, one name."""
+    """
+    Its name: part of the transactional ids and of the marker topic. Each query needs its own name.
+    """
 
     checkpoint: str = Field(min_length=1)
-    """Where Spark keeps the query's progress: a folder, or a URL the cluster can write."""
+    """Where Spark keeps the query's progress: a folder, or a URL that the cluster can write to."""
 
     shuffle_partitions: int = Field(default=4, ge=1, le=10_000)
-    """Tasks per batch that handle and write. Changing it later needs one run with --adopt."""
+    """
+    The number of tasks per batch that handle and write. Changing it needs one run with --adopt.
+    """
 
     trigger: str = "1s"
-    """Pause between the starts of two batches, or `available_now`: end when all is read."""
+    """The time between the starts of two batches, or `available_now`: end when all is read."""
 
     master: str | None = None
     """Where Spark runs (default `local[*]`); spark-submit decides for itself."""
@@ -127,7 +131,7 @@ class SparkSettings(Settings):
         return conf
 
     def pause(self) -> timedelta:
-        """Return the time from the start of one batch to that of the next."""
+        """Return the time from the start of one batch to the start of the next."""
         if self.trigger == "available_now":
             return timedelta(0)
         return TypeAdapter(Duration).validate_python(self.trigger)
@@ -137,24 +141,28 @@ class StateSettings(Settings):
     """How state is kept."""
 
     buckets: Annotated[int, Field(ge=1, le=4_096)] = 16
-    """Groups of keys whose state is kept as one; for good. `global` stream time has one."""
+    """
+    Groups of keys whose state is kept together; cannot be changed. `global` stream time has one.
+    """
 
     max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20
     """A bucket whose state is larger stops the job."""
 
 
 class RecirculationSettings(Settings):
-    """How records of the retry topic come back, when they are due."""
+    """How records of the retry topic come back when they are due."""
 
     run: Literal["together", "separate"] = "separate"
-    """`together`: this job also holds them and puts them back on the topic they came from, in a
-    second query. `separate`: another process does, `dovecote spark delay`."""
+    """
+    `together`: this job also holds them and puts them back on the topics they came from, in a
+    second query. `separate`: another process does, `dovecote spark delay`.
+    """
 
     checkpoint: str | None = None
-    """Where the second query's progress is; default: `spark.checkpoint` with `.delay` behind."""
+    """Where the second query's progress is; default: `spark.checkpoint` with `.delay` appended."""
 
     trigger: Duration = timedelta(seconds=1)
-    """Pause between two looks at what is due."""
+    """The time between two looks at what is due."""
 
 
 class DedupSettings(Settings):
@@ -177,15 +185,15 @@ class DedupSettings(Settings):
     recirculation: RecirculationSettings = RecirculationSettings()
 
     state: StateSettings = StateSettings()
-    """Of what is remembered, and of what waits to come back."""
+    """The state of remembered records, and of those that wait to come back."""
 
     spark: SparkSettings
 
     transaction_timeout: Duration = timedelta(seconds=60)
-    """Longest the writing of one shuffle partition may take; handlers do not count."""
+    """How long the writing of one shuffle partition may take; handlers do not count."""
 
     stall_after: Duration = timedelta(seconds=120)
-    """No batch finished for so long, beyond the trigger's pause: /readyz says no."""
+    """/readyz says no if no batch was finished for this long, plus the trigger's pause."""
 
     http: HttpSettings = HttpSettings()
 
@@ -238,7 +246,7 @@ class DedupSettings(Settings):
         )
 
     def topics(self) -> Topics:
-        """Return where records go."""
+        """Return the topics of records."""
         return Topics(
             output=self.output.topic,
             by_type=self.output.by_type,
@@ -251,7 +259,7 @@ class DedupSettings(Settings):
         return self.retry.backoff()
 
     def pins(self) -> Pins:
-        """Return what a checkpoint of the job must go on with."""
+        """Return the settings with which a checkpoint of the job must go on."""
         remembers = True if self.operator.remember is not None else None
         pins: dict[str, object] = {
             JOB: "dedup",
@@ -265,9 +273,9 @@ class DedupSettings(Settings):
         return pins
 
     def marker_topic(self) -> str:
-        """Return the topic that the query's markers are in."""
+        """Return the topic of the query's markers."""
         return f"dovecote.markers.{self.spark.query}"
 
     def transactional_id(self) -> str:
-        """Return what the transactional ids of the query's shuffle partitions begin with."""
+        """Return the prefix of the transactional ids of the query's shuffle partitions."""
         return f"dovecote.{self.spark.query}"

@@ -1,4 +1,4 @@
-"""Where the rows of a job come from, and when its batches begin."""
+"""The source of a job's rows, and the start of its batches."""
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
@@ -22,18 +22,18 @@ def rows(settings: Reading, spark: SparkSession) -> DataFrame:
         "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
     }
     found = spark.readStream.format("kafka").options(**options).load()
-    # Spark asks the size of its Arrow batch before each row, and goes through all of its null
-    # lists then.
+    # Spark asks for the size of its Arrow batch before each row, which takes a pass over all of
+    # its null lists.
     none = F.array().cast(found.schema["headers"].dataType)
     return found.withColumn("headers", F.coalesce("headers", none))
 
 
 def timed_rows(settings: Reading, spark: SparkSession) -> DataFrame:
     """
-    Return the records with the clock of their micro-batch beside each.
+    Return the records, each with the clock of its micro-batch.
 
-    Spark writes that clock down before the batch begins, so a batch that is run again, by
-    whomever, has the same.
+    Spark records that clock before the batch begins, so a batch that is run again has the same
+    clock.
     """
     return rows(settings, spark).withColumn(columns.NOW, clock())
 
@@ -44,7 +44,7 @@ def clock() -> Column:
 
 
 def writer(settings: SparkSettings, frame: DataFrame) -> DataStreamWriter:
-    """Return what starts a query over `frame`, with its checkpoint and its trigger."""
+    """Return a writer that starts a query over `frame`, with its checkpoint and its trigger."""
     starting = frame.writeStream.option("checkpointLocation", settings.checkpoint)
     if settings.trigger == "available_now":
         return starting.trigger(availableNow=True)

@@ -1,4 +1,4 @@
-"""How a running job is doing, as its own numbers tell."""
+"""The state of a running job, read from its own metrics."""
 
 import json
 from collections.abc import Iterable
@@ -19,7 +19,7 @@ _EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}  # noqa: 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Status:
-    """One look at a job; of one that does not run, only `query`, `ready` and `reason` count."""
+    """One look at a job; if it does not run, only `query`, `ready` and `reason` count."""
 
     query: str
     ready: bool
@@ -37,24 +37,24 @@ class Status:
 
 def address(settings: Watched) -> str:
     """
-    Return where the job of `settings` serves its numbers.
+    Return where the job of `settings` serves its metrics.
 
     Raises:
-        BadSettings: it does so nowhere, or at a port that only its log tells.
+        BadSettings: it serves none, or at a port that only its log shows.
     """
     http = settings.http
     if not http.port:
         what = "has none" if http.port is None else "has any free one (0)"
         msg = (
-            f"a job is looked at by way of its http.port, and {settings.spark.query!r} {what}: "
-            "set `http.port`, start the job again with it, and look then"
+            f"a job reports its status at its http.port, and {settings.spark.query!r} {what}: "
+            "set `http.port`, restart the job, and ask again"
         )
         raise BadSettings(msg)
     return f"http://{_EVERYWHERE.get(http.host, http.host)}:{http.port}"
 
 
 def look(query: str, url: str) -> Status:
-    """Return how the job `query`, which serves its numbers at `url`, is doing."""
+    """Return the state of the job `query`, which serves its metrics at `url`."""
     try:
         with urlopen(f"{url}/metrics", timeout=_SECONDS) as answer:  # noqa: S310  # our own address
             found = text_string_to_metric_families(answer.read().decode())
@@ -65,7 +65,7 @@ def look(query: str, url: str) -> Status:
         reason = f"nothing answers at {url} ({why}): the job does not run, or elsewhere"
         return Status(query=query, ready=False, reason=reason)
     if "batches" not in numbers and "rows_per_second" not in numbers:
-        reason = f"what answers at {url} is not this job: correct `http.port` or end the other"
+        reason = f"the program at {url} is not this job: correct `http.port`, or end that program"
         return Status(query=query, ready=False, reason=reason)
     return Status(
         query=query,
@@ -84,7 +84,7 @@ def look(query: str, url: str) -> Status:
 
 
 def _numbers(families: Iterable[Metric], query: str) -> dict[str, float]:
-    """Return the numbers of a query by name, those of its partitions added up."""
+    """Return the metrics of a query by name, added up over its partitions."""
     found: dict[str, float] = {}
     for family in families:
         if not family.name.startswith("dovecote_spark_"):

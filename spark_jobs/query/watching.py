@@ -1,4 +1,4 @@
-"""What is told of a query while it runs: numbers, health, and its offsets for Kafka's tools."""
+"""Report on a query while it runs: metrics, health, and its offsets for Kafka's tools."""
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ _log = logging.getLogger("dovecote.spark")
 
 
 class Watched(Protocol):
-    """The settings of a job, as far as they say how it is watched."""
+    """The settings of a job that say how it is watched."""
 
     @property
     def kafka(self) -> dict[str, str]: ...
@@ -31,23 +31,23 @@ class Watched(Protocol):
 
 
 class Watch:
-    """Hears of each batch of a query."""
+    """Receives each batch of a query."""
 
     def __init__(self, settings: Watched, kafka: Mapping[str, str]) -> None:
         spark = settings.spark
         self.metrics = Metrics(spark.query)
-        # Between two triggers nothing is done, and Spark tells of nothing.
+        # Nothing is done between two triggers, and Spark reports nothing.
         self.health = Health(settings.stall_after.total_seconds() + spark.pause().total_seconds())
         self._group = GroupOffsets(kafka, spark.query, self.metrics.committed)
         self._buckets: dict[str, Sequence[int]] = {}
 
     def idle(self) -> None:
-        """Hear that there was nothing to do."""
+        """Note that there was nothing to do."""
         self.health.progressed()
         self.metrics.progressed()
 
     def finished(self, progress: Mapping[str, Any], done: Summary, line: BatchLine) -> None:
-        """Hear that a batch is done and written down; `progress` is Spark's JSON."""
+        """Note that a batch is done and recorded; `progress` is Spark's JSON."""
         self.idle()
         self.metrics.batch(line, done.counts)
         self.metrics.lag(lags(progress))
@@ -67,12 +67,12 @@ class Watch:
 @contextmanager
 def watching(settings: Watched, *, reads: Mapping[str, str] | None = None) -> Iterator[Watch]:
     """
-    Give what is to hear of the job's batches, and serve its numbers meanwhile.
+    Yield a watch for the job's batches, and serve its metrics meanwhile.
 
-    `reads`: how to reach the cluster that is read, where that is another one.
+    `reads` is how to reach the cluster that is read, if it is another one.
 
     Raises:
-        BadSettings: nobody can listen at `http.port`.
+        BadSettings: `http.port` cannot be listened on.
     """
     watch = Watch(settings, settings.kafka if reads is None else reads)
     http = settings.http

@@ -1,4 +1,4 @@
-"""The names of buckets, such that Spark's shuffle partitions get equally many of them."""
+"""Name buckets so that each of Spark's shuffle partitions gets the same number of them."""
 
 _MASK = 0xFFFFFFFF
 _SEED = 42
@@ -8,8 +8,8 @@ def names(buckets: int, partitions: int) -> tuple[int, ...]:
     """
     Return the names of `buckets` buckets.
 
-    Spark gives a group to the partition that the hash of its name says: of the numbers from 0 on,
-    some partitions would get twice as many as others.
+    Spark assigns a group to a partition by the hash of its name. With the numbers from 0 on, some
+    partitions would get twice as many buckets as others.
     """
     shares = [buckets // partitions + (p < buckets % partitions) for p in range(partitions)]
     found: list[int] = []
@@ -27,7 +27,7 @@ def _hash(number: int) -> int:
     """Return Spark's hash of an integer: Murmur3 of its four bytes."""
     block = _rotated(number * 0xCC9E2D51, 15) * 0x1B873593
     mixed = _rotated(_SEED ^ (block & _MASK), 13) * 5 + 0xE6546B64
-    mixed = (mixed & _MASK) ^ 4  # their number
+    mixed = (mixed & _MASK) ^ 4  # the number of bytes
     mixed = ((mixed ^ mixed >> 16) * 0x85EBCA6B) & _MASK
     mixed = ((mixed ^ mixed >> 13) * 0xC2B2AE35) & _MASK
     mixed ^= mixed >> 16

@@ -1,8 +1,8 @@
 """
-The rows of one shuffle partition as columns, out of the Arrow batches that Spark hands over.
+The rows of one shuffle partition as columns, taken from Spark's Arrow batches.
 
-Row by row, Arrow's headers cost more than everything else together: ids and rounds are read from
-the flattened columns, and a row's record is put together only when somebody asks for it.
+Read row by row, Arrow's headers would cost more than everything else together. So ids and rounds
+are read from the flattened columns, and a row's record is only put together on demand.
 """
 
 from collections.abc import Iterable, Iterator
@@ -31,10 +31,10 @@ from outbox.envelope import (
 from spark_jobs.sink.markers import Ranges
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
-"""What a row has."""
+"""The columns of a row."""
 
 NOW = "now"
-"""Another column, in which Spark's clock of the micro-batch may come along, in milliseconds."""
+"""Another column, which may have Spark's clock of the micro-batch, in milliseconds."""
 
 _DELIVERY = pa.array([ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR])
 
@@ -45,7 +45,7 @@ Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 class Rows:
     """Rows in the order of key, topic, partition and offset."""
 
-    # Lists, not arrays: one element of an array costs ten times that of a list.
+    # Lists, not arrays: reading one element of an array costs ten times as much.
     topics: list[str]
     partitions: list[int]
     offsets: list[int]
@@ -59,7 +59,9 @@ class Rows:
     """The headers of row i are those from `header_bounds[i]` up to `header_bounds[i + 1]`."""
     identities: list[Identity]
     now: int = 0
-    """Wall clock of the micro-batch, in milliseconds; the same whenever it is run. 0: not told."""
+    """
+    The wall clock of the micro-batch in milliseconds, the same each time it is run; 0: unknown.
+    """
 
     def __len__(self) -> int:
         return len(self.topics)
@@ -82,12 +84,12 @@ class Rows:
         )
 
     def by_key(self) -> Iterator[list[int]]:
-        """Give the rows of each key; a row without a key is alone."""
+        """Yield the rows of each key; a row without a key is alone."""
         for _, rows in runs(range(len(self)), self.keys.__getitem__):
             yield rows
 
     def digest(self) -> str:
-        """Return a digest of the rows' places, the same for the same rows however they came."""
+        """Return a digest of the rows' places: the same for the same rows, however they came."""
         digest = blake2b(digest_size=16)
         names, codes = self._topics()
         digest.update("\n".join(names).encode())
@@ -107,7 +109,9 @@ class Rows:
         return ranges
 
     def _topics(self) -> tuple[list[str], Array]:
-        """Return the topics in alphabetical order, and for each row its topic's place there."""
+        """
+        Return the topics in alphabetical order, and the index of each row's topic among them.
+        """
         names = sorted(set(self.topics))
         numbers = {name: number for number, name in enumerate(names)}
         return names, np.asarray([numbers[topic] for topic in self.topics])
@@ -162,14 +166,14 @@ class _Part(NamedTuple):
     header_names: Array
     header_values: Array
     header_bounds: Array
-    """Where each row's headers begin."""
+    """The index of each row's first header."""
     ids: list[str | None]
 
 
 def _part(batch: pa.RecordBatch) -> _Part:
     columns = {name: batch.column(name) for name in COLUMNS}
     headers = columns["headers"]
-    flat = headers.flatten()  # leaves out what no row refers to
+    flat = headers.flatten()  # leaves out elements to which no row refers
     lengths = pc.fill_null(pc.list_value_length(headers), 0).to_numpy()
     return _Part(
         topics=interned(columns["topic"]),
@@ -189,8 +193,8 @@ def _ids(flat: pa.StructArray, lengths: Array) -> list[str | None]:
     """
     Return the event id of each row, as `dedup.rules.policies.decode.identity` tells it.
 
-    None where more has to be looked at: no id, one that is not text, or a record that went
-    through a retry topic.
+    None means that the record itself must be examined: it has no id, or one that is not text, or
+    it went through a retry topic.
     """
     parents = np.repeat(np.arange(len(lengths)), lengths)
     ids: list[str | None] = [None] * len(lengths)
@@ -198,7 +202,7 @@ def _ids(flat: pa.StructArray, lengths: Array) -> list[str | None]:
     values = flat.field("value").filter(pa.array(found)).to_pylist()
     for row, value in zip(reversed(parents[found].tolist()), reversed(values), strict=True):
         if value:
-            ids[row] = _text(value)  # so that the first of several stays
+            ids[row] = _text(value)  # the first of several stays
     retried = pc.is_in(flat.field("key"), value_set=_DELIVERY).to_numpy(zero_copy_only=False)
     for row in parents[retried].tolist():
         ids[row] = None
@@ -223,7 +227,7 @@ def _joined(columns: Iterable[Array]) -> list[Any]:
 
 
 def _objects(column: pa.Array) -> Array:
-    """Return a column as Python objects: bytes, strings, and None where it is null."""
+    """Return a column as Python objects: bytes, strings, and None for nulls."""
     array: Array = column.to_numpy(zero_copy_only=False)
     return array
 

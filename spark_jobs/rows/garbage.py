@@ -1,4 +1,4 @@
-"""How often a worker of Spark looks for garbage in cycles."""
+"""Limit how often a Spark worker looks for garbage in cycles."""
 
 import gc
 import itertools
@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 _WORKER = "SPARK_REUSE_WORKER"
-"""What Spark tells workers that are to have more than one task."""
-# So many tasks may leave dead cycles behind before somebody looks for them.
+"""The variable that Spark sets for workers that will have more than one task."""
+# The number of tasks that may leave dead cycles behind before they are collected.
 _TASKS_BETWEEN = 50
 _tasks = itertools.count(1)
 
@@ -16,10 +16,10 @@ _tasks = itertools.count(1)
 @contextmanager
 def rarely_collecting() -> Iterator[None]:
     """
-    Have Python look for garbage in cycles less often, while a task works.
+    Look for garbage in cycles less often while a task works.
 
-    A batch is a million objects without a cycle; looking through them time and again takes as
-    long as making them.
+    A batch is a million objects without a cycle. Examining them again and again takes as long as
+    making them.
     """
     before = gc.get_threshold()
     collect_rarely()
@@ -31,17 +31,17 @@ def rarely_collecting() -> Iterator[None]:
 
 
 def collect_rarely() -> None:
-    """Have this process look for garbage in cycles less often, for good."""
+    """Make this process look for garbage in cycles less often from now on."""
     gc.set_threshold(500_000, 20, 50)
 
 
 def spare() -> None:
     """
-    Have the search for garbage that follows a task leave out what is there now.
+    Exclude present objects from the garbage collection that follows a task.
 
-    A worker of PySpark goes through all of its objects after each task. Its modules alone take
-    70 ms, more than a small batch has to do, and the states that it keeps as much again.
+    A PySpark worker examines all of its objects after each task. Its modules alone take 70 ms,
+    more than a small batch, and the states that it keeps take as long again.
     """
     if _WORKER not in os.environ:
-        return  # no worker that has another task after this: nobody looks
+        return  # the worker gets no other task, so nothing is collected
     gc.freeze() if next(_tasks) % _TASKS_BETWEEN else gc.unfreeze()

@@ -1,10 +1,10 @@
 """
-The rows of a batch, packed by bucket before the shuffle, and unpacked behind it.
+Pack the rows of a batch by bucket before the shuffle, and unpack them after it.
 
-A packet holds what one task has read for one bucket, as Arrow. So few and large rows are shuffled
-instead of many small ones, and no value is turned into an object of Pandas or of the JVM on the
-way. A short packet says how new the newest record is of the input partition that is furthest
-behind, where that may be a sign of a source that is.
+A packet has everything that one task has read for one bucket, as Arrow. So a few large rows are
+shuffled instead of many small ones, and no value becomes an object of Pandas or of the JVM on the
+way. A short packet has the time of the newest record in the input partition that lags most, if
+that may mean that the source lags.
 """
 
 import struct
@@ -30,11 +30,11 @@ _PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Packs what one task reads."""
+    """Packs the rows that one task reads."""
 
     buckets: Sequence[int]
     max_lag: int | None
-    """In milliseconds; None: the source is never behind."""
+    """In milliseconds; None: the source never lags."""
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with rarely_collecting():
@@ -64,12 +64,12 @@ class Pack:
 
     def _newest(self, rows: pa.Table) -> int | None:
         """
-        Return the newest timestamp of the partition that is furthest behind, if it may matter.
+        Return the newest timestamp of the partition that lags most, if it may matter.
 
-        Whether it does, the clock of the batch says, which is the same when the batch is run
-        again. It does not come along as a column: Spark would write it into code that it compiles,
-        anew for each batch. This machine's clock is later than that by nature, and half of
-        `max_lag` is for machines that do not agree.
+        Whether it matters is decided by the clock of the batch, which is the same when the batch
+        is run again. The clock is no column: Spark would write it into the code that it compiles,
+        anew for each batch. This machine's clock is naturally later, and half of `max_lag` is a
+        margin for machines whose clocks differ.
         """
         if self.max_lag is None:
             return None
@@ -84,7 +84,7 @@ class Rows:
     """The rows of one bucket, in the order in which its operator takes them."""
 
     columns: Sequence[Sequence[Any]] = ((),) * len(Record._fields)
-    """One for each field of a record. Headers, which few need, may be empty: `whole` has them."""
+    """One for each field of a record. Headers may be empty, as few need them: `whole` has them."""
     table: pa.Table | None = None
     newest: int = 0
     """The greatest timestamp."""
@@ -94,7 +94,7 @@ class Rows:
         return len(self.columns[0])
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
-        """Give the fields of each record; to make records of them is for those who need any."""
+        """Yield the fields of each record; only callers that need records make them."""
         return zip(*self.columns, strict=True)
 
     def whole(self, row: int) -> Record:
@@ -108,8 +108,9 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
     """
     Return the rows in `packets`.
 
-    In the order of timestamp, topic, partition and offset; `by_offset`: of topic, partition and
-    offset alone. The source is behind if all records of a partition are from before `recent`.
+    They are in the order of timestamp, topic, partition and offset, or `by_offset`, of topic,
+    partition and offset only. The source lags if all records of a partition are older than
+    `recent`.
     """
     packed = list(packets)
     newest = [_TIME.unpack(packet)[0] for packet in packed if len(packet) == _TIME.size]
@@ -135,7 +136,7 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
 
 
 def _order(table: pa.Table, *, by_offset: bool) -> Array:
-    """Return the places of the rows in the order in which an operator takes them."""
+    """Return the rows' indices in the order in which an operator takes them."""
     of_topics = table.column("topic").combine_chunks().dictionary_encode()
     ranks = np.argsort(np.argsort(np.asarray(of_topics.dictionary.to_pylist())))
     keys = [

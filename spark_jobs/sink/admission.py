@@ -1,4 +1,4 @@
-"""Whether a query may go on from the markers it finds, and taking over if told to."""
+"""Decide whether a query may go on from the markers it finds, and take them over if told to."""
 
 from dataclasses import replace
 
@@ -12,14 +12,14 @@ from spark_jobs.sink.writer import NotCommitted, Writer
 
 def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> list[Marker]:
     """
-    Let a query go on with `turn`, its first (the partition is of no matter).
+    Let a query go on with `turn`, its first one (the partition does not matter).
 
-    Looks before it fences: a copy of a job that only shares the name must not stop the original.
-    With `adopt`, writes a marker of this query over each that would stop it; returns those.
+    Reads before it fences: a copy of a job that only shares the name must not stop the original.
+    With `adopt`, it writes a marker of this query over each marker that would stop it, and returns
+    those.
 
     Raises:
-        MarkerRefused: a marker stops it.
-        KafkaUnavailable: Kafka does not answer.
+        MarkerRefused: a marker stops the query.
     """
     topic = MarkerTopic(config.marker_topic, config.kafka, timeout=config.timeout)
     found = topic.read(range(topic.partitions()))
@@ -38,7 +38,7 @@ def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> list[Marker]:
 
 
 def _take_over(turn: Turn, config: SinkConfig) -> Marker | None:
-    """Write this query's marker over the one that stops it, behind the fence."""
+    """Write this query's marker over the one that stops it, after fencing its writer."""
     writer = Writer(
         config.kafka,
         transactional_id=f"{config.transactional_id}.{turn.partition}",

@@ -1,8 +1,8 @@
 """
-Tell ordinary Kafka tools how far a query is: its offsets, committed to a consumer group.
+Report a query's position to ordinary Kafka tools: commit its offsets to a consumer group.
 
-Nobody reads them back: where a query goes on is said by its checkpoint and its markers alone. A
-commit that fails is told and tried again, and holds nothing up.
+Nobody reads them back: a query's checkpoint and its markers alone decide where it goes on. A
+failed commit is reported and tried again, and holds nothing up.
 """
 
 import logging
@@ -16,13 +16,13 @@ from outbox.kafka import kafka_logger
 from spark_jobs.sink import kafka_options
 
 Ends: TypeAlias = Mapping[str, Mapping[int, int]]
-"""The offset to be read next, by topic and partition."""
+"""The next offset to read, by topic and partition."""
 
 _log = logging.getLogger("dovecote.spark")
 _client_log = kafka_logger("dovecote.spark.librdkafka.group")
 _RETRY_SECONDS = 5.0
 _REST_SECONDS = 1.0
-# The broker forgets a group that nothing was committed to for a week, by its defaults.
+# By default, a broker forgets a group to which nothing was committed for a week.
 _AGAIN_SECONDS = 3_600.0
 _END_SECONDS = 2.0
 
@@ -33,7 +33,7 @@ def name(query: str) -> str:
 
 
 class GroupOffsets:
-    """Commits the newest offsets it was told, from a thread of its own."""
+    """Commits the newest offsets that it was given, in a thread of its own."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class GroupOffsets:
         self._thread.start()
 
     def tell(self, ends: Ends) -> None:
-        """Have `ends` committed soon; what was told before and is not committed yet is passed."""
+        """Commit `ends` soon; they replace earlier ones that are not committed yet."""
         with self._told:
             if ends and ends != self._ends:
                 self._ends, self._is_new = ends, True
                 self._told.notify()
 
     def close(self) -> None:
-        """Commit what was told last, if Kafka takes it now."""
+        """Commit the latest offsets, if Kafka takes them now."""
         with self._told:
             self._is_ending = True
             self._told.notify()
@@ -75,7 +75,7 @@ class GroupOffsets:
             if is_ending:
                 self._drop()
                 return
-            with self._told:  # many small batches are one commit
+            with self._told:  # many small batches share one commit
                 self._told.wait_for(lambda: self._is_ending, _REST_SECONDS)
             pause = _AGAIN_SECONDS if is_done else _RETRY_SECONDS
 
@@ -88,7 +88,7 @@ class GroupOffsets:
         try:
             if self._consumer is None:
                 self._consumer = Consumer(self._configuration(), logger=_client_log)
-            self._consumer.poll(0)  # what it has to say goes to its log
+            self._consumer.poll(0)  # its events go to its log
             told = self._consumer.commit(offsets=offsets, asynchronous=False)
             reasons = [each.error.str() for each in told or () if each.error is not None]
         except KafkaException as error:

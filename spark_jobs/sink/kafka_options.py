@@ -1,8 +1,8 @@
 """
-One way to reach Kafka, said twice: librdkafka's properties, and the Java client's for Spark.
+One connection to Kafka in two forms: librdkafka's properties, and the Java client's for Spark.
 
-Settings hold librdkafka's. What they say of addresses, TLS and SASL is translated for Spark's
-source; everything else (batching, timeouts) is the sink's alone.
+Settings have librdkafka's properties. Addresses, TLS and SASL are translated for Spark's source;
+everything else (batching, timeouts) is for the sink only.
 """
 
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from pathlib import Path
 from outbox.errors import BadSettings
 
 PREFIX = "kafka."
-"""What Spark's source wants before a property of the Java client."""
+"""The prefix of the Java client's properties in Spark's source."""
 
 _SAME = {
     "bootstrap.servers",
@@ -42,11 +42,12 @@ _DEFAULTS = {
     "compression.type": "lz4",
     "linger.ms": "5",
     "batch.size": "1000000",
-    # The broker's own default, as the relay has it: what it publishes comes through here.
+    # The broker's own default, like the relay's: the events that it publishes come through here.
     "message.max.bytes": "1048588",
     "queue.buffering.max.messages": "500000",
     "queue.buffering.max.kbytes": "1048576",
-    # librdkafka asks for a producer id with waits of its own, long ones beside a transaction.
+    # librdkafka asks for a producer id with pauses of its own, which are long compared with a
+    # transaction.
     "retry.backoff.ms": "5",
     "retry.backoff.max.ms": "500",
     "reconnect.backoff.ms": "50",
@@ -54,15 +55,15 @@ _DEFAULTS = {
     "client.id": "dovecote-spark",
 }
 _SOURCE_DEFAULTS = {
-    # A task knows that its records are there. Its client has the broker hold a fetch beyond the
-    # last of them, and what it asks next, where the partition ends, is answered after that only:
-    # with Kafka's own 500 ms, that is how long a task takes at least.
+    # A task knows that its records are there. But its client lets the broker hold a fetch after
+    # the last of them, and the next request, for the partition's end, is answered only after that.
+    # With Kafka's own 500 ms, every task would take at least that long.
     "fetch.max.wait.ms": "10",
 }
 _GUARANTEES: Mapping[str, str | bool] = {
     "acks": "all",
     "enable.idempotence": "true",
-    # librdkafka's own default differs from Java's, and a key would change its partition.
+    # librdkafka's default differs from Java's, and a key would change its partition.
     "partitioner": "murmur2_random",
     "delivery.report.only.error": True,
 }
@@ -71,15 +72,15 @@ FIXED = frozenset(
     {*_GUARANTEES, "transactional.id", "transaction.timeout.ms", "message.timeout.ms"}
     | {"isolation.level", "enable.gapless.guarantee"}
 )
-"""Properties that exactly once rests on; settings that name one are refused."""
+"""Properties that exactly-once depends on; settings that name one are refused."""
 
 
 def leave_guarantees_alone(properties: dict[str, str]) -> dict[str, str]:
     """
-    Return the `[kafka]` table of a job's settings as it is.
+    Return the `[kafka]` table of a job's settings unchanged.
 
     Raises:
-        ValueError: it lacks the brokers, or sets what exactly once rests on.
+        ValueError: it lacks the brokers, or sets what exactly-once depends on.
     """
     if "bootstrap.servers" not in properties:
         msg = '"bootstrap.servers" is missing'
@@ -91,7 +92,7 @@ def leave_guarantees_alone(properties: dict[str, str]) -> dict[str, str]:
 
 
 def client(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return those of librdkafka's `properties` that say how to reach the broker."""
+    """Return librdkafka's properties that say how to reach the broker."""
     return {name: value for name, value in properties.items() if name.startswith(_CLIENT)}
 
 
@@ -112,10 +113,10 @@ def producer(
 
 def source(properties: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
     """
-    Return the options of Spark's Kafka source: ours, from `properties`, `own` over them.
+    Return the options of Spark's Kafka source: ours, then `properties`, then `own`.
 
     Raises:
-        BadSettings: a property has no equal in Java, or its file cannot be read.
+        BadSettings: a property has no equivalent in Java, or its file cannot be read.
     """
     java = dict(_SOURCE_DEFAULTS)
     for name, value in properties.items():

@@ -1,4 +1,4 @@
-"""Where markers are kept: a compacted topic with one partition per shuffle partition."""
+"""Keep markers in a compacted topic with one partition per shuffle partition."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,20 +15,20 @@ from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.markers import Marker
 
-# With another's open transaction in it, a partition hides what is committed: hence one each. Small
-# segments, for what is not compacted yet is read from the end backwards.
+# Each writer has a partition of its own, because another's open transaction would hide committed
+# records. Segments are small, because uncompacted records are read from the end backwards.
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": "4194304"}
 
 _TAIL = 100
 _POLL_SECONDS = 0.1
-# Whoever leads has a nonce that is committed; its end is told a moment later.
+# The leader has a committed nonce; the end of its partition follows a moment later.
 _PATIENCE_SECONDS = 1.0
 _NONCE = b"fence"
 _MISSING = {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_PARTITION}  # noqa: SLF001  # librdkafka's name
 
 
 class _Stale(Exception):
-    """The broker that answers does not have what was committed."""
+    """The broker that answers lacks what was committed."""
 
 
 class MarkerTopic:
@@ -39,16 +39,16 @@ class MarkerTopic:
         self._client = kafka_options.client(properties)
 
     def partitions(self) -> int:
-        """Return how many partitions the topic has; 0 if it is not there."""
+        """Return the topic's number of partitions; 0 if it does not exist."""
         found = self._admin().list_topics(timeout=self._timeout).topics.get(self.name)
         return 0 if found is None or found.error is not None else len(found.partitions)
 
     def ensure(self, partitions: int, *, dry_run: bool = False) -> None:
         """
-        Have the topic there with at least `partitions` partitions; `dry_run`: see if it can be.
+        Make sure that the topic has at least `partitions` partitions; `dry_run`: check only.
 
         Raises:
-            BadSettings: it is not there and may not be made, or it is not compacted.
+            BadSettings: it does not exist and may not be created, or it is not compacted.
         """
         try:
             there = self.partitions()
@@ -80,7 +80,7 @@ class MarkerTopic:
             self._await_partitions(wanted)
 
     def _await_partitions(self, wanted: int) -> None:
-        """Wait until brokers know the partitions they were told to make."""
+        """Wait until the brokers know the partitions that were created."""
         deadline = time.monotonic() + self._timeout
         while self.partitions() < wanted:
             if time.monotonic() > deadline:
@@ -89,7 +89,7 @@ class MarkerTopic:
 
     def _require_compaction(self) -> None:
         resource = ConfigResource(ResourceType.TOPIC, self.name)
-        admin = self._admin()  # kept until it has answered: it takes its questions with it
+        admin = self._admin()  # kept until it has answered: a client takes its requests with it
         answer = admin.describe_configs([resource])[resource]
         policy = answer.result(self._timeout)["cleanup.policy"].value
         if policy != "compact":
@@ -101,10 +101,10 @@ class MarkerTopic:
 
     def read(self, partitions: Iterable[int]) -> dict[int, Marker]:
         """
-        Return the newest marker of each of `partitions` that has one, as far as a broker tells.
+        Return the newest marker of each of `partitions` that has one, as far as a broker knows.
 
-        Up to the first transaction that is open; and a broker that no longer leads, and has not
-        noticed, tells what it knew. Only `read_behind` has the truth.
+        It reads up to the first open transaction. A broker that has lost the leadership without
+        noticing answers with what it knew. Only `read_behind` is certain.
 
         Raises:
             KafkaUnavailable: the broker does not answer in time.
@@ -121,14 +121,13 @@ class MarkerTopic:
         """
         Return the newest marker of a partition before `nonce`, which was committed there.
 
-        Behind a fence that is the truth. A broker that was cut off from the others may go on
-        answering as if it led the partition, from a log that lacks the newest markers; but also
-        `nonce`, which was taken by the one that leads. So whoever has not got `nonce` is not
-        believed, and asked again with connections that are new.
+        After a fence this answer is certain. A broker that was cut off from the others may go on
+        answering as if it led the partition, from a log without the newest markers. But such a log
+        lacks `nonce` as well, which the leader took. So a broker without `nonce` is not believed,
+        and is asked again over new connections.
 
         Raises:
-            KafkaUnavailable: the broker does not answer in time, or none that has `nonce`.
-            MarkerRefused: the marker cannot be understood.
+            KafkaUnavailable: the broker does not answer in time, or no broker has `nonce`.
         """
         deadline = time.monotonic() + self._timeout
         while True:
@@ -142,7 +141,7 @@ class MarkerTopic:
                 return None if value is None else self._decoded(value)
 
     def _tail(self, consumer: Consumer, partition: int, nonce: bytes | None) -> bytes | None:
-        """Return the last marker, looking further back only if there is none near the end."""
+        """Return the last marker; look further back only if there is none near the end."""
         place = TopicPartition(self.name, partition)
         try:
             first, end = consumer.get_watermark_offsets(place, timeout=self._timeout)
@@ -161,7 +160,7 @@ class MarkerTopic:
     def _scan(
         self, consumer: Consumer, place: TopicPartition, end: int, nonce: bytes | None
     ) -> bytes | None:
-        """Return the last marker from `place` up to `nonce`, or to `end` where there is none."""
+        """Return the last marker from `place` up to `nonce`, or up to `end` if there is none."""
         found: bytes | None = None
         for message in self._records(consumer, place, end, beyond=nonce is not None):
             if message.key() != _NONCE:
@@ -173,7 +172,9 @@ class MarkerTopic:
     def _records(
         self, consumer: Consumer, place: TopicPartition, end: int, *, beyond: bool
     ) -> Iterator[Message]:
-        """Yield what is committed from `place` up to `end`, or `beyond` it until none comes."""
+        """
+        Yield the committed records from `place` up to `end`, or `beyond` it until none comes.
+        """
         position, came = place.offset, time.monotonic()
         consumer.assign([place])
         while beyond or position < end:
@@ -222,7 +223,7 @@ class MarkerTopic:
         consumer = Consumer(
             {
                 **self._client,
-                "group.id": "dovecote-markers",  # asked for by the client, used for nothing
+                "group.id": "dovecote-markers",  # required by the client, never used
                 "enable.auto.commit": False,
                 "auto.offset.reset": "earliest",
                 "isolation.level": "read_committed",
@@ -238,7 +239,7 @@ class MarkerTopic:
 
 
 def fence(nonce: bytes) -> tuple[bytes, bytes]:
-    """Return value and key of the record by which `read_behind` knows the broker that leads."""
+    """Return value and key of the record by which `read_behind` recognises the leader."""
     return nonce, _NONCE
 
 

@@ -1,4 +1,4 @@
-"""What a marker says was committed, and what follows from it for a batch at hand."""
+"""Decide from a marker what to do with a batch."""
 
 import json
 from collections.abc import Mapping
@@ -14,12 +14,12 @@ Ranges: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counts:
-    """What became of the rows of a batch."""
+    """The results of a batch's rows."""
 
     rows: int = 0
     handled: int = 0
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """Rows skipped, by kind of reason: `filtered`, `superseded`, `duplicate`, `handler`."""
+    """Skipped rows by kind of reason: `filtered`, `superseded`, `duplicate`, `handler`."""
     retried: int = 0
     dead: int = 0
 
@@ -50,18 +50,18 @@ class Turn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Marker:
-    """The record that is committed together with what one turn wrote."""
+    """The record that is committed together with the output of one turn."""
 
     query: str
     batch: int
     partition: int
     partitions: int
     digest: str
-    """Of the rows' places: the same rows have the same digest."""
+    """A digest of the rows' places: the same rows have the same digest."""
     ranges: Ranges = field(default_factory=dict)
     counts: Counts = Counts()
     adopted: str | None = None
-    """The query whose marker this one took the place of."""
+    """The query whose marker this one replaced."""
 
     def encode(self) -> bytes:
         """Return the value of the marker record."""
@@ -71,10 +71,10 @@ class Marker:
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """
-        Return the marker that a record's value holds.
+        Return the marker in a record's value.
 
         Raises:
-            ValueError: it holds none that this version understands.
+            ValueError: this version does not understand the value.
         """
         try:
             fields = json.loads(value)
@@ -112,7 +112,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Writing could repeat records, leaving it could lose some."""
+    """Writing it could repeat records, and leaving it could lose some."""
 
     reason: str
 
@@ -122,11 +122,11 @@ Decision: TypeAlias = Write | Committed | Refused
 
 def decide(found: Marker | None, turn: Turn, *, digest: str, adopt: bool = False) -> Decision:
     """
-    Return what to do with `turn`, whose rows have `digest`, after a marker was found.
+    Return what to do with `turn`, whose rows have `digest`, given the marker `found`.
 
-    With `adopt` what an unfit marker stands for does not count, and the turn is written; unless a
-    later batch of the same query is committed. Whoever runs this one has been replaced then, or
-    goes on from an older checkpoint, whose batches need not have the rows that they had.
+    With `adopt`, an unfit marker does not count and the turn is written, unless a later batch of
+    the same query is committed. In that case this run has been replaced, or goes on from an older
+    checkpoint, whose batches need not have the same rows.
     """
     if found is None:
         return Write()
@@ -157,7 +157,7 @@ def half_done(found: Marker, turn: Turn) -> str | None:
 
 
 def adopt(found: Marker, turn: Turn) -> Marker:
-    """Return the marker that lets `turn` and what follows it go on in the place of `found`."""
+    """Return the marker with which `turn` and later ones go on in place of `found`."""
     return Marker(
         query=turn.query,
         batch=turn.batch - 1,

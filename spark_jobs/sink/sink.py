@@ -1,8 +1,8 @@
 """
-Write a turn exactly once: fence, look at the marker, evaluate, commit records and marker together.
+Write a turn exactly once: fence, read the marker, evaluate, commit records and marker together.
 
-A turn is one shuffle partition of one micro-batch. Spark may run it twice, at once or years
-later: the marker decides which run writes.
+A turn is one shuffle partition of one micro-batch. Spark may run it twice, at once or years later;
+the marker decides which run writes.
 """
 
 import logging
@@ -38,31 +38,31 @@ from spark_jobs.sink.writer import Fenced, NotCommitted, Poisoned, Writer
 _log = logging.getLogger("dovecote.spark")
 
 _TRIES = 5
-# Records that no topic takes are replaced one transaction after the other; so many at most.
+# Records that no topic takes are replaced in one transaction after the other, this many at most.
 _POISON_LIMIT = 100
-# A worker keeps the producers of the shuffle partitions it wrote last; more threads than cores
-# would serve nobody.
+# A worker keeps the producers of the shuffle partitions that it wrote last; more threads than
+# cores would help nobody.
 _KEPT = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinkConfig:
-    """Where markers and transactions of a query are."""
+    """Where a query's markers are, and how its transactions are named."""
 
     kafka: Mapping[str, str]
     marker_topic: str
     transactional_id: str
-    """Of the query: its shuffle partitions append their number."""
+    """The query's; each shuffle partition appends its number."""
     timeout: float
-    """Seconds that a step of a transaction may take."""
+    """The seconds that a step of a transaction may take."""
 
     def __repr__(self) -> str:
-        return f"SinkConfig({self.transactional_id})"  # the properties may hold secrets
+        return f"SinkConfig({self.transactional_id})"  # the properties may contain secrets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """The rows of a turn, as far as its marker knows them."""
+    """The rows of a turn, as far as its marker describes them."""
 
     digest: str
     ranges: Ranges
@@ -70,12 +70,12 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """What a turn came to, and whether an earlier run of it had written that already."""
+    """The results of a turn, and whether an earlier run had written it already."""
 
     counts: Counts
     replayed: bool
     writer: str = field(default="", compare=False)
-    """Name of the writer that is the newest of the partition now; empty: unknown."""
+    """The name of the partition's newest writer; empty: unknown."""
 
 
 Evaluate = Callable[[], Evaluation]
@@ -83,7 +83,7 @@ Replace = Callable[[Outgoing, str], Outgoing]
 """Returns the dead letter for a record that its topic cannot take."""
 
 _writers: OrderedDict[str, Writer] = OrderedDict()
-"""This worker's, by transactional id."""
+"""This worker's writers, by transactional id."""
 
 
 def settle(
@@ -97,16 +97,14 @@ def settle(
     newest: str = "",
 ) -> Settled:
     """
-    Write what `evaluate` returns, unless a committed marker says that it is written.
+    Write the result of `evaluate`, unless a committed marker says that it is written.
 
-    `evaluate` is called at most once, and not at all where nothing is to be written. `newest`
-    names the writer that settled the partition's last turn, where that is known: of all others
-    one knows without trying that they are fenced.
+    `evaluate` is called at most once, and not at all if nothing needs to be written. `newest`
+    names the writer that settled the partition's last turn, if it is known; all other writers are
+    then known to be fenced.
 
     Raises:
         MarkerRefused: the marker found is not this turn's.
-        Unwritable: even the dead letter topic refuses a record.
-        KafkaUnavailable: Kafka did not take the turn in time; none of it is visible.
     """
     attempt = _Attempt(turn, rows, config, adopt=adopt, newest=newest)
     retrying = Retrying(
@@ -128,7 +126,7 @@ def settle(
 
 
 class _Attempt:
-    """The tries at one turn, which share its evaluation."""
+    """The attempts at one turn, which share its evaluation."""
 
     def __init__(
         self, turn: Turn, rows: Input, config: SinkConfig, *, adopt: bool, newest: str
@@ -139,7 +137,7 @@ class _Attempt:
         self._one_by_one = False
 
     def run(self, evaluate: Evaluate, replace_poison: Replace) -> Settled:
-        """Try once with each writer it takes to get rid of records that no topic takes."""
+        """Try once with each writer that is needed to get rid of records that no topic takes."""
         for _ in range(_POISON_LIMIT):
             try:
                 return self._once(evaluate)
@@ -168,10 +166,10 @@ class _Attempt:
 
     def _kept(self, key: str) -> Writer | None:
         """
-        Return this worker's writer, if by what it knows the turn is to be written.
+        Return this worker's writer, if it expects that the turn must be written.
 
-        Then the fence will tell if that is still so. That a turn is not to be written needs a
-        look at the marker itself: an operator may have had the query adopt it since.
+        The fence will show whether that is still true. That a turn need not be written takes a
+        look at the marker itself: an operator may have made the query adopt it since.
         """
         writer = _writers.pop(key, None)
         if writer is None:
@@ -223,7 +221,7 @@ class _Attempt:
         return writer
 
     def _dispose_of(self, error: Poisoned, replace_poison: Replace) -> None:
-        """Put dead letters in the place of rejected records; if none is known, find them."""
+        """Replace rejected records by dead letters; if none is known, find them."""
         if self._evaluation is None:
             raise error
         if not error.rejected:
@@ -249,7 +247,7 @@ def _keep(key: str, writer: Writer) -> None:
 
 
 def forget() -> None:
-    """Let go of this process's writers."""
+    """Close this process's writers."""
     while _writers:
         _writers.popitem()[1].close()
 
@@ -266,7 +264,7 @@ def _unwritable(record: Outgoing, reason: str) -> str:
 def _warn(turn: Turn, state: RetryCallState) -> None:
     error = state.outcome.exception() if state.outcome else None
     _log.log(
-        # Being fenced is how one learns that another worker had the partition in between.
+        # Being fenced only shows that another worker had the partition in between.
         logging.DEBUG if isinstance(error, Fenced) else logging.WARNING,
         "batch %d, shuffle partition %d: %s; trying again with a new producer",
         turn.batch,

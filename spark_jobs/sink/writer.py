@@ -1,4 +1,4 @@
-"""One Kafka transaction per turn: its records and its marker, by a producer that is fenced."""
+"""One Kafka transaction per turn: its records and its marker, by a fenced producer."""
 
 import logging
 import secrets
@@ -17,7 +17,7 @@ from spark_jobs.sink.marker_topic import MarkerTopic, fence
 from spark_jobs.sink.markers import Marker
 from spark_jobs.sink.outgoing import Outgoing
 
-# librdkafka tells of every fencing and lost connection, all of which we get over or report.
+# librdkafka logs every fencing and lost connection; we get over all of them, or report them.
 _silent = logging.getLogger("dovecote.spark.librdkafka")
 _silent.setLevel(logging.CRITICAL + 1)
 
@@ -29,7 +29,7 @@ _POISON = {
     KafkaError.INVALID_TIMESTAMP,
     KafkaError.POLICY_VIOLATION,
 }
-"""What the broker can never take, for what the record itself is."""
+"""Errors for records that the broker can never take because of their content."""
 
 _FENCED = {
     KafkaError._FENCED,  # noqa: SLF001  # librdkafka's name
@@ -37,30 +37,31 @@ _FENCED = {
     KafkaError.INVALID_PRODUCER_EPOCH,
 }
 
-# A record that went down with its transaction; what was wrong was another thing.
+# Errors of records that were dropped with their transaction; the cause was another one.
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001  # librdkafka's names
 
 _POLL_SECONDS = 0.1
 
 
 class NotCommitted(JobError):
-    """A transaction failed, or nobody knows what became of it: only the marker can tell."""
+    """A transaction failed, or its result is unknown: only the marker can show it."""
 
 
 class Fenced(NotCommitted):
     """
-    Somebody else has opened a writer of this partition since.
+    Another writer of this partition has been opened since.
 
-    Mostly another worker of the same job: Spark gives a partition to whom it likes, and each
+    Mostly it is in another worker of the same job: Spark gives a partition to any worker, and each
     worker keeps its writers.
     """
 
 
 class Poisoned(JobError):
     """
-    The broker does not take some records of a transaction, for what they are.
+    The broker does not take some records of a transaction, because of their content.
 
-    `rejected` has their positions and why; empty where a request of many was rejected as one.
+    `rejected` has their positions and the reasons; it is empty if a request of many records was
+    rejected as one.
     """
 
     def __init__(self, rejected: Mapping[int, str], reason: str) -> None:
@@ -72,8 +73,8 @@ class Writer:
     """
     Writes one shuffle partition of one query, from its fence to its first failure.
 
-    After any failure it is of no more use: librdkafka cannot tell what became of a transaction,
-    and late produces of one that was aborted could join the next (KAFKA-17754).
+    After a failure it cannot be used any more: librdkafka does not know the result of a
+    transaction, and late produces of an aborted one could join the next (KAFKA-17754).
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class Writer:
         timeout: float,
         one_by_one: bool = False,
     ) -> None:
-        """`one_by_one`: one record a request, so that a rejected one rejects no others."""
+        """`one_by_one`: one record per request, so that a rejected one rejects no others."""
         config = kafka_options.producer(
             properties, transactional_id=transactional_id, timeout=timeout
         )
@@ -101,13 +102,13 @@ class Writer:
         self._producer = Producer({**config, "error_cb": self._ended}, logger=_silent)
         self.marker: Marker | None = None
         self.name = secrets.token_hex(8)
-        """Tells it from all other writers."""
+        """Distinguishes it from all other writers."""
 
     def open(self) -> None:
         """
-        Fence every older writer of this partition, then read its marker behind a nonce.
+        Fence every older writer of this partition, then read its marker up to a nonce.
 
-        Until then nobody knows that the broker which is read is the one that leads; see
+        Until then, the broker from which we read may not be the leader; see
         `MarkerTopic.read_behind`.
 
         Raises:
@@ -127,13 +128,15 @@ class Writer:
 
         Raises:
             Poisoned: the broker does not take some of the records.
-            NotCommitted: the transaction failed, or what became of it is unknown.
+            NotCommitted: the transaction failed, or its result is unknown.
         """
         self._transact(outgoing, marker.encode(), str(self._partition).encode())
         self.marker = marker
 
     def close(self) -> None:
-        """Drop what was not sent yet; the next writer's fence aborts what was."""
+        """
+        Drop the records that were not sent yet; the next writer's fence aborts those that were.
+        """
         self._producer.purge()
 
     def _transact(self, outgoing: Iterable[Outgoing], value: bytes, key: bytes) -> None:
@@ -176,7 +179,7 @@ class Writer:
                     raise NotCommitted(msg) from None
                 self._producer.poll(_POLL_SECONDS)
             except KafkaException as error:
-                # The client looks at a record's size before it takes it.
+                # The client checks a record's size before it takes it.
                 if error.args[0].code() != KafkaError.MSG_SIZE_TOO_LARGE:
                     raise
                 self._rejected[position] = error.args[0].str()
@@ -188,8 +191,8 @@ class Writer:
         """
         Wait until the broker has every record, or refuses one.
 
-        The commit would wait for all: behind a refused record the numbers of the next are wrong,
-        and librdkafka tries them until they time out.
+        The commit would wait for all records. After a refused record the next sequence numbers are
+        wrong, and librdkafka retries those records until they time out.
         """
         deadline = time.monotonic() + self._timeout
         while self._producer.flush(_POLL_SECONDS):
@@ -200,12 +203,13 @@ class Writer:
                 raise NotCommitted(msg)
 
     def _ended(self, error: KafkaError) -> None:
-        # What is not fatal, librdkafka gets over; what is, the next call only calls "fatal".
+        # librdkafka gets over errors that are not fatal; fatal ones are only called "fatal" by the
+        # next call.
         if error.fatal():
             self._failure = error
 
     def _reported(self, error: KafkaError | None, _: Message) -> None:
-        # The first that says why; the rest were dropped for its sake.
+        # The first error that says why; the others were dropped because of it.
         if error is not None and (self._failure is None or self._failure.code() in _PURGED):
             self._failure = error
 
@@ -218,7 +222,7 @@ class Writer:
         return reported
 
     def _call(self, step: Callable[[float], object], what: str) -> None:
-        """Call `step` until it is done: one that timed out goes on in the background."""
+        """Call `step` until it is done: a call that timed out goes on in the background."""
         deadline = time.monotonic() + self._timeout
         while True:
             try:
@@ -231,8 +235,8 @@ class Writer:
                 return
 
     def _explained(self, error: KafkaError, what: str) -> NotCommitted | Poisoned:
-        with suppress(KafkaException):  # a fenced producer raises here again; `error` says so
-            self._producer.poll(0)  # serves what the broker said of single records
+        with suppress(KafkaException):  # a fenced producer raises again here; `error` has it
+            self._producer.poll(0)  # serves the broker's reports on single records
         failed = self._failure
         text = f"{what}: {error.name()}: {error.str()}"
         if failed is not None and failed.code() not in _PURGED:

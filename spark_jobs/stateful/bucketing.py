@@ -1,4 +1,4 @@
-"""The bucket of each row of an aggregation: rows with one key are in the same."""
+"""The bucket of each row of an aggregation: rows with the same key share a bucket."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _RECORD = ("topic", "partition", "offset", "key", "value", "headers")
 
 
 def key(step: Step) -> Column:
-    """Return what rows are put together by, where no script says it."""
+    """Return the column by which rows are grouped if no script does it."""
     if isinstance(step.key, HashKey):
         return F.col("value")  # equal bodies have equal hashes
     if isinstance(step.key, HeadersKey):
@@ -30,7 +30,7 @@ def key(step: Step) -> Column:
 
 
 def bucketed(rows: DataFrame, settings: AggregationSettings, buckets: Sequence[int]) -> DataFrame:
-    """Return `rows` with the bucket that the key script puts each into."""
+    """Return `rows` with the bucket that the key script chooses for each."""
     rows = rows.select(*COLUMNS)
     schema = StructType([*rows.schema.fields, StructField(BUCKET, IntegerType())])
     return rows.mapInArrow(ByScript(settings, buckets), schema)
@@ -38,7 +38,7 @@ def bucketed(rows: DataFrame, settings: AggregationSettings, buckets: Sequence[i
 
 @dataclass(frozen=True, slots=True)
 class ByScript:
-    """Asks the key script, on an executor."""
+    """Calls the key script, on an executor."""
 
     settings: AggregationSettings
     buckets: Sequence[int]
@@ -52,7 +52,7 @@ class ByScript:
                 yield batch.append_column(BUCKET, column)
 
     def _bucket(self, found: bytes | None) -> int:
-        # A record without a key goes anywhere; there it is an error again.
+        # A record without a key goes anywhere; the error is raised again there.
         return self.buckets[crc32(found or b"") % len(self.buckets)]
 
 

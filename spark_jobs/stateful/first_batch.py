@@ -1,4 +1,4 @@
-"""See that a job with timers begins with a batch, whatever it has ended with."""
+"""Make a job with timers begin with a batch, whatever it ended with."""
 
 import time
 from typing import Any
@@ -8,11 +8,11 @@ from pyspark.sql import SparkSession
 
 def begin(spark: SparkSession, checkpoint: str) -> None:
     """
-    Write down that the query of `checkpoint` has begun a batch, if it ended between two of them.
+    Record that the query of `checkpoint` has begun a batch, if it ended between two batches.
 
-    Spark looks at an operator's timers only behind a batch of the same run: without one, what
-    becomes due would wait until a record comes. The batch is empty, and its clock is now's. By way
-    of Spark's own logs, for a checkpoint may be on any file system.
+    Spark looks at an operator's timers only after a batch of the same run. Without one, timers
+    that become due would wait until a record comes. The batch is empty, and its clock is the
+    present. It is written with Spark's own logs, because a checkpoint may be on any file system.
     """
     jvm: Any = spark.sparkContext._jvm  # noqa: SLF001  # no public way to Spark's logs
     logs = jvm.org.apache.spark.sql.execution.streaming.checkpointing

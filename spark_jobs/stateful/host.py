@@ -1,7 +1,7 @@
 """
-The one adapter that hosts the stateful operators: buckets of keys in Spark's stateful operator.
+Host the stateful operators: buckets of keys in Spark's own stateful operator.
 
-Spark's price is per group, so a group is a bucket of keys, not a key: its state is one value, and
+Spark's cost is per group, so a group is a bucket of keys, not a key: its state is one value, and
 it has one timer. The clock is the batch's, which is the same when the batch is run again.
 """
 
@@ -39,22 +39,22 @@ from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
 
 SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
-"""What Spark's state reader finds it by."""
+"""The name for Spark's state reader."""
 _STATE = "state binary, alarm long"
-# Batches begin some milliseconds behind the beat of their trigger, each by others: to an operator
-# they are on the beat, or what waits for so many beats would miss every other one.
+# Batches begin a varying number of milliseconds after the beat of their trigger. For operators
+# they are on the beat; otherwise, timers set for a number of beats would miss every other one.
 _TICK_MS = 100
-# A worker keeps the states that it stepped last, each with what Spark has of it: if Spark still
-# has the same, the state need not be decoded.
+# A worker keeps the states that it stepped last, each with the bytes that Spark has of it. If
+# Spark still has the same bytes, they need not be decoded.
 _KEPT = 64
 _Kept: TypeAlias = tuple[str, str, int]
-"""Query, settings of its operator (alarms depend on them) and bucket."""
+"""The query, the operator's settings (alarms depend on them) and the bucket."""
 _states: OrderedDict[_Kept, tuple[bytes, Any]] = OrderedDict()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatefulConfig:
-    """What a stateful operator is to do; goes to the executors."""
+    """The settings of a stateful operator; goes to the executors."""
 
     operator: OperatorSettings
     topics: OperatorTopics
@@ -66,9 +66,9 @@ class StatefulConfig:
 
 def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
     """
-    Return what the operator makes of `rows`: one row for each time that it steps a bucket.
+    Return the operator's outcomes for `rows`: one row for each step of a bucket.
 
-    Beside what that comes to is when Spark will call the bucket.
+    Each row also has the time at which Spark will call the bucket.
     """
     settings = config.operator
     pack = Pack(config.buckets, max_lag(settings))
@@ -88,7 +88,7 @@ def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
 
 
 def bucket(settings: OperatorSettings, buckets: Sequence[int]) -> Column:
-    """Return the bucket of a row: records that may meet are in the same."""
+    """Return the bucket of a row: records that may affect each other share one."""
     of = F.lit(0)
     if not isinstance(settings, WindowedSettings) or settings.stream_time == "per_key":
         of = F.xxhash64(_key(settings))
@@ -104,8 +104,8 @@ def _key(settings: OperatorSettings) -> Column:
     if not isinstance(settings, WindowedSettings) or settings.key == "record":
         return F.col("key")
     fields = StructType([StructField(name, StringType()) for name in settings.key])
-    # As a whole: for single fields of it, Spark parses the value once for each. The hash of a
-    # struct is that of its fields, one after the other.
+    # The whole struct: for single fields, Spark would parse the value once for each. The hash of a
+    # struct is the hash of its fields, one after the other.
     return F.from_json(F.col("value").cast("string"), fields)
 
 
@@ -116,8 +116,8 @@ class Bucket(StatefulProcessor):
         self._config = config
 
     def init(self, handle: StatefulProcessorHandle) -> None:
-        # For good: this process does nothing else, and each return to the usual thresholds would
-        # have it look through all that the last bucket has made.
+        # Permanently: this process does nothing else, and each return to the usual thresholds
+        # would start a search through everything that the last bucket has made.
         collect_rarely()
         config = self._config
         self._handle = handle
@@ -162,7 +162,7 @@ class Bucket(StatefulProcessor):
         yield from self._step(key[0], Rows(), now, fired=expiredTimerInfo.getExpiryTimeInMs())
 
     def close(self) -> None:
-        """Have the states that this worker keeps left in peace."""
+        """Exclude the states that this worker keeps from garbage collection."""
         spare()
 
     def _step(
@@ -207,16 +207,16 @@ class Bucket(StatefulProcessor):
         return decode(self._operator, data), alarm
 
     def _set_alarm(self, alarm: int, deadline: int | None, now: int, fired: int | None) -> int:
-        """Have Spark call at `deadline`; return when it will, which may be earlier."""
+        """Set Spark's timer for `deadline`; return when it will fire, which may be earlier."""
         if alarm == fired:
-            alarm = NONE  # Spark takes it away by itself
+            alarm = NONE  # Spark removes it by itself
         if alarm != NONE and alarm <= now:
             self._handle.deleteTimer(alarm)  # what was due then has just been done
             alarm = NONE
         if deadline is None:
             return alarm
-        # Spark also takes away one that is set for the same moment by its own handler.
-        # A record may say a time that is none to Spark.
+        # Spark also removes a timer that its own handler sets for the same moment. And a record
+        # may contain a time that Spark cannot represent.
         wanted = min(NEVER, max(deadline, now + 1, 0 if fired is None else fired + 1))
         if alarm != NONE and alarm <= wanted:
             return alarm
@@ -235,7 +235,7 @@ class Bucket(StatefulProcessor):
 
 
 def ticked(now: int) -> int:
-    """Return the operators' clock at `now`; it ticks in tenths of a second."""
+    """Return the operators' clock at `now`, which ticks in tenths of a second."""
     return now - now % _TICK_MS
 
 

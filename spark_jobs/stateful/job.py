@@ -1,4 +1,4 @@
-"""A stateful job: Kafka, one operator, Kafka, each result once."""
+"""Run a stateful job: Kafka, one operator, Kafka, each result once."""
 
 import threading
 from contextlib import closing
@@ -34,11 +34,10 @@ def run(
     adopt: bool = False,
 ) -> None:
     """
-    Run the query until `stop` is set; the batch under way is always finished.
+    Run the query until `stop` is set; the batch in progress is always finished.
 
     Raises:
-        BadSettings: the aggregate, a topic or the checkpoint is not as it must be.
-        JobError: a batch could not be written, its marker is not ours, or Spark gave up.
+        BadSettings: the aggregate, a topic or the checkpoint is not valid.
     """
     operator(settings.operator)  # fails here, not on an executor
     require_topics(settings)
@@ -70,7 +69,7 @@ def run(
 
 
 def stateful_config(settings: StatefulSettings) -> StatefulConfig:
-    """Return what the executors need to know to step the operator."""
+    """Return the executors' configuration for stepping the operator."""
     return StatefulConfig(
         operator=settings.operator,
         topics=settings.topics(),
@@ -81,7 +80,7 @@ def stateful_config(settings: StatefulSettings) -> StatefulConfig:
 
 
 def write_config(settings: StatefulSettings) -> WriteConfig:
-    """Return what the executors need to know to write."""
+    """Return the executors' configuration for writing."""
     return WriteConfig(
         topics=settings.topics(),
         sink=SinkConfig(

@@ -1,4 +1,4 @@
-"""What a step of an operator comes to, as one row on its way to the sink."""
+"""The result of an operator's step, as one row on its way to the sink."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,42 +38,42 @@ _Place: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorTopics:
-    """Where the records of an operator go. Never taken from a record."""
+    """The topics to which an operator's records go. Never taken from a record."""
 
     output: str
     late: str | None
     dead_letter: str
     back_to: frozenset[str] = frozenset()
-    """Topics that a record which was delayed goes back to if it came from there."""
+    """Topics to which a delayed record returns if it came from there."""
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What one bucket has to say after a step."""
+    """One bucket's report after a step."""
 
     bucket: int
     number: int = 0
-    """Steps of one bucket in one batch have an order."""
+    """Orders the steps of one bucket in one batch."""
     rows: int = 0
     handled: int = 0
     dead: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     newest: int = 0
     keys: int = 0
-    """Of its state."""
+    """The number of keys in its state."""
     open: int = 0
-    """Likewise: what is still to come out."""
+    """The number of items in its state that are still to come out."""
     size: int = 0
-    """Of its state, in bytes."""
+    """The size of its state in bytes."""
     envelope: list[Pair] = field(default_factory=list)
-    """Headers that all results have."""
+    """The common headers of all results."""
     outgoing: list[Any] = field(default_factory=list)
     """
-    Outgoing records, or what `decode` makes them of: a result has its id for its headers; a record
-    of a window, why it fired and its own.
+    Outgoing records, or the form from which `decode` makes them: a result has its id in place of
+    headers, and a record of a window has the reason for firing and its own headers.
     """
     told: bytes = b""
-    """After `decode`: all that is to be written, as it came."""
+    """After `decode`: everything to be written, in its encoded form."""
 
     def encode(self) -> bytes:
         *fields, outgoing, _ = [getattr(self, name) for name in self.__slots__]
@@ -84,7 +84,7 @@ class Outcome:
     @classmethod
     def decode(cls, data: bytes) -> Self:
         found = cls(*msgpack.unpackb(data))
-        # Headers are to be tuples; to make them of lists takes longer than all the rest.
+        # Headers must be tuples, and converting lists to tuples takes longer than all the rest.
         envelope, columns = msgpack.unpackb(found.told, use_list=False)
         found.envelope = list(envelope)
         if columns:
@@ -122,7 +122,7 @@ class Teller:
         }
 
     def tell(self, outputs: Iterable[Output], outcome: Outcome, rows: Rows, now: int) -> None:
-        """Put what `outputs` say into `outcome`; `rows` has the records they are about."""
+        """Put `outputs` into `outcome`; `rows` has the records that they are about."""
         skipped: Counter[str] = Counter()
         outcome.envelope = self._headers
         outgoing, saying = outcome.outgoing, self._saying
@@ -149,7 +149,7 @@ class Teller:
         outcome.skipped = dict(sorted(skipped.items()))
 
     def _made(self, made: Made) -> tuple[Any, ...]:
-        """Return a record with why it is there; one that goes on as it is keeps what it says."""
+        """Return a record with the reason why it exists; a passed record keeps its own content."""
         topic, key, value, headers, time, *why, number, origin, window, _, is_passed = made
         if headers:
             headers = [pair for pair in headers if pair[0] not in envelope.WINDOW]
@@ -166,7 +166,7 @@ class Teller:
         return self._back(output.value), key, value, headers, 0, (topic, partition, offset)
 
     def _back(self, record: Record) -> str:
-        """Return the topic that a delayed record goes on to: its own, if settings name that."""
+        """Return the topic to which a delayed record goes on: its own, if settings list it."""
         topics = self._topics
         if not topics.back_to:
             return topics.output
@@ -178,7 +178,7 @@ class Teller:
         value = b"%b%d,%b" % (self._head(key), time, fast_json(fields)[1:])
         topic, offset = next(iter(sides.items()))
         place = (topic, -1, offset if isinstance(offset, int) else offset[0])
-        headers = self._source + _digest(key, str(sides))  # the rest all results have
+        headers = self._source + _digest(key, str(sides))  # all results share the other headers
         return self._topics.output, key, value, headers, max(time, 0), place
 
     def _session(self, output: Session) -> tuple[Any, ...]:
@@ -199,25 +199,25 @@ class Teller:
         return self._topics.output, key, value, headers, max(end, 0), _NOWHERE
 
     def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
-        """Return what follows the topic of a record that is set aside."""
+        """Return the fields after the topic for a record that is set aside."""
         whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
         copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
         return *copy, 0, (record.topic, record.partition, record.offset)
 
 
 def _head(settings: OperatorSettings, key: bytes) -> bytes:
-    """Return the beginning of a result of pairing, up to its time."""
+    """Return the beginning of a pairing result, up to its time."""
     return fast_json(named(key, settings))[:-1] + b',"ts":'
 
 
 def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Outgoing:
-    """Return the dead letter in the place of a record that its topic can never take."""
+    """Return the dead letter that replaces a record which its topic can never take."""
     copy = copies.emptied(outgoing.origin, now=now, error=error)
     return Outgoing(dead_letter, *copy, 0, outgoing.origin)
 
 
 def _columns(outgoing: list[Any]) -> list[Any]:
-    """Return what `Teller` tells, by columns; one value stands for a column of equal ones."""
+    """Return the records of `Teller` by columns; one value stands for a column of equal ones."""
     if not outgoing:
         return []
     topics, keys, values, headers, timestamps, places = zip(*outgoing, strict=True)
@@ -230,7 +230,7 @@ def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
-    """Return the records that have what `columns` say, in the order in which `Teller` tells it."""
+    """Return the records in `columns`, which are in the order of the fields from `Teller`."""
     topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
     pairs = [
         [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
@@ -250,7 +250,7 @@ def _all(texts: str | Sequence[str]) -> Iterable[str]:
     return repeat(texts) if isinstance(texts, str) else texts
 
 
-# The tuple's own way to make one; that of the named tuple takes three times as long.
+# Calls tuple's own constructor; the named tuple's takes three times as long.
 _record: Callable[[Iterable[Any]], Record] = partial(tuple.__new__, Record)
 _row: Callable[[Iterable[Any]], Outgoing] = partial(tuple.__new__, Outgoing)
 
@@ -264,7 +264,7 @@ def _pairs(headers: tuple[Any, ...]) -> list[Pair]:
 
 @lru_cache(maxsize=16)
 def _why(reason: str, *numbers: int) -> bytes:
-    """Return the values of the headers that all records of a window have."""
+    """Return the values of the headers that all records of a window share."""
     return "/".join((reason, *map(str, numbers))).encode()
 
 

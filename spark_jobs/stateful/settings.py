@@ -25,34 +25,34 @@ from spark_jobs.stateful.outcome import OperatorTopics
 
 
 class LatestSource(SourceSettings):
-    """What is read; without a checkpoint, from now on."""
+    """The topics to read; without a checkpoint, from now on."""
 
     starting_offsets: str = "latest"
     """Where a new checkpoint begins: `latest`, `earliest`, or Spark's JSON of offsets."""
 
 
 class StatefulOutput(Settings):
-    """What is written. A record never says where it goes; only this table does."""
+    """The topics to write. A record never says where it goes; only this table does."""
 
     topic: TopicName
-    """What the operator says."""
+    """Topic for the operator's results."""
 
     late_topic: TopicName | None = None
-    """Records that came too late; left out: they are only counted."""
+    """Topic for records that came too late; without it, they are only counted."""
 
     dead_letter_topic: TopicName
-    """Records that the operator can make nothing of."""
+    """Topic for records that the operator cannot use."""
 
 
 class DelayOutput(StatefulOutput):
-    """What is written, of records that were delayed."""
+    """The topics to write, for records that were delayed."""
 
     back_to: tuple[TopicName, ...] = ()
-    """Topics to which a record goes back that came from there; any other goes to `topic`."""
+    """Topics to which their own records go back; all other records go to `topic`."""
 
 
 class StatefulSettings(Settings):
-    """One query: from topics, by a stateful operator, to a topic."""
+    """One query: from topics, through a stateful operator, to a topic."""
 
     kafka: KafkaProperties
     """Any librdkafka property; `bootstrap.servers` at least."""
@@ -69,10 +69,10 @@ class StatefulSettings(Settings):
     spark: SparkSettings
 
     transaction_timeout: Duration = timedelta(seconds=60)
-    """Longest the writing of one shuffle partition may take."""
+    """How long the writing of one shuffle partition may take."""
 
     stall_after: Duration = timedelta(seconds=120)
-    """No batch finished for so long, beyond the trigger's pause: /readyz says no."""
+    """/readyz says no if no batch was finished for this long, plus the trigger's pause."""
 
     http: HttpSettings = HttpSettings()
 
@@ -82,7 +82,9 @@ class StatefulSettings(Settings):
     @classmethod
     def _goes_on(cls, spark: SparkSettings) -> SparkSettings:
         if spark.trigger == "available_now":
-            msg = "trigger must be a duration: what waits for the clock never has read all"
+            msg = (
+                "trigger must be a duration: a job that waits for the clock never finishes reading"
+            )
             raise ValueError(msg)
         return spark
 
@@ -103,26 +105,27 @@ class StatefulSettings(Settings):
         return tuple(topic for topic in found if topic is not None)
 
     def reads(self) -> Reading:
-        """Return where records come from."""
+        """Return the settings of the source."""
         return self
 
     def topics(self) -> OperatorTopics:
-        """Return where records go."""
+        """Return the topics of records."""
         output = self.output
         return OperatorTopics(
             output=output.topic, late=output.late_topic, dead_letter=output.dead_letter_topic
         )
 
     def buckets(self) -> int:
-        """Return how many buckets there are."""
+        """Return the number of buckets."""
         is_global = getattr(self.operator, "stream_time", "") == "global"
         return 1 if is_global else self.state.buckets
 
     def pins(self) -> Pins:
         """
-        Return what a checkpoint of the job must go on with.
+        Return the settings with which a checkpoint of the job must go on.
 
-        Of the operator, what says under which key and in which bucket the state of a record is.
+        For the operator, these are the settings that decide the key and the bucket of a record's
+        state.
         """
         operator = self.operator.model_dump(mode="json", include={"key", "stream_time", "sides"})
         sides = operator.pop("sides", None)
@@ -138,11 +141,11 @@ class StatefulSettings(Settings):
         }
 
     def marker_topic(self) -> str:
-        """Return the topic that the query's markers are in."""
+        """Return the topic of the query's markers."""
         return f"dovecote.markers.{self.spark.query}"
 
     def transactional_id(self) -> str:
-        """Return what the transactional ids of the query's shuffle partitions begin with."""
+        """Return the prefix of the transactional ids of the query's shuffle partitions."""
         return f"dovecote.{self.spark.query}"
 
 
@@ -199,7 +202,7 @@ class AggregationJob(StatefulSettings):
 
     def pins(self) -> Pins:
         step = self.operator.step
-        # A window that ends by a gap has no time of day to wait for, and the other way round.
+        # A window that ends after a gap has no time of day to wait for, and the other way round.
         ends = "gap" if isinstance(step.trigger, Gapped) else step.trigger.type
         key = step.key.model_dump(mode="json", exclude={"source", "path"})
         return {**super().pins(), "step.key": key, "step.trigger": ends}
@@ -210,11 +213,11 @@ JOBS: dict[str, type[StatefulSettings]] = {
     "pairing": PairingJob,
     "sessions": SessionsJob,
 }
-"""The stateful jobs by their names."""
+"""The stateful jobs, by name."""
 
 
 def recirculation(settings: DedupSettings) -> DelayJob:
-    """Return the job that puts back what the job of `settings` has put on its retry topic."""
+    """Return the job that puts back the records on the retry topic of `settings`."""
     loop, spark, source = settings.recirculation, settings.spark, settings.source
     return DelayJob(
         kafka=settings.kafka,

@@ -1,4 +1,4 @@
-"""The last stage of a stateful job: what its buckets say is written, once."""
+"""The last stage of a stateful job: write the outcomes of its buckets, once."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,24 +22,24 @@ from spark_jobs.stateful.outcome import OperatorTopics, Outcome, unwritable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteConfig:
-    """What all batches of a query have in common; goes to the executors."""
+    """The common settings of all batches of a query; goes to the executors."""
 
     topics: OperatorTopics
     sink: SinkConfig
     partitions: int
 
     def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
-        """Write what the buckets say; return a report of each partition that has something."""
+        """Write the buckets' outcomes; return a report of each partition that has any."""
         tasks = rows.mapInArrow(Task(self, batch), SCHEMA)
         return [Report.decode(row["report"]) for row in tasks.collect()]
 
 
 class Task:
     """
-    Writes what the buckets of one shuffle partition say.
+    Writes the outcomes of one shuffle partition's buckets.
 
-    It runs in the task that has stepped them. If that ends before Spark has kept their states, the
-    batch is run again from the old ones, says the same, and finds its marker.
+    It runs in the task that has stepped them. If the task ends before Spark has stored their
+    states, the batch is run again with the old ones, has the same outcomes, and finds its marker.
     """
 
     def __init__(self, config: WriteConfig, batch: Batch) -> None:

@@ -1,4 +1,4 @@
-"""Look into the state of a stateful job, by way of Spark's own reader of state stores."""
+"""Look into the state of a stateful job, with Spark's own reader of state stores."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from spark_jobs.stateful.settings import StatefulSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BucketState:
-    """What one bucket held after the newest batch that is done."""
+    """The state of one bucket after the newest finished batch."""
 
     bucket: int
     keys: int
@@ -29,17 +29,15 @@ class BucketState:
     size: int
     """In bytes."""
     entries: list[Entry]
-    """One for each key, or for each record that waits."""
+    """One for each key, or for each waiting record."""
 
 
 def read(spark: SparkSession, settings: StatefulSettings) -> Iterator[BucketState]:
     """
-    Yield what the job's buckets hold; changes nothing, and the job may run meanwhile.
+    Yield the state of the job's buckets; this changes nothing, and the job may run meanwhile.
 
     Raises:
-        BadSettings: its aggregate is not there, or there is no state yet.
-        BadState: the state is of another operator, or of a format that nobody knows.
-        QueryFailed: Spark cannot read it.
+        BadSettings: its aggregate does not exist, or there is no state yet.
     """
     used = operator(settings.operator)
     for row in _rows(spark, settings, "state"):
@@ -56,7 +54,7 @@ def read(spark: SparkSession, settings: StatefulSettings) -> Iterator[BucketStat
 
 def alarms(spark: SparkSession, settings: StatefulSettings) -> Alarms:
     """
-    Return when Spark will call which bucket, after the newest batch that is done.
+    Return when Spark will call each bucket, after the newest finished batch.
 
     Raises:
         BadSettings: there is no state yet.
@@ -69,7 +67,7 @@ def _rows(spark: SparkSession, settings: StatefulSettings, value: str) -> Iterat
     """Yield each bucket with one of the values that Spark keeps for it."""
     for name, each in STATE_STORE.items():
         spark.conf.set(name, each)
-    _ = spark.streams  # starts, on the driver, what its stores report to; a query would have
+    _ = spark.streams  # starts the driver's server for Spark's stores, as a query does
     try:
         yield from (
             spark.read.format("statestore")
@@ -89,7 +87,7 @@ def _rows(spark: SparkSession, settings: StatefulSettings, value: str) -> Iterat
         raise _unreadable(settings, str(error)) from error
     except Py4JJavaError as error:
         raise _unreadable(settings, str(error.java_exception.toString())) from error
-    except (Py4JError, OSError, EOFError) as error:  # what lies between Python and Spark
+    except (Py4JError, OSError, EOFError) as error:  # errors between Python and Spark
         raise _unreadable(settings, str(error) or type(error).__name__) from error
 
 
@@ -107,4 +105,4 @@ _NOTHING_YET = {
     "STDS_NO_PARTITION_DISCOVERED_IN_STATE_STORE",
     "STDS_FAILED_TO_READ_OPERATOR_METADATA",
 }
-"""Spark's names of what is missing before the first batch is done."""
+"""Spark's names of the parts that are missing until the first batch is done."""

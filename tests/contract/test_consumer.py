@@ -1,4 +1,4 @@
-"""What a producer that falls back and a consumer with an inbox promise, on every stack."""
+"""The promises of a producer that falls back and of a consumer with an inbox, on every stack."""
 
 import asyncio
 from collections import Counter
@@ -58,7 +58,9 @@ def handling(stack: Servers, name: str, handle: Any, **given: Any) -> Iterator[C
 
 
 class Handler:
-    """Has effects of each event; fails `fails` once and `never` always, after the effect."""
+    """
+    Has effects for each event; fails for `fails` once and for `never` always, after the effect.
+    """
 
     def __init__(self, fails: str, never: str) -> None:
         self._fails, self._never = {fails}, never

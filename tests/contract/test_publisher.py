@@ -1,4 +1,4 @@
-"""What both publishers promise, on a real broker; and where they differ."""
+"""The promises of both publishers, on a real broker, and their differences."""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -59,7 +59,7 @@ class Setting:
     def publisher(
         self, *, timeout: float = 20.0, bootstrap: str = "", **given: str
     ) -> Iterator[Publisher]:
-        """Give an open publisher, and close it."""
+        """Yield an open publisher, and close it."""
         with closing(self._make(timeout, bootstrap or self.bootstrap, given)) as publisher:
             publisher.open()
             yield publisher
@@ -134,7 +134,7 @@ def visible(bootstrap: str, topic: str, start: Mapping[int, int] | None = None) 
 
 @pytest.fixture
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let there be time for what comes meanwhile, however slow the machine is."""
+    """Leave time for later events, however slow the machine is."""
     monkeypatch.setattr(relay_publisher, "_UNSENT", 5.0)
 
 
@@ -237,7 +237,7 @@ def test_what_comes_meanwhile_is_refused_as_a_part_of_its_batch(
 
 
 def murmur2(data: bytes) -> int:
-    """Return Java's `Utils.murmur2`, as a number without a sign."""
+    """Return Java's `Utils.murmur2` as an unsigned number."""
     mask, m = 0xFFFFFFFF, 0x5BD1E995
     h = (0x9747B28C ^ len(data)) & mask
     whole = len(data) & ~3
@@ -382,7 +382,7 @@ def test_a_new_publisher_goes_on_where_another_failed(setting: Setting, topic: M
 
 
 def test_a_broker_out_of_reach_is_an_outage(setting: Setting, topic: MakeTopic) -> None:
-    # With transactions it is noticed when the publisher opens, else with the first batch.
+    # With transactions, the publisher notices when it opens; otherwise, with the first batch.
     with (
         pytest.raises(Outage, match="Kafka"),
         setting.publisher(timeout=4.0, bootstrap="127.0.0.1:1") as publisher,
@@ -406,7 +406,7 @@ def test_a_relay_that_is_to_stop_waits_only_its_grace(topic: MakeTopic, stack: S
 def test_the_older_of_two_transactional_publishers_is_fenced(
     topic: MakeTopic, stack: Servers, before: int
 ) -> None:
-    """Whichever of its producers is next."""
+    """The result is the same whichever of its producers is next."""
     setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
     name = topic(1)
     with setting.publisher() as old:
@@ -426,7 +426,7 @@ def test_the_older_of_two_transactional_publishers_is_fenced(
 def test_taking_over_ends_the_transaction_of_the_one_before(
     topic: MakeTopic, stack: Servers, turn: int
 ) -> None:
-    """Whichever of its producers has begun it."""
+    """The result is the same whichever of its producers has begun it."""
     setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
     name = topic(1)
     with closing(Watch(setting.bootstrap, name)) as watch, setting.publisher() as both:
@@ -444,7 +444,7 @@ def test_taking_over_ends_the_transaction_of_the_one_before(
     assert len(visible(setting.bootstrap, name)) == 3
 
 
-# What may stand in a text column of Postgres.
+# The texts that fit into a text column of Postgres.
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
 words = text.filter(bool)
 header_names = words.filter(
@@ -501,7 +501,9 @@ def test_records_carry_exactly_what_the_envelope_says(
 
 
 def by_key(records: Iterable[Encoded]) -> dict[bytes | None, list[Encoded]]:
-    """Return the records of each key in their order: those of different keys may change places."""
+    """
+    Return the records of each key in their order; records of different keys may change places.
+    """
     found: dict[bytes | None, list[Encoded]] = {}
     for record in records:
         found.setdefault(record[0], []).append(record)
@@ -523,7 +525,7 @@ def test_a_time_that_the_broker_refuses_is_an_outage_and_no_fault_of_an_event(
     # As if the relay's clock were years behind the broker's.
     monkeypatch.setattr(relay_publisher, "_NOW", 1_000_000_000_000)
     name = topic(1, message_timestamp_before_max_ms="3600000")
-    # A request of several is found out by sending them one by one.
+    # In a request of several events, they are sent one by one to find out.
     most = "1" if setting.mode == "at_least_once" else "10000"
     with (
         setting.publisher(batch_num_messages=most) as publisher,

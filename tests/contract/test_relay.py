@@ -1,4 +1,4 @@
-"""What the relay promises to those who write and to those who read, on every stack."""
+"""The relay's promises to writers and readers, on every stack."""
 
 from contextlib import closing
 from pathlib import Path

@@ -42,7 +42,7 @@ def dsn(installation: str) -> str:
 
 @pytest.fixture(scope="module")
 def stranger(stack: Servers) -> Iterator[str]:
-    """A role that may do nothing."""
+    """A role without any rights."""
     name = f"stranger_{uuid4().hex[:12]}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
         admin.execute(f"CREATE ROLE {name}".encode())
@@ -70,7 +70,7 @@ def event(**fields: Any) -> Event:
 
 
 def stored(dsn: str, columns: str = "value") -> list[Any]:
-    """Return what another session sees, in order of position."""
+    """Return the rows that another session sees, in order of position."""
     with psycopg.connect(dsn) as other:
         query = f"SELECT {columns} FROM outbox.events ORDER BY position"  # noqa: S608  # our own
         rows = other.execute(query.encode())
@@ -164,7 +164,7 @@ def test_a_batch_keeps_its_order_and_is_one_statement(run: Run, dsn: str) -> Non
     async def scenario(writer: Writer) -> None:
         await writer.ask("SET LOCAL application_name TO 'one batch'")
         await writer.write(*[event(value=str(n)) for n in range(500)])
-        # A statement of its own would have moved the command id on.
+        # A statement of its own would have increased the command id.
         await writer.commit()
 
     run(scenario)

@@ -15,12 +15,12 @@ from dovecote.devstack import Stack
 
 BAD_USAGE = 2
 ROOT = Path(__file__).parents[2]
-# On a machine that is busy with other things a Spark takes its time to start.
+# On a busy machine, Spark takes a while to start.
 PATIENCE = 600.0
 
 
 class Storm:
-    """`dovecote spark` as a process that is started again whenever it ends, and what kills it."""
+    """`dovecote spark` as a process that is started again whenever it ends, and its killer."""
 
     def __init__(
         self, stack: Stack, folder: Path, arguments: Sequence[str], dice: random.Random
@@ -44,7 +44,7 @@ class Storm:
         self.starts += 1
 
     def is_up(self) -> bool:
-        """See to it that the jobs run; tell whether they have finished a batch since a kill."""
+        """Make sure that the jobs run; return whether they have finished a batch since a kill."""
         process = self._process
         if process is None or process.poll() is not None:
             assert process is None or process.returncode != BAD_USAGE, self._log.read_text()
@@ -74,7 +74,7 @@ class Storm:
             children = psutil.Process(self._process.pid).children(recursive=True)
             self._process.kill()
             self._process.wait()
-            # They notice it; the next driver must not meet them.
+            # They notice the kill; the next driver must not meet them.
             psutil.wait_procs(children, timeout=30)
 
     def _victims(self, what: str) -> list[psutil.Process]:

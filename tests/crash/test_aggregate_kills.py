@@ -1,8 +1,8 @@
 """
-An aggregation that is killed at any moment makes of its windows what it would have made, once.
+An aggregation that is killed at any moment makes the same of its windows, and makes it once.
 
-Key, trigger and sums come from scripts, whose processes go down with the Python workers that are
-killed; so do the JVM and the driver. What must come out is told by what was sent alone.
+Key, trigger and sums come from scripts. Their processes end with the Python workers that are
+killed, and so do the JVM and the driver. The expected output is computed only from what was sent.
 `DOVECOTE_KILLS_OF_AGGREGATIONS=50` makes it long.
 """
 
@@ -83,7 +83,7 @@ def flow(folder: Path, kafka: str, source: str, output: str, error: str) -> Path
 
 
 def windows(sent: list[dict[str, int]]) -> Counter[str]:
-    """Return what the step must make of the events, each user's in their order."""
+    """Return what the step must make of the events, with each user's in order."""
     found: Counter[str] = Counter()
     for user in {event["user"] for event in sent}:
         first = total = 0

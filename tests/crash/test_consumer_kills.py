@@ -1,4 +1,4 @@
-"""Consumers are killed, paused and added under load: what came of it is counted afterwards."""
+"""Consumers are killed, paused and added under load; their effects are counted afterwards."""
 
 import os
 import random
@@ -140,7 +140,7 @@ def test_a_paused_consumer_that_wakes_up_commits_nothing_of_what_it_has_lost(
         paused.send_signal(signal.SIGSTOP)
         with member(tmp_path):
             until(lambda: committed(kafka, name)[0] == 200, within=40, what="taken over")
-            # What the other one reads next, the paused one knows nothing of.
+            # The paused member does not know what the other one reads next.
             produce(kafka, *(event(name, key, 5) for key in KEYS))
             until(lambda: committed(kafka, name)[0] == 240, within=30, what="gone on")
             paused.send_signal(signal.SIGCONT)

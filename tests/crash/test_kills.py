@@ -18,10 +18,10 @@ KILLS = 50
 
 def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: Any) -> None:
     """
-    Kill the active relay at moments told by what it has done, two others standing by.
+    Kill the active relay at moments that depend on its work, while two others stand by.
 
-    Before it publishes, after its first record, in the middle of a batch, at rest: whatever the
-    seeded chance brings.
+    The seeded chance picks the moment: before it publishes, after its first record, in the middle
+    of a batch, at rest.
     """
     chance = random.Random(2013)  # to be repeated, no secret
     pause = threading.Event()
@@ -69,7 +69,8 @@ def test_at_least_once_repeats_no_more_than_the_batches_in_flight_and_loses_noth
     wanted = committed(fleet.dsn, name)
     what = difference(wanted, found)
     assert (what.lost, what.invented, what.out_of_order) == (set(), set(), [])
-    # Progress follows each batch before the next one is sent: a kill leaves one without it.
+    # Progress follows each batch before the next one is sent, so a kill leaves at most one batch
+    # without it.
     repeats = len(found) - len(wanted)
     assert repeats <= kills * batch_rows
 

@@ -1,4 +1,4 @@
-"""A crash of Postgres takes back commits that were not on disk: none of them was published."""
+"""A crash of Postgres takes back commits that were not on disk; none of them was published."""
 
 import threading
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ LAZILY = """
 
 @pytest.fixture
 def lazy() -> Iterator[Postgres]:
-    """A server that writes to disk what it has to, and the rest much later."""
+    """A server that writes to disk only what it must, and the rest much later."""
     settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
     folder = temporary_directory(server_user())
     with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
@@ -101,7 +101,7 @@ def test_no_event_is_on_kafka_whose_row_a_crash_took_back(
 
 def until_busy(writer: Writer, fleet: Relays, topic: str) -> None:
     """Wait until more is committed, and more published."""
-    # Where records come all the time, a reader may never meet the end.
+    # While records keep coming, a reader may never reach the end.
     before, published = writer.committed, end(fleet.bootstrap, topic)
     until(lambda: writer.committed > before + 200, within=60, what="commits")
     until(lambda: end(fleet.bootstrap, topic) > published + 50, within=60, what="events")

@@ -1,4 +1,4 @@
-"""A server that is away is waited for: the relay says so, loses nothing and goes on by itself."""
+"""A relay waits for a server that is away: it says so, loses nothing and goes on by itself."""
 
 import os
 import time
@@ -18,7 +18,7 @@ SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "5"))
 
 
 def ends(server: Server, how: str) -> Callable[[], None]:
-    """Take a server away, and return what brings it back."""
+    """Take a server away, and return a function that brings it back."""
     if how == "kill":
         server.kill()
         return server.start
@@ -58,7 +58,7 @@ def test_an_outage_is_said_waited_for_and_survived(
 
 
 def says(relay: RelayProcess, which: str) -> bool:
-    """Tell whether /readyz refuses and both it and the log name the server."""
+    """Return whether /readyz refuses, and both it and the log name the server."""
     answer = relay.get("/readyz")
     named = {"kafka": "Kafka", "postgres": "Postgres"}[which]
     return answer.status == 503 and named in answer.body and named in relay.log
@@ -126,7 +126,7 @@ def test_an_outage_of_kafka_uses_up_no_descriptors(
             relay.until_logged("outage: ", times=2)
             before = held(relay)
             relay.until_logged("outage: ", times=8, within=90)
-            # While it waits for the next attempt, it has what it had then, or less.
+            # While it waits for the next attempt, it has as many descriptors as then, or fewer.
             until(
                 lambda: all(now <= then for now, then in zip(held(relay), before, strict=True)),
                 within=10,

@@ -48,7 +48,7 @@ def test_killed_again_and_again_it_keeps_what_is_parked_and_the_order_of_each_ke
         )
         relay = fleet.active(capture=capture, kafka={"compression.type": "none"})
         for kill in range(KILLS):
-            # In turn what is parked is refused again, and taken.
+            # The parked events are refused again, and accepted, by turns.
             limit = LARGE if kill % 3 == 2 else SMALL
             alter_topic(fleet.bootstrap, name, max_message_bytes=limit)
             write_large(fleet.dsn, name, chance)
@@ -61,7 +61,7 @@ def test_killed_again_and_again_it_keeps_what_is_parked_and_the_order_of_each_ke
                     given_up.add(victim.id)
                     desk.ask("drop", Which([victim.id]))
             desk.ask("requeue", EVERYTHING)
-            pause.wait(chance.random() * 0.5)  # whatever it is doing by then
+            pause.wait(chance.random() * 0.5)  # at any point of its work
             relay.kill()
             relay = fleet.active(capture=capture, kafka={"compression.type": "none"})
     alter_topic(fleet.bootstrap, name, max_message_bytes=LARGE)

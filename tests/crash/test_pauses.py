@@ -1,4 +1,4 @@
-"""A relay that stood still while another took over publishes nothing when it goes on."""
+"""A relay that was paused while another took over publishes nothing when it goes on."""
 
 from contextlib import closing
 from typing import Any
@@ -15,7 +15,7 @@ LEASE = 2.0
 
 
 def pause_in_flight(relay: RelayProcess, watch: Watch) -> None:
-    """Stop a busy relay at a moment when a transaction of its is open."""
+    """Stop a busy relay at a moment when one of its transactions is open."""
 
     def stopped_in_flight() -> bool:
         before = watch.records()
@@ -124,7 +124,7 @@ def test_takeovers_from_a_relay_that_does_not_know_yet_lose_and_double_nothing(
 ) -> None:
     if capture == "wal":
         use_wal(fleet.dsn, "outbox")
-    # It publishes on for up to a quarter of its lease: what it commits while the other one
+    # It goes on publishing for up to a quarter of its lease; what it commits while the other one
     # takes over must be in the progress that the other one reads.
     pair = start_pair(fleet, lease=12.0, capture=capture)
     with (

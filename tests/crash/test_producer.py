@@ -1,4 +1,6 @@
-"""What a producer has accepted is there in order, whoever is killed, paused or cut off."""
+"""
+Everything that a producer has accepted arrives in order, whoever is killed, paused or cut off.
+"""
 
 import json
 import os
@@ -36,7 +38,7 @@ KEYS = 20
 def loaded(
     fleet: Relays, topic: str, *, dsn: str | None = None
 ) -> Iterator[tuple[Sent, Producer]]:
-    """Send events of some keys all the while; close the producer in the end."""
+    """Send events of some keys all the time; close the producer at the end."""
     stop = threading.Event()
     properties = {"bootstrap.servers": fleet.bootstrap}
     with Producer(dsn or fleet.dsn, properties, options=QUICK) as producer:
@@ -51,7 +53,9 @@ def loaded(
 
 
 def require_all(fleet: Relays, topic: str, accepted: Mapping[str, str]) -> None:
-    """Check that all that was accepted is there, in order; copies have the ids of originals."""
+    """
+    Check that everything accepted is there, in order; copies have the ids of their originals.
+    """
     records = seen(fleet, topic, lambda all_: set(ids(all_)) >= set(accepted), 60, "all of it")
     found = difference(accepted, records)
     assert (found.lost, found.invented, found.out_of_order) == (set(), set(), [])
@@ -152,7 +156,7 @@ def test_a_service_that_is_killed_leaves_all_that_was_accepted_and_the_next_one_
         accepted |= dict(json.loads(line) for line in said.read_text().splitlines())
     assert set(accepted.values()) == {"kafka", "outbox"}
     records = seen(fleet, name, lambda all_: set(ids(all_)) >= set(accepted), 60, "all of it")
-    # What was sent and not accepted when it was killed may be there, too.
+    # Events that were sent but not accepted before the kill may be there too.
     of_accepted = [
         record for record, id_ in zip(records, ids(records), strict=True) if id_ in accepted
     ]

@@ -19,7 +19,7 @@ PROMOTIONS = 3
 
 @contextmanager
 def noise(dsn: str) -> Iterator[None]:
-    """Have the log always be ahead of the standby, with what concerns no event."""
+    """Keep the log ahead of the standby, with records that concern no event."""
     enough = threading.Event()
 
     def work() -> None:
@@ -43,7 +43,7 @@ def noise(dsn: str) -> Iterator[None]:
 
 
 def synced(pair: Pair) -> bool:
-    """Tell whether the standby has the slot; the server moves it on when this is in the log."""
+    """Return whether the standby has the slot; the server advances it once this is in the log."""
     with psycopg.connect(pair.primary.dsn, autocommit=True) as conn:
         conn.execute("SELECT pg_log_standby_snapshot()")
     return pair.has_slots()

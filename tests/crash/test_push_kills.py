@@ -1,4 +1,4 @@
-"""Push processes are killed under load: what came to the endpoint is counted afterwards."""
+"""Push processes are killed under load; the endpoint's requests are counted afterwards."""
 
 import json
 import os

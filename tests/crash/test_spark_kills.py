@@ -2,8 +2,8 @@
 Jobs that are killed at any moment write what they would have written, once.
 
 Deduplication, recirculation and pairing run in one Spark, over a broker of their own. Driver, JVM,
-Python workers and the broker are killed at random; what must be in the topics in the end is told
-by what was sent alone. `DOVECOTE_KILLS_OF_SPARK=100` makes it long.
+Python workers and the broker are killed at random. The expected contents of the topics are
+computed only from what was sent. `DOVECOTE_KILLS_OF_SPARK=100` makes it long.
 """
 
 import json
@@ -54,7 +54,7 @@ trigger = "300ms"
 
 
 class Event(NamedTuple):
-    """One side of a call: when it was, and how often it fails or asks to come again."""
+    """One side of a call: its time, and how often it fails or asks to come again."""
 
     id: str
     type: str
@@ -77,7 +77,7 @@ class Event(NamedTuple):
 
 
 class Topics(NamedTuple):
-    """All that is read and written."""
+    """All topics that are read and written."""
 
     main: str
     retry: str
@@ -109,7 +109,7 @@ def events(dice: random.Random) -> list[Event]:
 
 
 def pairs(sent: list[Event]) -> Counter[str]:
-    """Return what pairing must say of the events that were handled."""
+    """Return the expected results of pairing for the handled events."""
     calls: dict[tuple[str, int], dict[str, Event]] = {}
     for event in sent:
         if not event.is_dead:
@@ -193,7 +193,7 @@ def test_kills_at_any_moment_change_nothing_of_what_is_written(
     sent, pause = events(dice), threading.Event()
     queue = sorted([*sent, *dice.sample(sent, len(sent) // 3)], key=lambda _: dice.random())
     kinds = ["worker", "broker", "jvm", "driver"]
-    # What ends the process costs a start of Spark; the rest is as likely to do harm.
+    # Kinds that end the process cost a start of Spark; the others do as much harm.
     plan = [*kinds, *dice.choices(kinds, [4, 3, 1, 1], k=KILLS)][:KILLS]
     share = -(-len(queue) // (len(plan) + 1))
     arguments = ["together", *files(module_stack, tmp_path, topics)]

@@ -25,7 +25,7 @@ def progress(position: int) -> Progress:
 
 
 def write(bootstrap: str, topic: str, records: Sequence[tuple[bytes, bytes]]) -> None:
-    """Write records in one transaction, with two brokers of three at least."""
+    """Write records in one transaction, with at least two brokers out of three."""
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": "shop", "acks": "all"}
     )
@@ -63,9 +63,9 @@ def test_a_leader_that_was_cut_off_is_not_believed(cluster: Cluster) -> None:
     newer, fence = replace(progress(2), term=2), uuid4().hex
     write(others, topic, [(newer.key, newer.encode())])
     write(others, topic, [(fence_key("shop", ""), fence.encode())])
-    # What any reader of the end of a topic may be told there …
+    # Any reader of the end of a topic may get this answer …
     assert ProgressTopic(topic, cut_off, timeout=5).peek("shop") in {progress(1), newer}
-    # … is not the end to a relay: it waits, unless its client learns of the others meanwhile.
+    # … but a relay does not take it for the end: it waits, unless its client finds the others.
     with suppress(Outage):
         assert ProgressTopic(topic, cut_off, timeout=5).read("shop", fence=fence) == newer
     whole = {"bootstrap.servers": cluster.bootstrap}

@@ -23,7 +23,7 @@ KILLS = 16
 
 @contextmanager
 def switching(dsn: str, running: Load) -> Iterator[list[str]]:
-    """Switch again and again, now and then before the last switch is done; tell each one."""
+    """Switch again and again, sometimes before the last switch is done; record each switch."""
     chance = random.Random(1916)  # to be repeated, no secret
     enough = threading.Event()
     done: list[str] = []
@@ -58,7 +58,7 @@ def said(fleet: Relays, text: str) -> int:
 
 
 def kill_at_switches(fleet: Relays, shards: int) -> None:
-    """Kill the active relay: as it says that it goes on elsewhere, or at any other moment."""
+    """Kill the active relay: when it says that it goes on elsewhere, or at any other moment."""
     chance = random.Random(2013)  # to be repeated, no secret
     pause = threading.Event()
     crew = [fleet.start(shards=shards) for _ in range(shards + 1)]

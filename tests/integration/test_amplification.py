@@ -1,4 +1,4 @@
-"""A loop, a fifth of whose sends end in doubt, multiplies events without ids, and only those."""
+"""A loop with a fifth of its sends in doubt multiplies events without ids, and only those."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Any name, any encoding and any settings of the caller will do, and nobody else loses rights."""
+"""Any name, encoding or setting of the caller works, and nobody else loses rights."""
 
 import os
 import subprocess
@@ -39,7 +39,9 @@ _ODD = (
 
 
 def two(topic: str = "orders") -> list[Event]:
-    """Return events without much, and with: of what is not given some have none, some all."""
+    """
+    Return events with few fields and with more; some optional fields are absent, some are set.
+    """
     return [
         Event(topic=topic, type="T", key="k", value="one"),
         Event(
@@ -49,7 +51,7 @@ def two(topic: str = "orders") -> list[Event]:
 
 
 def read(dsn: str, name: str) -> list[tuple[str | None, str | None]]:
-    """Return subject and content type of what a relay reads there."""
+    """Return the subjects and content types that a relay reads there."""
     capture = TableCapture(dsn, name, batch_rows=100, batch_bytes=100_000)
     with closing(capture):
         capture.origin()
@@ -111,7 +113,7 @@ def test_migration_tools_install_it_by_any_name_and_for_any_role(database: str, 
 
 @pytest.fixture(params=["LATIN1", "WIN1251", "EUC_JP", "EUC_TW", "EUC_KR"])
 def encoded(request: pytest.FixtureRequest, stack: Stack) -> Iterator[tuple[str, str]]:
-    """Give a database of another encoding, and a name that needs it."""
+    """Yield a database of another encoding, and a name that needs it."""
     names = {"LATIN1": "ünïcode", "WIN1251": "заказы", "EUC_JP": "注文", "EUC_KR": "주문"}
     name = f"enc_{uuid4().hex[:12]}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
@@ -143,7 +145,7 @@ def test_a_database_may_have_any_encoding_that_has_characters(encoded: tuple[str
     dsn, name = encoded
     done = init(dsn, "--schema", name)
     assert (done.returncode, done.stderr) == (0, "")
-    # As services connect that say nothing of it; Python itself does not know EUC_TW.
+    # Like services that do not mention the encoding; Python itself does not know EUC_TW.
     own = make_conninfo(dsn, client_encoding="UTF8") if name == "outbox" else dsn
     works(dsn, name, writer=own)
     with psycopg.connect(own) as conn:

@@ -1,4 +1,4 @@
-"""What is asked of Kafka while a query rests."""
+"""Questions to Kafka while a query rests."""
 
 from confluent_kafka import Producer
 
@@ -15,7 +15,7 @@ def test_something_has_come_if_a_partition_ends_elsewhere_than_was_read(
     bootstrap = {"bootstrap.servers": stack.kafka.bootstrap}
     arrivals = Arrivals(bootstrap)
 
-    # Until a new topic has its leaders Kafka does not say.
+    # Kafka does not answer until a new topic has its leaders.
     until(lambda: not arrivals.behind({name: {0: 0, 1: 0}}), within=20, what="an empty topic")
 
     producer = Producer(bootstrap)

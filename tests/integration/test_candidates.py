@@ -1,4 +1,4 @@
-"""A relay that cannot do its duty leaves the role to one that can, and to nobody otherwise."""
+"""A relay that cannot do its duty leaves the role to one that can, and otherwise to nobody."""
 
 import time
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ LEASE = 10.0
 
 
 class Cut(NamedTuple):
-    """One Kafka, and a way to it that can be cut."""
+    """One Kafka, and a connection to it that can be cut."""
 
     stack: Stack
     way: Proxy
@@ -71,7 +71,7 @@ def topic(cut: Cut) -> Iterator[MakeTopic]:
 
 @contextmanager
 def stalled(way: Proxy) -> Iterator[None]:
-    """Let nothing through, and let it seem as if it were on its way."""
+    """Let nothing through, as if it were still on its way."""
     way.stall()
     try:
         yield

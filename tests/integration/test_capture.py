@@ -47,7 +47,7 @@ from tests.fix_stack import Servers, new_database
 from tests.relaying import event, installed
 from tests.waiting import until
 
-LARGE = 501  # one more than what a tick reads in one statement
+LARGE = 501  # one more than a tick reads in one statement
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ def after_restart(cursor: Place, capture: TableCapture) -> Cursor:
 
 
 def read(capture: TableCapture, cursor: Place) -> tuple[list[int], Cursor]:
-    """Return the numbers of all that lies behind `cursor`, and where it stands then."""
+    """Return the numbers of everything after `cursor`, and the cursor's place then."""
     found: list[int] = []
     for batch in capture.batches(cursor):
         found += [int(row[5]) for row in batch.rows]
@@ -253,7 +253,7 @@ def test_transaction_ids_compare_as_numbers(dsn: str) -> None:
         (xid,) = conn.execute("SELECT pg_current_xact_id()::text::int").fetchone() or (0,)
         border = 10 ** len(str(xid))
         assert border < 1_000_000, "this server is too old for this test"
-        # A thousand at a time: each subtransaction that writes takes one.
+        # A thousand at a time, because each subtransaction that writes takes one.
         conn.execute("CREATE TEMP TABLE burnt (n int)")
         burn = (
             "DO $$ BEGIN FOR i IN 1..{} LOOP BEGIN INSERT INTO burnt VALUES (i);"
@@ -300,7 +300,7 @@ def test_ids_that_a_crash_gives_out_again_are_not_skipped() -> None:
         with capturing(dsn) as capture, psycopg.connect(dsn) as conn:
             append(conn, 1)
             conn.commit()
-            # What is read has everything before it written to disk.
+            # Everything before what is read is written to disk.
             found, cursor = read(capture, Cursor())
             assert found == [1]
             for number in range(20):
@@ -341,7 +341,7 @@ WAYS_TO_COMMIT_LAZILY = {
 
 @pytest.fixture(scope="module")
 def lazy() -> Iterator[Postgres]:
-    """A server that writes to disk what it has to, and nothing sooner."""
+    """A server that writes to disk only what it must, and nothing earlier."""
     folder = temporary_directory(server_user())
     settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
     with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
@@ -349,7 +349,7 @@ def lazy() -> Iterator[Postgres]:
 
 
 def database_of(server: Postgres) -> str:
-    """Make a database that vanishes with its server, and return its dsn."""
+    """Create a database that vanishes with its server, and return its dsn."""
     name = f"lazy_{uuid4().hex[:8]}"
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute("SET synchronous_commit = on")
@@ -427,7 +427,7 @@ def test_an_event_is_read_soon_while_another_transaction_writes_and_does_not_end
 ) -> None:
     dsn = installed(database_of(lazy))
     with capturing(dsn) as capture, sessions(dsn, 2) as (open_one, other):
-        # What it has written is not on disk, and lies before all that is committed later.
+        # Its rows are not on disk, and lie before everything that is committed later.
         append(open_one, -1)
         append(other, 1)
         other.commit()
@@ -556,7 +556,7 @@ def test_thousands_of_running_transactions_in_the_cursor_are_no_burden(dsn: str)
 def test_reading_follows_the_indexes_however_much_was_published(dsn: str) -> None:
     published = 50_000
     with capturing(dsn) as capture, sessions(dsn, 2) as (late, conn):
-        # The planner knows nothing of the table, as after a fast start.
+        # The planner has no statistics of the table, as after a fast start.
         conn.execute("ALTER TABLE outbox.events SET (autovacuum_enabled = off)")
         append(late, -1)
         append_range(conn, 0, published)
@@ -573,7 +573,7 @@ def test_reading_follows_the_indexes_however_much_was_published(dsn: str) -> Non
         ticks = scans(capture, conn)
         assert ticks["sequential"] == before["sequential"]
         assert ticks["events_pkey"] == before["events_pkey"]
-        # Its own rows and the one that is not committed, seen by a few scans of each tick.
+        # Its own rows and the uncommitted one, seen by a few scans of each tick.
         assert ticks["events_xid"] - before["events_xid"] < 500
         append_range(conn, 0, 2 * LARGE)
         conn.commit()
@@ -589,7 +589,7 @@ def scans(capture: TableCapture, conn: Connection) -> dict[str, int]:
     capture._conn.execute("SELECT pg_stat_force_next_flush()")
     capture._conn.execute("SELECT 1")
     with conn.transaction():
-        # Of all leaves together: events_0_pkey counts as events_pkey.
+        # Added up over all leaves: events_0_pkey counts as events_pkey.
         indexes = conn.execute(
             "SELECT regexp_replace(indexrelname, '_[0-9]+', ''), sum(idx_tup_read)::int"
             " FROM pg_stat_user_indexes WHERE relname ~ '^events' GROUP BY 1"
@@ -645,7 +645,7 @@ def test_a_clock_that_went_back_makes_no_negative_lag(dsn: str) -> None:
 
 
 def restore(conn: Connection, xid: str, *, above: int = 0) -> None:
-    """Give the rows whose numbers are above that one the transaction of another server's dump."""
+    """Give rows with higher numbers than `above` the transaction of another server's dump."""
     conn.execute(
         "UPDATE outbox.events SET xid = %s::text::xid8"
         " WHERE convert_from(value, 'UTF8')::int > %s",
@@ -660,7 +660,7 @@ def transaction_of(conn: Connection) -> str:
 
 
 def begin(dsn: str) -> None:
-    """Begin as a relay does, under a name that has published nothing."""
+    """Begin like a relay, under a name that has published nothing."""
     timing = Timing(lease=10, heartbeat=10)
     with closing(
         SwitchingCapture(dsn, "outbox", batch_rows=10, batch_bytes=1000, timing=timing)
@@ -700,7 +700,7 @@ def test_rows_of_a_dump_are_read_once_when_their_transaction_is_over_here(
         append(conn, 0)
         conn.commit()
         _, cursor = read(capture, cursor)
-        # Restored behind our back, where the start refuses nothing any more.
+        # Restored while the relay runs, when nothing refuses it any more.
         append_range(conn, 1, count)
         restore(conn, xid or transaction_of(other))
         conn.commit()
@@ -891,7 +891,9 @@ def test_any_interleaving_is_read_once_and_in_order_of_position(installation: st
 
 
 class Writer:
-    """Commits and rolls back events, numbered per key under the lock of the key, until told."""
+    """
+    Commits and rolls back events, numbered per key under the key's lock, until it is stopped.
+    """
 
     def __init__(self, dsn: str, chance: random.Random, enough: threading.Event) -> None:
         self._dsn, self._chance, self._enough = dsn, chance, enough
@@ -936,7 +938,7 @@ def test_concurrent_writers_are_read_once_and_each_key_in_the_order_of_its_lock(
         conn.execute("TRUNCATE counters")
         conn.execute("INSERT INTO counters SELECT unnest(%s::text[]), 0", [KEYS])
     enough = threading.Event()
-    # Seeded, to be repeated; no secret hangs on it.
+    # Seeded, so that runs can be repeated; it is not for secrets.
     writers = [Writer(dsn, random.Random(seed + n), enough) for n in range(4)]
     found: list[tuple[str, str, int]] = []
 

@@ -1,4 +1,4 @@
-"""Three brokers: what stays and what does not when one of them is cut off."""
+"""Three brokers: the effects of cutting one of them off."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ WITHIN = 40
 
 @contextmanager
 def led(cluster: Cluster) -> Iterator[tuple[str, int]]:
-    """Give a topic of one partition, and the number of the broker that leads it."""
+    """Yield a topic of one partition, and the number of the broker that leads it."""
     with topics_of(cluster) as make:
         name = make(1)
         until(lambda: isr(cluster, name) == {1, 2, 3}, within=WITHIN, what="three copies")
@@ -33,7 +33,7 @@ def leader(bootstrap: str, name: str) -> int:
 
 def isr(cluster: Cluster, name: str) -> set[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
-    # A broker that has not heard of the topic yet tells of no partition.
+    # A broker that does not know the topic yet reports no partitions.
     partitions = admin.list_topics(name, timeout=10).topics[name].partitions
     return {copy for partition in partitions.values() for copy in partition.isrs}
 
@@ -43,7 +43,7 @@ def others(cluster: Cluster, number: int) -> str:
 
 
 def send(bootstrap: str, name: str, value: bytes, within: float = 20.0) -> None:
-    """Send a record, with the word of all copies."""
+    """Send a record, acknowledged by all copies."""
     failed: list[object] = []
 
     def heard(error: object, _: object) -> None:
@@ -77,8 +77,8 @@ def test_a_leader_that_is_cut_off_from_its_peers_goes_on_for_its_clients_alone(
         rest = others(cluster, old)
         until(lambda: leader(rest, name) != old, within=WITHIN, what="another leader")
         send(rest, name, b"after")
-        # To its clients it is the leader still, and knows nothing of what came after it. A client
-        # that has asked it once may ask another the next time.
+        # Its clients still see it as the leader, without anything that came later. A client that
+        # has asked it once may ask another broker the next time.
         alone = cluster.broker(old).bootstrap
         until(lambda: leader(alone, name) == old, within=WITHIN, what="its own word")
         until(lambda: end(alone, name) == 1, within=WITHIN, what="the end of its own log")

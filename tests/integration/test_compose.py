@@ -21,7 +21,7 @@ WITHOUT_SPARK = ("relay", "standby", "push", "service")
 
 
 def said(*command: str, within: float = 60.0) -> str:
-    """Return what a command prints; fail with all it said when it fails."""
+    """Return the output of a command; if it fails, fail with all of its output."""
     done = subprocess.run(command, capture_output=True, text=True, timeout=within, check=False)
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
@@ -42,7 +42,7 @@ class Project:
 
     @cache  # noqa: B019  # a project is a test's; docker-compose takes a second to start
     def container(self, service: str) -> str:
-        """Return the id of the one container that a service has, running or not."""
+        """Return the id of a service's only container, running or not."""
         return self.compose("ps", "-q", service).strip()
 
     def health(self, service: str) -> str:
@@ -72,7 +72,7 @@ class Project:
 
 @pytest.fixture(scope="module")
 def project() -> Iterator[Project]:
-    """All but the Spark jobs."""
+    """All services except the Spark jobs."""
     if shutil.which("docker-compose") is None:
         pytest.skip("there is no docker-compose: install it")
     with pytest.MonkeyPatch.context() as patch:

@@ -1,4 +1,4 @@
-"""What `dedup.Consumer` does with a real Kafka."""
+"""`dedup.Consumer` with a real Kafka."""
 
 import random
 import threading
@@ -195,7 +195,7 @@ def test_what_cannot_be_handled_holds_its_own_key_and_the_offset_and_says_why(
 
 
 class Notes(HoldInPlace):
-    """Notes what it is told; places failures in memory, once it may."""
+    """Records its calls; holds failed records in memory, once it may."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -364,7 +364,7 @@ def test_what_compaction_removed_is_stepped_over(tmp_path: Path) -> None:
             )
             left = run.ids
         offsets = [message.offset() for message in consume(kafka, name)]
-        # Compaction goes on meanwhile; nothing that is there now has been left out.
+        # Compaction goes on meanwhile, but nothing that is there now was left out.
         assert len(set(left)) == len(left) >= len(offsets)
         assert len(left) < end_of(kafka, name)
 

@@ -33,7 +33,7 @@ def kafka(stack: Servers) -> str:
 
 @pytest.fixture
 def inbox(database: str) -> dict[str, str]:
-    """The settings of an inbox, beside a table of effects."""
+    """The settings of an inbox, with a table of effects beside it."""
     with psycopg.connect(database) as conn:
         inbox_schema.install(conn)
         conn.execute("CREATE TABLE effects (nr bigserial, id text)")
@@ -134,7 +134,7 @@ def test_retry_topics_let_the_key_go_on_and_bring_the_record_back_when_it_is_due
         until(lambda: run.count("records_total", result="handled") == 3, within=20, what="done")
         assert run.count("records_total", result="retry") == 6
         until(lambda: committed(kafka, name)[0] == 3, within=10, what="all committed")
-    # How soon the first copy comes is Kafka's to say; the second waits longer than a-1 can take.
+    # Kafka decides how soon the first copy comes; the second waits longer than a-1 can take.
     assert sorted(run.of_key("a")) == ["a-0", "a-0", "a-0", "a-1"]
     assert run.of_key("a")[0] == run.of_key("a")[-1] == "a-0"
     assert run.ids.count("b-0") == 5
@@ -273,7 +273,7 @@ def test_dead_servers_stop_no_other_key_lose_nothing_and_are_said(
             produce(kafka.bootstrap, *later, event(name, "bad", 0))
             until(lambda: "is away, and records wait" in caplog.text, within=20, what="said")
             postgres.start()
-            # Longer than all attempts would have taken: none was burnt.
+            # This is longer than all attempts would have taken, so none was used up.
             until(lambda: len(effects(dsn)) == 10, within=30, what="ten effects")
             until(lambda: len(read(kafka.bootstrap, dead)) == 1, within=20, what="the dead letter")
             kafka.kill()

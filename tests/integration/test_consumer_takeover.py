@@ -1,4 +1,4 @@
-"""What a member holds of a partition that the group has given to another one comes to nothing."""
+"""A member can do nothing more with a partition that the group has given to another one."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -20,12 +20,12 @@ from tests.consuming import consuming, event, produce, settings
 from tests.fix_stack import MakeTopic, Servers
 from tests.waiting import until
 
-# A member whose poll thread stands still is out of the group after so long, as short as may be.
+# After this time, as short as possible, a member with a stuck poll thread is out of the group.
 IMPATIENT = {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}
 
 
 class Stalling(Health):
-    """Keeps the poll thread where it is, when asked to."""
+    """Holds the poll thread where it is, when asked to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ def kafka(stack: Servers) -> str:
 
 @pytest.fixture
 def inbox(stack: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """The settings of an inbox, beside a table of effects."""
+    """The settings of an inbox, with a table of effects beside it."""
     with psycopg.connect(database) as conn:
         inbox_schema.install(conn)
         conn.execute("CREATE TABLE effects (nr bigserial, id text)")
@@ -79,7 +79,7 @@ def open_transactions(dsn: str) -> int:
 
 
 def forget(kafka: str, topic: str, *, before: int) -> None:
-    """Have the log begin at an offset, so that nobody reads again what was before it."""
+    """Make the log begin at an offset, so that nobody reads again what came before it."""
     place = TopicPartition(topic, 0, before)
     admin = AdminClient({"bootstrap.servers": kafka})
     admin.delete_records([place])[place].result(20)
@@ -199,7 +199,7 @@ def test_who_has_the_partition_claims_it_again(
     with running(kafka, name, handle, inbox=inbox, **protocol) as consumer:
         produce(kafka, event(name, "k", 0))
         until(lambda: effects(dsn) == ["k-0"], within=20, what="the first effect")
-        # As one does that has just woken up and does not know yet that it is out of the group.
+        # Like a member that has just woken up and does not know yet that it is out of the group.
         claims = Claims(dsn, name)
         claims.claim([(name, 0), (name, 1)])
         claims.close()

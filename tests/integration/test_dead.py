@@ -1,4 +1,4 @@
-"""`dovecote dead`: what was given up is seen, requeued once and in order, or dropped."""
+"""`dovecote dead`: dead letters are shown, requeued once and in order, or dropped."""
 
 import json
 import threading
@@ -46,7 +46,7 @@ class Desk(NamedTuple):
         return [json.loads(line)["id"] for line in done.output.splitlines()]
 
     def events(self) -> list[tuple[str, bytes | None]]:
-        """Return the id and value of what is in the topic of orders, in its order."""
+        """Return the ids and values in the topic of orders, in its order."""
         return [
             (envelope.event_id(held(message)), message.value())
             for message in consume(self.bootstrap, self.orders)
@@ -54,7 +54,7 @@ class Desk(NamedTuple):
 
 
 def held(message: Any) -> Record:
-    """Return what Kafka holds, as far as headers say it."""
+    """Return a record with what its headers say."""
     return Record("", 0, 0, 0, None, None, message.headers() or ())
 
 
@@ -72,7 +72,7 @@ def desk(topic: MakeTopic, stack: Servers, tmp_path: Path) -> Desk:
 
 @pytest.fixture
 def buried(desk: Desk) -> Desk:
-    """Six dead letters: of keys `a` and `b`, in turn, for two reasons."""
+    """Six dead letters of keys `a` and `b` in turn, for two reasons."""
     with Letters({"bootstrap.servers": desk.bootstrap}) as letters:
         for number in range(6):
             record = Record(

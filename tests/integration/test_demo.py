@@ -55,7 +55,7 @@ def test_the_demo_ends_with_all_numbers_agreeing_and_says_so_in_one_line(tmp_pat
     assert found["dead_letters"] > 0
     assert found["kills"] == 2
     assert "killed with SIGKILL" in ended.stderr
-    # What a reader may want to look at afterwards, and no password in it.
+    # The files that a reader may want afterwards, and no password in them.
     assert (kept / "checkpoints" / "days" / "metadata").exists()
     assert {"relay.log", "spark.log"} <= {file.name for file in (kept / "logs").iterdir()}
     assert 'password = { env = "PGPASSWORD" }' in (kept / "relay.toml").read_text()

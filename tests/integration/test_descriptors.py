@@ -1,4 +1,4 @@
-"""What a failed attempt opened is closed with it, although Python looks for no cycles."""
+"""A failed attempt closes whatever it opened, although Python looks for no cycles."""
 
 import gc
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ TIMEOUT = 0.05
 
 @pytest.fixture(autouse=True)
 def no_collection() -> Iterator[None]:
-    """Keep Python from what a relay has it do seldom."""
+    """Prevent the garbage collection that a relay rarely does."""
     gc.collect()
     gc.disable()
     yield

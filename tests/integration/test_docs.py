@@ -1,4 +1,4 @@
-"""The examples of the documents do what the documents say."""
+"""The examples in the documents do what the documents say."""
 
 import asyncio
 import os
@@ -46,7 +46,7 @@ ROLES = ["shop_writer", "shop_relay"]
 
 @pytest.fixture
 def shop(database: str) -> str:
-    """A database with an outbox, and the table of orders that the examples speak of."""
+    """A database with an outbox, and the table of orders from the examples."""
     with psycopg.connect(database) as conn:
         schema.install(conn)
         conn.execute(SHOP)
@@ -55,7 +55,7 @@ def shop(database: str) -> str:
 
 @pytest.fixture
 def roles(stack: Stack) -> Iterator[str]:
-    """What roles of this test begin with, in the place of `shop_`; they are dropped at the end."""
+    """The prefix of this test's roles, in place of `shop_`; they are dropped at the end."""
     prefix = f"shop_{uuid4().hex[:12]}_"
     yield prefix
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
@@ -89,7 +89,7 @@ def run_sql(document: Path, dsn: str, roles: str) -> None:
 
 
 def written(dsn: str) -> list[tuple[str, str, bytes | None]]:
-    """Return topic, type and key of what is in the outbox."""
+    """Return topic, type and key of the events in the outbox."""
     with psycopg.connect(dsn) as conn:
         return conn.execute(
             "SELECT topic, type, key FROM outbox.events ORDER BY position"
@@ -105,7 +105,7 @@ def test_the_readme_writes_an_event(shop: str) -> None:
 
 def test_the_python_of_the_producer_does_what_it_says(shop: str, stack: Stack) -> None:
     run_python(DOCS / "producer.md", {"dsn": shop, "bootstrap": stack.kafka.bootstrap})
-    # No relay runs, so all of it waits in the outbox.
+    # No relay runs, so everything waits in the outbox.
     assert [row[1] for row in written(shop)] == ["OrderSeen"] * 103
 
 
@@ -208,7 +208,7 @@ def test_the_schema_is_installed_as_its_document_says(database: str, roles: str)
 
 
 def require_rights(conn: psycopg.Connection, roles: str) -> None:
-    """Write as the service and read as the relay, each with the rights it was given."""
+    """Write as the service and read as the relay, each with its granted rights."""
     name = conn.info.dbname
     conn.execute(f"ALTER ROLE \"{roles}relay\" LOGIN PASSWORD 'x'".encode())
     conn.execute(f'SET ROLE "{roles}writer"'.encode())
@@ -257,7 +257,7 @@ def test_anybody_who_may_create_a_schema_may_install_it(database: str, roles: st
 
 @pytest.fixture
 def environment(stack: Stack, database: str) -> dict[str, str]:
-    """The environment of somebody whose servers run, and who has made nothing yet."""
+    """The environment of somebody whose servers run, and who has created nothing yet."""
     return {
         "PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin",
         "DOVECOTE_DSN": database,
@@ -268,7 +268,7 @@ def environment(stack: Stack, database: str) -> dict[str, str]:
 
 @pytest.fixture
 def shop_orders(stack: Stack) -> Iterator[None]:
-    """Deletes the topic that the example makes."""
+    """Deletes the topic that the example creates."""
     yield
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     for deleted in admin.delete_topics(["shop-orders"]).values():
@@ -282,18 +282,18 @@ def test_getting_started_gets_started(environment: dict[str, str], tmp_path: Pat
         if block.name:
             (tmp_path / block.name).write_text(block.text)
     shown = list(filter(is_run, commands(document)))
-    # Whoever tries it runs the service again.
+    # People who try it run the service again.
     shown += [command for command in shown if command.line == "python shop.py"]
     said = run_script(shown, environment, tmp_path)
     assert len(said) >= 8
     for command, output in said:
-        # Nobody says in which order different keys are handled.
+        # The order in which different keys are handled is not defined.
         lines = sorted(output.splitlines(keepends=True)) if " consume " in command.line else output
         assert re.fullmatch(pattern(command.output), "".join(lines)), (command, output)
 
 
 def is_run(command: Command) -> bool:
-    """Tell whether a command is one to run here: the fixtures have made its surroundings."""
+    """Return whether a command is one to run here: the fixtures have made its surroundings."""
     made = ("make ", ". .venv", "export DOVECOTE_DSN=", "export BOOTSTRAP=", "dovecote stack ")
     return not command.line.startswith(made)
 
@@ -305,7 +305,7 @@ def pattern(shown: str) -> str:
 def run_script(
     shown: list[Command], environment: dict[str, str], folder: Path
 ) -> list[tuple[Command, str]]:
-    """Run the commands in one shell; return what each wrote to standard output."""
+    """Run the commands in one shell; return the standard output of each."""
     bash = shutil.which("bash")
     assert bash is not None
     lines = ["set -m"]

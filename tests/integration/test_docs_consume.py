@@ -29,7 +29,7 @@ def order(topic: str, number: int, **value: object) -> Event:
 
 @contextmanager
 def command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str], list[str]]]:
-    """Run the command of the document in `folder`; give it with what it prints and logs."""
+    """Run the command of the document in `folder`; yield it with its output and its log."""
     line = next(commands(CONSUME)).line.split()
     process = subprocess.Popen(
         [str(Path(sys.executable).with_name(line[0])), *line[1:]],

@@ -25,7 +25,7 @@ EXAMPLES = {block.name: block.text for block in blocks(DOCUMENT, "python")}
 
 @pytest.fixture
 def shop(database: str) -> str:
-    """A database with an outbox, and the table of orders that the examples speak of."""
+    """A database with an outbox, and the table of orders from the examples."""
     with psycopg.connect(database) as conn:
         schema.install(conn)
         conn.execute("CREATE TABLE orders (id int PRIMARY KEY, state text)")

@@ -86,7 +86,7 @@ def test_an_outbox_is_followed_from_nothing_to_one_that_works(
         conn.execute("SELECT outbox.confirm('old', '1:1:', NULL, 0)")
     _, gone = sorted(told(fleet, "warn"), key=lambda line: "no relay runs" in line)
     assert "no relay runs under old, which has published" in gone
-    # It was not fenced, nor anything else.
+    # Neither it nor anything else was fenced.
     commit(fleet.dsn, event(name, 2))
     published(fleet, name, 2)
     assert "fenced" not in relay.log

@@ -1,4 +1,4 @@
-"""A writer is told that what it wrote has left the outbox, never before it has."""
+"""A writer learns that its events have left the outbox, and never before they have."""
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -45,7 +45,7 @@ class Shop:
         self.drains.begin(self.conn, self.place)
 
     def publish(self) -> None:
-        """Read what there is, as if the broker took it."""
+        """Read everything there is, as if the broker took it."""
         for batch in self.capture.batches(self.place):
             self.place = batch.cursor
             self.capture.confirm(batch.cursor)
@@ -61,7 +61,7 @@ class Shop:
         return answer
 
     def answer(self) -> None:
-        """Say what is published, for somebody has asked."""
+        """Report what is published, because somebody has asked."""
         self.drains.beat(self.conn)
 
     def drains_to(self, token: int, lane: bytes = LANE) -> None:
@@ -150,7 +150,7 @@ def test_a_look_that_waits_for_an_upgrade_to_let_go_of_the_events_holds_no_other
         psycopg.connect(shop.dsn, autocommit=True) as watch,
         ThreadPoolExecutor(1) as pool,
     ):
-        # As each of them does.
+        # Like each of them does.
         upgrade.execute("LOCK TABLE outbox.events IN ACCESS EXCLUSIVE MODE")
         looking = pool.submit(shop.publish if look == "tick" else shop.answer)
         until(

@@ -1,4 +1,4 @@
-"""An outbox that was dropped, or restored without its data, is told as what it is."""
+"""An outbox that was dropped, or restored without its data, is reported as such."""
 
 import os
 import subprocess
@@ -60,7 +60,7 @@ def test_a_schema_that_is_dropped_under_a_relay_of_the_log_is_said_and_its_slot_
         )
         says = f"warn  replication slot {slot} holds back the write-ahead log, and its outbox was"
         assert says in doctor(fleet)
-        # It is another outbox that is made next, and has a slot of its own.
+        # The next outbox is another one, and has a slot of its own.
         installed(fleet.dsn, "wal")
         found = doctor(fleet)
         assert says in found
@@ -123,7 +123,7 @@ def test_a_topic_that_was_just_made_is_not_taken_for_one_that_was_deleted(
     name = f"dovecote.progress.{uuid4().hex}"
     made = ProgressTopic(name, {"bootstrap.servers": stack.kafka.bootstrap}, timeout=5)
     made.ensure()
-    # As a broker that does not know of it yet, for a moment.
+    # Like a broker that does not know the topic for a moment.
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     admin.delete_topics([name])[name].result(30)
     until(lambda: name not in admin.list_topics(timeout=10).topics, within=20, what="it gone")

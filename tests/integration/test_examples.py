@@ -1,4 +1,4 @@
-"""The examples run with one command each, and come to what they say."""
+"""The examples run with one command each, and give the documented results."""
 
 import subprocess
 import sys

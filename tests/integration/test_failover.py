@@ -1,4 +1,6 @@
-"""A standby is promoted: with everything that was published the relay goes on, else it refuses."""
+"""
+A standby is promoted: the relay goes on if it has everything published, and refuses otherwise.
+"""
 
 import os
 import subprocess
@@ -35,7 +37,7 @@ class Pair(NamedTuple):
 
 @contextmanager
 def paired() -> Iterator[Pair]:
-    """Give a primary with two outboxes, one of each capture, and a standby that follows it."""
+    """Yield a primary with two outboxes, one of each capture, and a standby that follows it."""
     folder = temporary_directory(server_user())
     primary, standby = (Postgres(folder / name, fsync=False) for name in ("primary", "standby"))
     try:
@@ -86,7 +88,7 @@ def promote(pair: Pair) -> None:
 
 
 def until_received(pair: Pair) -> None:
-    """Wait until the standby has all that the primary has written."""
+    """Wait until the standby has everything that the primary has written."""
     with (
         psycopg.connect(pair.primary.dsn, autocommit=True) as ahead,
         psycopg.connect(pair.standby.dsn, autocommit=True) as behind,
@@ -144,7 +146,7 @@ def only_replication_tells_after_a_restart(pair: Pair) -> None:
 
 
 class Lossy(NamedTuple):
-    """What is left of a failover that lost commits of two outboxes, one of each capture."""
+    """The state after a failover that lost commits of two outboxes, one of each capture."""
 
     fleet: Relays
     server: Postgres
@@ -183,7 +185,7 @@ def dsns(server: Postgres) -> dict[str, str]:
 
 
 def refused(lost: Lossy, capture: str, dsn: str) -> str:
-    """Start the relay of an outbox, and return what it says when it ends."""
+    """Start the relay of an outbox, and return its message when it ends."""
     relay = lost.fleet.start(dsn=dsn, name=lost.fleet.name + capture, capture=capture)
     assert relay.wait() == 1
     assert "Traceback" not in relay.log
@@ -192,7 +194,7 @@ def refused(lost: Lossy, capture: str, dsn: str) -> str:
 
 def test_a_failover_that_lost_commits_is_refused_whoever_asks(lossy: Lossy) -> None:
     owner, topic = lossy.dsns["table"], lossy.topics["table"]
-    # Their transactions may have the numbers of lost ones: they would be passed over.
+    # Their transactions may have the ids of lost ones, and would be skipped.
     for number in range(4, 12):
         commit(owner, event(topic, number))
     for dsn in (as_role(lossy.server), owner):

@@ -1,4 +1,4 @@
-"""A process that is forked sends and consumes, and leaves to its parent what is the parent's."""
+"""A forked process sends and consumes, and leaves its parent's clients to the parent."""
 
 import importlib.util
 import os

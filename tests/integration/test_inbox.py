@@ -145,7 +145,7 @@ def test_each_round_is_handled_and_a_copy_is_told_of_the_next(make: Make, inbox:
     again = Again(timedelta(seconds=90))
 
     assert make(again)(EVENT) == again
-    # Whoever crashed between the commit and its retry topic gets to hear of the round again.
+    # After a crash between the commit and the retry topic, the round is reported again.
     assert make(again)(EVENT) == again
     assert effects(inbox) == 1
 
@@ -157,7 +157,7 @@ def test_each_round_is_handled_and_a_copy_is_told_of_the_next(make: Make, inbox:
 def test_a_session_that_ends_before_the_commit_leaves_nothing_and_is_no_failure(
     inbox: str,
 ) -> None:
-    """What a crash between the handler's last statement and the commit looks like."""
+    """The state after a crash between the handler's last statement and the commit."""
     ends = [True]
 
     def handle(event: Event, tx: psycopg.Connection) -> Result:
@@ -185,7 +185,7 @@ def test_a_database_that_is_away_is_no_failure_of_the_event(inbox: str) -> None:
     with pytest.raises(Unavailable, match="Postgres: "):
         with_psycopg(away, Done())(EVENT)
 
-    # What the handler does wrong there is its own.
+    # The handler itself is responsible for its errors there.
     def handle(_: Event, tx: psycopg.Connection) -> Result:
         tx.execute("SELECT 1 / 0")
         return Done()
@@ -300,7 +300,7 @@ def test_a_missing_inbox_is_said_with_the_command(database: str) -> None:
 
 
 class Ring:
-    """An inbox whose turns pass as fast as one likes."""
+    """An inbox whose turns pass as fast as the test likes."""
 
     def __init__(self, dsn: str) -> None:
         self.dsn = dsn
@@ -322,7 +322,7 @@ class Ring:
         until(lambda: self._rotated() >= before + 2, within=10, what="the turn to pass on")
 
     def age(self) -> None:
-        """Have the slot of the time be as old as a turn is long."""
+        """Make the present slot as old as a turn is long."""
         with psycopg.connect(self.dsn) as conn:
             conn.execute("UPDATE inbox.slots SET began = began - interval '1 day'")
 
@@ -350,7 +350,7 @@ def test_an_event_is_known_until_the_retention_is_over(inbox: str) -> None:
             ring.turn()
     assert ring.rows() == 8
 
-    # The ring is full, so that nothing is forgotten for want of room: the turn stays.
+    # The ring is full, so nothing is forgotten for lack of room: the turn stays.
     ring.turn()
     ring.age()
     ring.rotate("6 days")

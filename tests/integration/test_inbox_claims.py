@@ -1,4 +1,4 @@
-"""Nothing is committed in the name of a claim that a newer one has followed."""
+"""Nothing is committed under a claim that a newer one has followed."""
 
 import asyncio
 import threading
@@ -111,7 +111,7 @@ def test_a_transaction_that_was_open_is_refused_when_it_commits_and_holds_nobody
     with pytest.raises(TakenOver, match="meanwhile"):
         handler(record("e1", old))
     assert effects(inbox) == []
-    # The connection is good for the next one, and the event is nobody's.
+    # The connection is good for the next event, and nobody has the event.
     assert once(connections)(record("e1", Claim(newer[0]))) == Done()
     assert effects(inbox) == ["e1"]
 
@@ -269,7 +269,7 @@ def test_races_of_claims_and_commits_leave_each_effect_before_the_next_claim(
         number, mine = 0, Claim(*claims.claim(PLACE))
 
         def effect(_: Record, tx: psycopg.Connection) -> None:
-            # Behind whatever the others did: what is committed in its place is in order.
+            # After the others' work: what is committed in its place is in order.
             tx.execute("LOCK TABLE done IN SHARE ROW EXCLUSIVE MODE")
             tx.execute("INSERT INTO done (claim) VALUES (%s)", [mine.number])
 

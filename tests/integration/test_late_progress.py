@@ -1,4 +1,4 @@
-"""At least once, nothing fences a paused relay: its progress comes late, and is passed over."""
+"""At least once, nothing fences a paused relay: its progress comes late, and does not count."""
 
 import threading
 from contextlib import closing
@@ -33,11 +33,11 @@ def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
 
 
 class Crashed(Exception):
-    """What a relay dies of."""
+    """The error that kills a relay."""
 
 
 class Held:
-    """The first progress behind a batch is held back until it is let go; the others pass."""
+    """Holds the first progress after a batch back until it is released; the others pass."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.has_come, self.let_go = threading.Event(), threading.Event()
@@ -120,7 +120,7 @@ def test_a_nonce_that_an_earlier_relay_writes_late_does_not_look_like_a_restore(
     with pytest.raises(Crashed), running([settings]):
         pass
     monkeypatch.undo()
-    # … before the progress arrives that the one before it had sent.
+    # … before the progress arrives that the relay before it had sent.
     late = replace(stood, nonce=on_its_way)
     producer = Producer({"bootstrap.servers": fleet.bootstrap})
     producer.produce(settings.progress_topic, late.encode(), late.key, partition=0)

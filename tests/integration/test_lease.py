@@ -1,4 +1,4 @@
-"""The active role goes to another when its holder is stopped, wherever that happens."""
+"""The active role goes to another relay when its holder is stopped, wherever that happens."""
 
 import threading
 from contextlib import suppress
@@ -34,7 +34,9 @@ def poison(count: int) -> list[Parked]:
 def test_whoever_is_stopped_in_the_middle_of_a_request_loses_the_role(
     database: str, sent: int
 ) -> None:
-    """libpq sends what is long in parts of 8 KiB: a process may be stopped between two of them."""
+    """
+    libpq sends long messages in parts of 8 KiB, so a process may be stopped between two of them.
+    """
     server = conninfo_to_dict(installed(database))
     with Proxy((str(server["host"]), int(str(server["port"])))) as network:
         dsn = make_conninfo(database, host="127.0.0.1", port=network.port)

@@ -1,4 +1,4 @@
-"""Writing records in trouble: said to be there only when they are."""
+"""Writing records in trouble: they are reported as written only when they are."""
 
 import time
 from collections.abc import Iterator
@@ -50,7 +50,7 @@ def test_a_missing_topic_is_an_outage_that_says_what_to_do(
     began = time.monotonic()
     with pytest.raises(Outage, match="no-such-topic"):
         letters.send("no-such-topic", COPY)
-    # Each try holds a handler's thread: who asks at once again gets the same answer at once.
+    # Each try holds a handler's thread, so asking again at once gets the same answer at once.
     assert time.monotonic() - began < 0.5
 
     letters.send(topic(), COPY)

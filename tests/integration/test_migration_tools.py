@@ -47,13 +47,13 @@ def installed(dsn: str, name: str = "outbox") -> int:
 
 
 def put(dsn: str, name: str = "outbox") -> None:
-    """Write an event, which takes an outbox that works."""
+    """Write an event, which needs a working outbox."""
     with psycopg.connect(dsn) as conn:
         write(conn, EVENT, schema=name)
 
 
 def shape(dsn: str, name: str) -> list[Any]:
-    """Return what the catalogs say of a schema, in words that do not hold its name."""
+    """Return the catalogs' description of a schema, without its name."""
     query = """
         SELECT 'column', table_name::text, column_name::text, data_type::text, column_default::text
           FROM information_schema.columns WHERE table_schema = %(name)s

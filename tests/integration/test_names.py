@@ -1,4 +1,4 @@
-"""What an outbox is to Kafka is its own: neither a name nor a cluster is mistaken for another."""
+"""An outbox is itself to Kafka: no name and no cluster is mistaken for another."""
 
 from collections import Counter
 from pathlib import Path

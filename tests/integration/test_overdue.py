@@ -95,7 +95,7 @@ def test_a_statement_that_is_awaited_and_not_answered_closes_its_connection(
 
 def test_a_server_that_goes_on_answering_may_take_longer(database: str) -> None:
     with Connection.open(database, patience=PATIENCE) as conn:
-        # One row in less than the patience, all of them in more.
+        # One row takes less than the patience, and all of them take more.
         rows = conn.execute(
             "SELECT pg_sleep(0.4), repeat('x', 20000) FROM generate_series(1, 4)"
         ).fetchall()
@@ -126,7 +126,7 @@ def test_a_handler_of_the_inbox_is_told_that_its_database_is_away(
         with soon(), pytest.raises(Unavailable, match="has said nothing"):
             handler(event)
         with soon():
-            assert handler(EVENT) != Done()  # on another connection: it was handled
+            assert handler(EVENT) != Done()  # on another connection, it was handled
 
 
 def test_a_handler_that_is_awaited_is_told_that_its_database_is_away(
@@ -171,7 +171,7 @@ def test_the_turn_of_the_inbox_is_given_up_for_now(
         inbox, "inbox", timedelta(days=1), patience=PATIENCE, lag=lambda: 0.0, exceeded=print
     )
     with psycopg.connect(inbox) as holder:
-        # A server that waits says nothing either.
+        # A waiting server sends nothing either.
         tables = holder.execute(
             "SELECT oid::regclass::text FROM pg_class"
             " WHERE relnamespace = 'inbox'::regnamespace AND relkind = 'r'"

@@ -1,4 +1,4 @@
-"""What is too much for the way to the broker gets smaller, until it gets through."""
+"""A batch that is too large for the connection to the broker shrinks until it gets through."""
 
 import subprocess
 import uuid
@@ -26,7 +26,7 @@ from tests.waiting import consume, until
 
 
 def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:
-    """Let a client produce so much, and no more."""
+    """Let a client produce at this rate, and no faster."""
     found = java()
     subprocess.run(
         [
@@ -50,7 +50,7 @@ def test_a_backlog_gets_through_a_way_that_is_narrow(
     name = topic(2)
     with relays(tmp_path, installed(database, capture), stack.kafka.bootstrap) as fleet:
         with psycopg.connect(fleet.dsn) as conn:
-            # In one transaction, of random bytes: nothing is made smaller by compression.
+            # In one transaction, and random, because compression does not shrink random bytes.
             big = [
                 Event(topic=name, type="T", key=f"k{n % 9}", value=uuid.uuid4().bytes * 60)
                 for n in range(count)

@@ -1,4 +1,4 @@
-"""A primary and its synchronous standby: promoted, split, made anew; and volumes put back."""
+"""A primary and its synchronous standby: promoted, split, made anew; and volumes restored."""
 
 from concurrent.futures import ThreadPoolExecutor
 

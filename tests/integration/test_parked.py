@@ -1,4 +1,4 @@
-"""Events that cannot be published are parked, and become what operators decide."""
+"""Events that cannot be published are parked, and operators decide about them."""
 
 import json
 import time
@@ -50,7 +50,7 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
 
 
 class Done(NamedTuple):
-    """What a command came to."""
+    """The result of a command."""
 
     returncode: int
     stdout: str
@@ -143,7 +143,7 @@ def test_an_event_too_large_is_parked_beside_one_whose_topic_is_missing(
         fleet.active(capture=capture, kafka=UNCOMPRESSED, park_after="1s")
         too_large, lost, good = large(name, 0), event(missing, 0), event(name, 0, key="good")
         commit(fleet.dsn, too_large, lost, good)
-        # Of the records that go with it the broker's answer is not the first report.
+        # For the records that go with it, the broker's answer is not the first report.
         until(lambda: len(listed(fleet)) == 2, within=60, what="both are parked")
         assert {row["id"]: row["code"] for row in listed(fleet)} == {
             too_large.id: "MSG_SIZE_TOO_LARGE",
@@ -176,7 +176,7 @@ def test_a_huge_event_is_parked_without_being_read(fleet: Relays, topic: MakeTop
     assert [(row["code"], row["size"]) for row in listed(fleet)] == [
         ("MSG_SIZE_TOO_LARGE", size), ("MSG_SIZE_TOO_LARGE", 0), ("BEHIND", 1),
     ]  # fmt: skip
-    # Nor is it read when it is requeued, or by who takes over.
+    # It is not read either when it is requeued, or by the next active relay.
     assert parked(fleet, "requeue", "--all", "--wait").returncode == 1
     assert [row["attempt"] for row in listed(fleet)] == [2, 2, 1]
     assert peak(relay) < before + 50_000_000
@@ -186,7 +186,7 @@ def test_a_huge_event_is_parked_without_being_read(fleet: Relays, topic: MakeTop
 
 
 def peak(relay: RelayProcess) -> int:
-    """Return the most memory that a relay has had."""
+    """Return the peak memory of a relay."""
     status = Path(f"/proc/{relay.pid}/status").read_text(encoding="ascii")
     return 1024 * int(next(line.split()[1] for line in status.splitlines() if "VmHWM" in line))
 
@@ -247,7 +247,7 @@ def test_a_key_is_skipped_by_request_and_the_event_dropped(
     assert refused.returncode == 1
     assert "1 of 1 event stays parked" in refused.stderr
     assert [row["attempt"] for row in listed(fleet)] == [2, 1, 1]
-    # Each of several is tried, if none waits behind another.
+    # Each of several events is tried, if none waits for another.
     assert parked(fleet, "requeue", "--all", "--wait").returncode == 1
     assert [row["attempt"] for row in listed(fleet)] == [3, 2, 2]
     done = parked(fleet, "drop", one.id, "--wait", "--json")
@@ -270,7 +270,7 @@ def test_topics_that_are_missing_hold_up_nobody(
         asked = time.monotonic()
         commit(fleet.dsn, *lost, event(name, 1))
         published(fleet, name, 2)
-        # It was 95 s. On a machine that is busy with other things all takes longer.
+        # It was 95 s. Everything takes longer on a busy machine.
         assert time.monotonic() - asked < 5
         assert [row["id"] for row in listed(fleet)] == [each.id for each in lost]
         # A service that puts an id into the names of topics.
@@ -296,7 +296,7 @@ def test_what_is_parked_for_a_topic_that_is_about_to_be_made_is_published_when_i
         fleet.active(mode=mode, capture=capture, park_after="1h")
         commit(fleet.dsn, event(made, 0, key="a"), event(made, 0, key="b"), event(name, 0))
         published(fleet, name, 1)
-        # Who takes over goes on waiting.
+        # The next active relay goes on waiting.
         fleet.started[0].kill()
         relay = fleet.active(mode=mode, capture=capture, park_after="1h")
         commit(fleet.dsn, event(made, 1, key="a"), event(name, 1))
@@ -322,7 +322,7 @@ def test_a_topic_that_is_not_made_in_time_waits_for_a_person(
     published(fleet, name, 1)
     assert len(listed(fleet)) == 40
     assert {row["code"] for row in listed(fleet)} <= {"UNKNOWN_TOPIC_OR_PART", "BEHIND"}
-    # Nothing waits for a requeue in vain, either.
+    # A requeue does not make anybody wait without need either.
     asked = time.monotonic()
     assert parked(fleet, "requeue", "--topic", missing, "--wait").returncode == 1
     assert time.monotonic() - asked < 5
@@ -400,7 +400,7 @@ def test_what_is_dropped_is_what_was_seen_whatever_its_number_by_then(
         store.park([unpublishable(late)], 1)
         wanted = {"id": Which(ids=[late]), "key": Which(key=b"k"), "all": Which(topic="orders")}
         assert desk.ask("drop", wanted[which]).events == 1
-        # The batch came to nothing. Read again, it has an event more, and one that comes earlier.
+        # The batch failed. Read again, it has one more event, which comes earlier.
         aside = store.load(0).marks[9, late].number
         store.park([unpublishable(early, 7), unpublishable(late, replaces=aside)], 1)
         assert [event.id for event in desk.events(EVERYTHING, 10)] == [early, late]
@@ -446,7 +446,7 @@ def test_one_id_that_is_written_twice_to_the_log_is_two_events(database: str) ->
     with psycopg.connect(installed(database), autocommit=True) as conn:
         store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
         id_ = str(uuid.uuid4())
-        # Each the first event of its transaction.
+        # Each is the first event of its transaction.
         both = [log_number(0x1_0000_0000, 1), log_number(0x2_0000_0000, 1)]
         store.park([unpublishable(id_, position) for position in both], 1)
         # The relay ends before progress passes them, and reads them again.
@@ -493,7 +493,7 @@ def test_what_is_asked_of_others_is_done_while_an_event_is_set_aside(database: s
         assert store.commands(of_aside=False) == [goes_on]
         (due,) = store.due(goes_on, after=0, most=10, most_bytes=1_000)
         assert due.row[1] == settled.row[1]
-        # A crash behind its publication takes nothing back, and keeps what waits.
+        # A crash after its publication takes nothing back, and keeps what waits.
         store.tidy(goes_on.number, due.number, 1)
         assert [event_.id for event_ in desk.events(EVERYTHING, 10)] == [aside.row[1]]
         assert store.commands() == [waits, goes_on]
@@ -515,7 +515,7 @@ def test_a_relay_that_takes_over_knows_what_is_held(fleet: Relays, topic: MakeTo
     commit(fleet.dsn, large(name, 0))
     until(lambda: len(listed(fleet)) == 1, within=10, what="it is parked")
     first.kill()
-    # What is asked for while no relay is active is done by the next.
+    # The next active relay carries out a command that was given while none was active.
     asked = parked(fleet, "requeue", "--key", "bad")
     assert "asked to requeue 1 event; " in asked.stdout
     commit(fleet.dsn, event(name, 1, key="bad"))

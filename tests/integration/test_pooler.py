@@ -36,7 +36,7 @@ _LOCKS = (
 
 @pytest.fixture(params=[(1, False), (2, True), (3, False), (3, True)], ids=str)
 def shared(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str, str]]:
-    """Give a database's connection string, and that of a pool before it."""
+    """Yield a database's connection string, and that of a pool in front of it."""
     size, in_turn = request.param
     with pooled(installed(database), size=size, in_turn=in_turn) as via:
         yield database, via

@@ -1,4 +1,4 @@
-"""What held records went through outlives the consumer that held them."""
+"""The state of held records outlives the consumer that held them."""
 
 import psycopg
 import pytest

@@ -34,7 +34,7 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
 
 
 def agrees(fleet: Relays, topic: str, sent: Sent) -> None:
-    """Check that all that was accepted is there, once or with its id again, and in order."""
+    """Check that everything accepted is there, once or again with its id, and in order."""
     found = difference(sent.accepted, consume(fleet.bootstrap, topic))
     assert (found.lost, found.out_of_order) == (set(), [])
     assert found.invented == set()
@@ -67,7 +67,7 @@ def test_an_ambiguous_send_goes_through_the_outbox_with_the_same_id_and_the_key_
         assert sent.one() == "outbox"
         producer.doubt.clear()
         until(lambda: producer.state.broker == "up", within=10, what="another producer")
-        # No relay has published it: what comes next must not overtake it.
+        # No relay has published it, so the next event must not overtake it.
         assert (sent.one(), sent.one("other")) == ("outbox", "kafka")
         fleet.active()
         drained(producer)

@@ -1,4 +1,4 @@
-"""Where progress is kept: found behind any amount of noise, and never guessed."""
+"""The topic of progress: progress is found in any amount of noise, and never guessed."""
 
 import threading
 from collections.abc import Iterator
@@ -72,7 +72,7 @@ def write(bootstrap: str, topic: str, *records: tuple[str, bytes], commit: bool 
 
 
 def behind_a_fence(bootstrap: str, place: ProgressTopic, name: str) -> Progress | None:
-    """Read as a relay does that has just fenced all others."""
+    """Read like a relay that has just fenced all others."""
     fence = uuid4().hex
     write(bootstrap, place.name, (fence_key(name, "").decode(), fence.encode()))
     return place.read(name, fence=fence)
@@ -206,7 +206,7 @@ def test_a_broker_out_of_reach_is_an_outage() -> None:
 
 
 def test_without_the_fence_what_a_broker_answers_is_not_the_end(bootstrap: str, kept: str) -> None:
-    # As a broker answers that was cut off from its peers before the fence, and does not know it.
+    # Like a broker that was cut off from its peers before the fence, and does not know it.
     write(bootstrap, kept, ("shop", progress("shop", 1).encode()))
     write(bootstrap, kept, (fence_key("shop", "").decode(), b"of-an-earlier-relay"))
     with pytest.raises(Outage, match="no broker answers within 1 s"):

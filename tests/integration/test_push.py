@@ -249,7 +249,7 @@ def test_explicit_partitions_are_one_processs_at_a_time(
                 one.engine.stop()
                 produce(kafka, event(name, "k", 50))
                 endpoint.has_got(51)
-                # What the endpoint has, the engine may not have heard of yet.
+                # The endpoint may have a request whose answer the engine does not have yet.
                 until(lambda: two.snapshot(name).delivered == 1, within=10, what="one delivery")
         assert first_attempts(endpoint) == {"k": list(range(51))}
         with pushing(kafka, work, held=held):
@@ -486,7 +486,7 @@ def test_two_engines_share_a_subscription_and_what_changes_begins_anew(
                 for partition in range(4):
                     all_committed(kafka, name, partition)
                 delivered = one.snapshot(name).delivered + two.snapshot(name).delivered
-                # What is given up is drained and committed: nothing comes twice.
+                # Records that are given up are drained and committed, so nothing comes twice.
                 assert delivered == 400
             one.engine.reconcile([subscribed(name, other.url, version=2)])
             produce(kafka, event(name, "k0", 20))

@@ -1,4 +1,4 @@
-"""The API of push: subscriptions are kept, changed and told, and whoever asks must be let in."""
+"""The API of push: subscriptions are stored, changed and shown, and callers must be authorised."""
 
 import json
 from collections.abc import Iterator
@@ -94,7 +94,7 @@ def test_what_was_disabled_and_resumed_before_anybody_looked_begins_anew(
     with psycopg.connect(tables) as conn:
         conn.execute(change, ["disabled"])
         conn.execute(change, ["active"])
-    # What the endpoint answered 410 to has let go of it, and would not take it up again.
+    # An endpoint's 410 has ended the subscription; it would not be taken up again.
     until(lambda: engine.work["slack"].version > before, within=5, what="another version")
 
 
@@ -134,7 +134,7 @@ def test_a_group_is_set_by_one_at_a_time_and_is_no_longer_held_by_one_that_ended
     name = topic(1)
     read = [{"topic": name, "numbers": [0]}]
     client("POST", "/subscriptions", {**LEAST, "topics": [], "partitions": read})
-    # That it is paused already makes no way for a second one.
+    # A subscription that is already paused does not let a second one in.
     assert client("POST", "/subscriptions/slack/pause").status == 200
     reader = Lease(tables, "push", "slack")
     assert reader.take(lambda: None)
@@ -146,7 +146,7 @@ def test_a_group_is_set_by_one_at_a_time_and_is_no_longer_held_by_one_that_ended
         assert sorted(each.result(20).status for each in asked) == [200, 409]
     assert "just being set to another position" in refused.body["error"]
     assert client("GET", "/subscriptions/slack").body["status"]["state"] == "paused"
-    # As somebody leaves it who was killed in the middle.
+    # Like somebody who was killed in the middle leaves it.
     with psycopg.connect(tables) as conn:
         conn.execute("UPDATE push.subscriptions SET reason = 'set to another position'")
     assert client("POST", path, start).status == 200
@@ -230,7 +230,8 @@ def test_subscriptions_and_what_came_of_them_survive_a_restart(
         assert not engine.work
         client("POST", "/subscriptions/a/resume")
         until(lambda: engine.work or found.feed.snapshot(), within=5, what="work")
-        # Its reference is not in this environment: said, and the others are not disturbed.
+        # Its reference is not in this environment: that is reported, and does not disturb the
+        # others.
         assert "X-Ref" not in engine.work
         assert "PUSH_SECRET_T is not set" in found.feed.snapshot()["a"].trouble
 

@@ -1,4 +1,4 @@
-"""The ways of Queue over HTTP: bundles of each partition, its bodies, brokers by name."""
+"""The features of Queue over HTTP: bundles of each partition, its bodies, brokers by name."""
 
 import time
 from typing import Any
@@ -23,9 +23,9 @@ def number(request: Request) -> int:
 @pytest.mark.parametrize(
     ("period", "begun"),
     [
-        # What the finished prefix makes room for is begun …
+        # The finished prefix makes room for new requests …
         ("50ms", 15),
-        # … but without a period nothing before all of the bundle is finished.
+        # … but without a period nothing begins before the whole bundle is finished.
         ("0s", 10),
     ],
 )
@@ -53,7 +53,7 @@ def test_the_finished_prefix_is_committed_and_no_more_than_a_bundle_is_begun_bey
             until(lambda: committed(kafka, name)[0] == 5, within=20, what="the prefix")
             endpoint.has_got(begun + 25)
             assert {number(r) for r in endpoint.requests} == set(range(begun))
-            # What is sent again and again is seen.
+            # A record that is sent again and again is visible.
             seen = f"{name}/0/5 failed (attempt "
             until(lambda: seen in caplog.text, within=5, what="it is in the log")
             stuck.clear()
@@ -112,7 +112,7 @@ def test_a_body_of_the_original_is_delivered_from_the_broker_that_it_names(
             "additionalHeaders": {"Content-Type": "application/json", "X-Token": "t"},
         },
     }
-    # As the console producer writes it: neither key nor headers.
+    # In the console producer's form: neither key nor headers.
     producer = Producer({"bootstrap.servers": kafka})
     for text in (b'{"text": "one"}', b'{"text": "two"}'):
         producer.produce(name, text)
@@ -144,7 +144,7 @@ def test_a_body_of_the_original_is_delivered_from_the_broker_that_it_names(
         assert told.headers["qoh-broker"] == "east"
         assert told.headers["qoh-consumer"] == f"{name}_{name}.group"
         assert told.headers["qoh-message-number"] == "1"
-    # What was given up is a record of that broker, too.
+    # A record that was given up goes to that broker, too.
     (letter,) = consume(kafka, found.dead_letters)
     assert letter.value() == one
 
@@ -177,5 +177,5 @@ def test_subscriptions_with_nothing_to_do_wait_for_it_and_do_not_look_all_the_ti
                 all_committed(kafka, name, id_=work.subscription.id)
             began, until_then = time.process_time(), time.monotonic() + 2
             until(lambda: time.monotonic() > until_then, within=10, what="two seconds are over")
-            # One that looked again and again would take two seconds, and five as many cores.
+            # An engine that polled would take two seconds, and five with as many cores.
             assert time.process_time() - began < 0.6

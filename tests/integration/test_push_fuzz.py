@@ -1,4 +1,4 @@
-"""Whatever is asked of the API of push, it answers, and never with a 5xx."""
+"""The API of push answers every request, and never with a 5xx."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def running(stack: Servers, topics: MakeTopic) -> Iterator[Running]:
         installed(database) as dsn,
         idle(push_settings(dsn, stack.kafka.bootstrap)) as (found, _),
     ):
-        # One that is there, in a topic that is there: what comes after "no such" is asked, too.
+        # An existing one, in an existing topic, so that the code after "no such" is tested, too.
         Client(found.at.port)("POST", "/subscriptions", {**LEAST, "id": "0", "topics": [topics()]})
         yield found
 

@@ -64,7 +64,7 @@ def in_the_way(engine: Idle) -> None:
 
 @pytest.fixture
 def requeued(stack: Servers) -> Iterator[str]:
-    """The topic of dead letters that come again, which the engine would make."""
+    """The topic of dead letters that come again, which the engine would create."""
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     name = "dovecote.push.slack.requeued"
     admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
@@ -114,7 +114,7 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
         window.click("tr[data-id=slack] .name")
         until(lambda: "connection refused" in window.text("#attempts"), within=10, what="attempts")
         assert SCRIPT in window.text("#attempts")
-        # What is in the way of it says less than its circuit does.
+        # The reason for its trouble says less than its circuit does.
         shown = "return document.querySelector('tr[data-id=search-index] .chip').title"
         assert "circuit half open" in window.text("tr[data-id=search-index] .chip")
         assert window.run(shown) == "the circuit is open: 503"
@@ -146,7 +146,7 @@ def test_what_the_page_shows_is_what_the_api_says_and_its_buttons_do_what_they_s
 
 
 def pictures(window: Browser) -> None:
-    """Leave pictures of the page where DOVECOTE_PICTURES says, for somebody to look at."""
+    """Leave pictures of the page in DOVECOTE_PICTURES, for somebody to look at."""
     folder = os.environ.get("DOVECOTE_PICTURES")
     if folder is not None:
         window.screenshot(Path(folder) / "push-light.png")

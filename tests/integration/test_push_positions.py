@@ -1,4 +1,4 @@
-"""A group goes on where it is set to, and is not moved while somebody reads with it."""
+"""A group goes on from the position that is set, and is not moved while somebody reads with it."""
 
 import time
 from datetime import UTC, datetime

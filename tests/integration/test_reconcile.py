@@ -1,4 +1,4 @@
-"""What a database that was put back lost is told; what Kafka lacks is published, and no more."""
+"""A restored database's losses are reported; what Kafka lacks is published, and no more."""
 
 import os
 import random
@@ -52,7 +52,7 @@ def files() -> Iterator[Volume]:
 
 @contextmanager
 def writing(dsn: str, topic: str, first: int) -> Iterator[list[int]]:
-    """Commit a few events again and again; give the number of the next one."""
+    """Commit a few events again and again; yield the number of the next one."""
     stop, numbers = threading.Event(), [first]
 
     def write() -> None:

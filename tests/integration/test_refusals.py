@@ -1,4 +1,4 @@
-"""What the relay does not go on with: it says why, and what resolves it."""
+"""The relay refuses to go on: it says why, and how to resolve it."""
 
 import subprocess
 from collections.abc import Iterator
@@ -127,7 +127,7 @@ def test_what_was_restored_without_its_data_is_told_and_touched_no_further(
 
 
 def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:
-    """Run one of Postgres's programs on a database, and return what it prints."""
+    """Run one of Postgres's programs on a database, and return its output."""
     password = str(conninfo_to_dict(dsn)["password"])
     done = subprocess.run(
         [installation(server_user()) / "bin" / name, *arguments, "--dbname", dsn],
@@ -217,7 +217,7 @@ def test_a_database_that_takes_no_writes_for_now_is_waited_for(
         conn.execute(setting.format(database, "on"))
         relay = fleet.start()
         relay.until_logged("in a read-only transaction; nothing is lost, trying again")
-        # This session is from before.
+        # This session is older.
         conn.execute(setting.format(database, "off"))
     published(fleet, name, 1)
     assert "Traceback" not in relay.log

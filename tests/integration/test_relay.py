@@ -239,7 +239,7 @@ def test_a_huge_transaction_is_published_whole(fleet: Relays, topic: MakeTopic) 
 
 
 def metric(relay: RelayProcess, name: str, labels: str = "") -> float:
-    """Return one number of /metrics; 0 where it is not there yet."""
+    """Return one number of /metrics; 0 if it is not there yet."""
     pattern = rf"^{name}{{[^}}]*{re.escape(labels)}[^}}]*}} (\S+)$"
     found = re.search(pattern, relay.get("/metrics").body, re.MULTILINE)
     return float(found[1]) if found else 0.0
@@ -336,7 +336,7 @@ def test_progress_that_vanishes_while_it_runs_is_never_taken_for_a_beginning(
     relay.until_logged("was it deleted? Restore it: a relay started anew refuses")
     assert progress in relay.get("/readyz").body
     assert relay.get("/readyz").status == 503
-    # Somebody makes it again, empty.
+    # Somebody creates it again, empty.
     make_topic(fleet.bootstrap, progress, cleanup_policy="compact")
     assert relay.wait(within=30) == 1
     assert f"{progress} lost the progress of outbox" in relay.log

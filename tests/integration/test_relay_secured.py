@@ -1,4 +1,4 @@
-"""The relay over TLS, under users that may do no more than the document says."""
+"""The relay over TLS, under users with only the rights in the document."""
 
 import shutil
 import subprocess
@@ -48,7 +48,7 @@ SASL = {
 
 
 class Secured(NamedTuple):
-    """Servers that ask for TLS and passwords, and what a client needs to know."""
+    """Servers that ask for TLS and passwords, and the credentials of a client."""
 
     stack: Stack
     postgres_port: int
@@ -124,7 +124,7 @@ def verified(dsn: str, secured: Secured, **changed: str) -> str:
 
 
 def client(secured: Secured, mechanism: str = "PLAIN", **changed: str) -> dict[str, str]:
-    """Return the `[kafka]` of the document, for this broker."""
+    """Return the document's `[kafka]` table, for this broker."""
     return {
         "bootstrap.servers": secured.bootstrap,
         "security.protocol": "SASL_SSL",
@@ -205,7 +205,7 @@ WRONG = "wrong-tops3cret"
 
 
 def ends(relay: RelayProcess, *says: str) -> None:
-    """Wait for a relay's end, and see that it says why in one line, and no secret."""
+    """Wait for a relay's end, and check that it says why in one line, without a secret."""
     assert relay.wait(within=30) == 1
     (said,) = [line for line in relay.log.splitlines() if line.startswith("dovecote: ")]
     assert all(each in said for each in says), said
@@ -226,7 +226,7 @@ def test_a_broker_that_lets_it_in_on_no_account_ends_it_and_keeps_the_secret(
             "certificate",
         ),
     ]
-    # All at once: librdkafka tries until the end.
+    # All at once, because librdkafka tries until the end.
     started = [
         fleet.start(
             kafka=kafka,
@@ -289,7 +289,7 @@ def test_a_topic_that_may_not_be_written_to_holds_up_nobody(
     secured: Secured, fleet: Relays, topic: MakeTopic
 ) -> None:
     name, other, shown = topic(1), topic(1), topic(1)
-    # Of a topic that may be described only its rights tell.
+    # For a topic that may be described, only its rights show that.
     grant(
         secured, rights(fleet.name, other) | {shown: right(ResourceType.TOPIC, shown, "DESCRIBE")}
     )

@@ -1,4 +1,4 @@
-"""`dovecote status` tells the same as the servers do."""
+"""`dovecote status` reports the same as the servers."""
 
 import json
 import re

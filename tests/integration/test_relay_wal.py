@@ -159,7 +159,7 @@ def test_a_wish_that_is_taken_back_leaves_the_relay_in_the_log(
     assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
 
     def is_back() -> bool:
-        # It may have gone already: then it comes back.
+        # It may have gone already; then it comes back.
         went, came = (relay.log.count(f"going on in the {place}") for place in ("table", "log"))
         return came == went + 1
 
@@ -175,14 +175,14 @@ def test_a_slot_beyond_its_budget_is_dropped_and_that_is_said(
     environ = {
         "DOVECOTE_RELAY_WAL__WARN_BYTES": "1000",
         "DOVECOTE_RELAY_WAL__STOP_BYTES": "1000000",
-        # Longer than the test: nothing else may free the log.
+        # Longer than the test, so that nothing else frees the log.
         "DOVECOTE_RELAY_WAL__HEARTBEAT": "300s",
     }
     relay = fleet.active(capture="wal", environ=environ)
     commit(fleet.dsn, event(name, 1))
     published(fleet, name, 1)
     with psycopg.connect(fleet.dsn, autocommit=True) as holder, holder.transaction():
-        # An open transaction keeps the log that it began in.
+        # An open transaction keeps the log in which it began.
         holder.execute("SELECT pg_current_xact_id()")
         with psycopg.connect(fleet.dsn, autocommit=True) as conn:
             conn.execute("SELECT pg_logical_emit_message(true, 'x', repeat('x', 3000000))")
@@ -213,7 +213,7 @@ def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
     assert first.terminate() == 0
     own = fleet.active(name=f"{fleet.name}-own")
     commit(fleet.dsn, event(name, 2))
-    # What the table holds comes again under the new name, and then what is new.
+    # The table's events come again under the new name, and then the new ones.
     published(fleet, name, 4)
     with psycopg.connect(fleet.dsn, autocommit=True) as conn:
         conn.execute(
@@ -226,7 +226,7 @@ def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
     again = fleet.active(name=f"{fleet.name}-own")
     commit(fleet.dsn, event(name, 3))
     published(fleet, name, 5)
-    # And the log, when it is wanted again, begins behind all of that.
+    # When the log is wanted again, it begins after all of that.
     assert init(fleet.dsn, "--capture", "wal").returncode == 0
     again.until_logged("going on in the log")
     commit(fleet.dsn, event(name, 4))

@@ -1,4 +1,4 @@
-"""A database that is put back to an earlier state is refused until its loss is accepted."""
+"""A database that is restored to an earlier state is refused until its loss is accepted."""
 
 import os
 import subprocess
@@ -58,7 +58,7 @@ def test_it_is_refused_however_often_a_supervisor_starts_the_relay(
         before = on_kafka(fleet, name)
         if first == "relay":
             assert fleet.start().wait() == 1
-        # Until their numbers are beyond those that are published.
+        # Until their numbers are beyond the published ones.
         for part in range(4):
             fill(dsn, name, 150, first=1000 * (part + 1))
             relay = fleet.start()
@@ -66,7 +66,7 @@ def test_it_is_refused_however_often_a_supervisor_starts_the_relay(
         assert PUT_BACK in relay.log
         assert "dovecote reconcile" in relay.log
         if capture == "wal":
-            # What the log ends with, only a reader of the slot sees.
+            # Only a reader of the slot sees the end of the log.
             return
         found = doctor(fleet)
         assert "fail  this database was put back to an earlier state: progress of" in found

@@ -1,4 +1,4 @@
-"""Published rows go by whole leaves, nothing else does, and nobody waits for it."""
+"""Published rows are removed by whole leaves; nothing else is, and nobody waits for it."""
 
 import threading
 import time
@@ -30,12 +30,12 @@ from tests.relaying import event, installed
 from tests.waiting import until
 
 LEAF = 6_000
-"""So many rows are worth a rotation."""
+"""The number of rows that are worth a rotation."""
 
 
 @dataclass
 class Shop:
-    """An outbox, what has been read of it, and a relay's session that makes room in it."""
+    """An outbox, the events read from it, and a relay's session that makes room in it."""
 
     dsn: str
     conn: Connection
@@ -52,7 +52,7 @@ class Shop:
         self.retention.begin(self.conn, self.cursor)
 
     def publish(self, batches: int | None = None) -> None:
-        """Read what there is, as if each batch were committed by the broker."""
+        """Read everything there is, as if the broker committed each batch."""
         for batch in islice(self.capture.batches(self.cursor), batches):
             self.found += [int(row[5]) for row in batch.rows]
             self.cursor = batch.cursor
@@ -117,7 +117,7 @@ def append(conn: Connection, first: int, count: int = LEAF, *, name: str = "outb
 
 
 def held(dsn: str, name: str = "outbox") -> dict[int, int]:
-    """Return how many rows each leaf holds that has any."""
+    """Return how many rows each leaf has, if it has any."""
     query = sql.SQL("SELECT tableoid::regclass::text, count(*) FROM {}.events GROUP BY 1")
     with psycopg.connect(dsn) as conn:
         rows = conn.execute(query.format(sql.Identifier(name))).fetchall()
@@ -218,7 +218,7 @@ def test_no_writer_waits_for_a_rotation_that_has_to_wait(dsn: str, writer: Conne
         append(writer, 0)
         writer.commit()
         relay.publish()
-        # As pg_dump does, from its beginning to its end.
+        # Like pg_dump, from its beginning to its end.
         dump.execute("LOCK TABLE outbox.events IN ACCESS SHARE MODE")
         relay.beat()
         enough = threading.Event()
@@ -230,7 +230,8 @@ def test_no_writer_waits_for_a_rotation_that_has_to_wait(dsn: str, writer: Conne
         with ThreadPoolExecutor(1) as pool:
             rotating = pool.submit(rotate)
             worst = 0.0
-            # One that goes on where rotation wants to empty, and one that begins elsewhere.
+            # One that goes on in the leaf that rotation wants to empty, and one that begins
+            # elsewhere.
             for number in range(300):
                 for conn, commit in ((late, False), (writer, True)):
                     began = time.monotonic()
@@ -357,7 +358,7 @@ def test_a_leaf_that_another_shard_is_emptying_is_locked(
     leaf = Leaf(1, heap_bytes=1, total_bytes=1, live_rows=0, written=False)
     with shop(dsn) as relay, psycopg.connect(dsn) as other, ThreadPoolExecutor(1) as pool:
         if has_read:
-            # Each waits for what the other has read: Postgres sees at once that it is a deadlock.
+            # Each waits for what the other has read, and Postgres sees the deadlock at once.
             relay.conn.execute("BEGIN")
             for session in (relay.conn, other):
                 session.execute("SELECT FROM ONLY outbox.events_1")
@@ -369,7 +370,7 @@ def test_a_leaf_that_another_shard_is_emptying_is_locked(
 
 
 def asks(conn: Connection, session: Connection) -> bool:
-    """Tell whether a session has an exclusive lock, or waits for it."""
+    """Return whether a session has an exclusive lock, or waits for it."""
     row = conn.execute(
         "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND pid = %s",
         [session.info.backend_pid],
@@ -408,7 +409,7 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
         before.commit()
 
         def set_later(conn: Connection, name: str, *, wal: bool) -> None:
-            # The slot is there, and writers know nothing of it yet.
+            # The slot exists, and writers do not know of it yet.
             append(late, LEAF)
             set_mode(conn, name, wal=wal)
 
@@ -432,7 +433,7 @@ def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
             relay.beat(3)
             assert held(database) == {0: LEAF}
             late.commit()
-            # Room is made, which the log has too, and no event is in that.
+            # Room is made that the log has too, and that contains no event.
             until(lambda: published(2 * LEAF), within=20, what="rows of a late writer")
             append(before, 2 * LEAF, 1)
             before.commit()
@@ -584,7 +585,7 @@ def test_an_upgrade_under_writers_and_a_relay_loses_and_reorders_nothing(databas
                 written += 5
 
     with psycopg.connect(database) as old, ThreadPoolExecutor(1) as pool:
-        # A relay of the version before has its connection already, and its prepared statements.
+        # A relay of the version before already has its connection and its prepared statements.
         old.execute(
             "INSERT INTO outbox.migrations (version, name)"
             " SELECT n, 'pretended' FROM generate_series(%s::int, %s::int) AS n",
@@ -622,7 +623,9 @@ def test_an_upgrade_under_writers_and_a_relay_loses_and_reorders_nothing(databas
 
 
 def pool_of_its_own(task: Callable[[], object]) -> Callable[[], bool]:
-    """Begin a task in a thread; return what tells whether it is done, or raises as it did."""
+    """
+    Begin a task in a thread; return a function that tells whether it is done, or raises its error.
+    """
     pool = ThreadPoolExecutor(1)
     running = pool.submit(task)
 

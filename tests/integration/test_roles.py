@@ -45,8 +45,8 @@ RELAY_RIGHTS = {
     ("parked_commands", "DELETE"),
     ("settle_shards", "EXECUTE"),
 }
-# Without these it publishes all the same; see test_retention.py.
-# For `dovecote doctor`, which says less without it.
+# Without these it publishes all the same; see test_retention.py. `dovecote doctor` needs them, and
+# reports less without them.
 LOOK = ("relays", "SELECT")
 ROOM_RIGHTS = {
     (function, "EXECUTE")
@@ -94,7 +94,7 @@ def bare(stack: Stack) -> Iterator[Crew]:
 
 @pytest.fixture
 def crew(bare: Crew) -> Crew:
-    """Roles of this test, which `dovecote init` has given what they need."""
+    """Roles of this test, which `dovecote init` has given the rights that they need."""
     done = init(
         *("--dsn", bare.owner, "--writer-role", bare.role("writer")),
         *("--relay-role", bare.role("relay")),
@@ -135,7 +135,7 @@ def test_nobody_runs_a_function_that_the_writer_has_put_in_the_way(
     assert init("--dsn", bare.owner, "--capture", "table").returncode == 0
     with psycopg.connect(bare.owner) as conn:
         assert conn.execute("SELECT who FROM public.caught").fetchall() == []
-        # It would have been: this session looks there.
+        # It would have been found, because this session looks there.
         conn.execute("SELECT format('%s', 1::oid, 2::oid)")
         assert len(conn.execute("SELECT who FROM public.caught").fetchall()) == 1
 
@@ -154,7 +154,7 @@ def test_who_may_not_switch_the_capture_is_told_who_may(
 
 
 def test_an_owner_who_lacks_a_right_is_told_which(bare: Crew) -> None:
-    """To publish a table takes a right on the database, too."""
+    """Publishing a table needs a right on the database, too."""
     role = bare.role("stranger")
     database = psycopg.conninfo.conninfo_to_dict(bare.owner)["dbname"]
     with psycopg.connect(bare.owner, autocommit=True) as conn:
@@ -173,7 +173,7 @@ def test_the_command_ends_with_that_and_no_traceback(crew: Crew) -> None:
 
 
 def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
-    """Return all that a role can do in the schema, as the server says."""
+    """Return everything that a role can do in the schema, according to the server."""
     with psycopg.connect(crew.owner) as conn:
         parameters = {"role": crew.role(duty), "rights": list(ON_TABLES)}
         return set(
@@ -234,7 +234,7 @@ def test_a_service_and_a_relay_do_their_work_under_their_roles(
 
 
 def settings(crew: Crew, stack: Stack, name: str) -> RelaySettings:
-    """Return the settings of a relay under its role, which holds its password elsewhere."""
+    """Return the settings of a relay under its role, whose password is kept elsewhere."""
     parameters = psycopg.conninfo.conninfo_to_dict(crew.relay)
     return RelaySettings.model_validate(
         {

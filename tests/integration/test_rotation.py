@@ -1,4 +1,4 @@
-"""A password that is replaced in its file is the next connection's."""
+"""A password that is replaced in its file is used by the next connection."""
 
 from pathlib import Path
 from uuid import uuid4

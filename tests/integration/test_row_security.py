@@ -1,4 +1,4 @@
-"""Rows that Postgres would hide are an error, and never taken for rows that are published."""
+"""Rows that Postgres would hide are an error, and never count as published rows."""
 
 import subprocess
 from collections.abc import Iterator
@@ -131,7 +131,7 @@ def test_what_is_hidden_from_the_owner_is_hidden_from_our_functions(
 def test_unpublished_rows_that_are_hidden_from_the_owner_do_not_go(
     crew: Crew, topic: MakeTopic
 ) -> None:
-    # As by a relay that was active before: it has looked at the tables already.
+    # Like a relay that was active before: it has looked at the tables already.
     with connect(crew.relay, purpose="test") as conn:
         put(crew.writer, event(topic(1), 0))
         conn.execute("SELECT outbox.confirm('shop', '1:1:', NULL, 0)")

@@ -24,7 +24,7 @@ Make = Callable[[], str]
 
 @pytest.fixture
 def new(stack: Any) -> Iterator[Make]:
-    """Makes databases, which are dropped at the end."""
+    """Creates databases, which are dropped at the end."""
     contexts = []
 
     def make() -> str:
@@ -38,7 +38,7 @@ def new(stack: Any) -> Iterator[Make]:
 
 
 def catalog(dsn: str, name: str = "outbox") -> list[tuple[Any, ...]]:
-    """Return all that a schema holds, as the server describes it."""
+    """Return everything in a schema, as the server describes it."""
     columns = (
         "SELECT relname, relkind, attname, format_type(atttypid, atttypmod), attnotnull,"
         " attidentity, pg_get_expr(adbin, adrelid), obj_description(c.oid)"

@@ -1,4 +1,4 @@
-"""A server that says nothing of its write-ahead log is read from the table all the same."""
+"""A server that reports nothing of its write-ahead log can still be read from the table."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ _SAYS = "the server does not say where its write-ahead log ends"
 
 
 def deny(dsn: str, how: str) -> None:
-    """Take the functions of the log away, as a managed server does."""
+    """Remove the functions of the log, like a managed server."""
     with psycopg.connect(dsn, autocommit=True) as conn:
         for each in _FUNCTIONS:
             if how == "forbidden":
@@ -37,7 +37,7 @@ def deny(dsn: str, how: str) -> None:
                 continue
             conn.execute("SET allow_system_table_mods = on")
             kind = "text" if "walfile" in each else "pg_lsn"
-            # What is built in is found by its number, whatever becomes of its text.
+            # A built-in function is found by its number, whatever happens to its text.
             aside = f"{each.partition('(')[0]}_there"
             conn.execute(f"ALTER FUNCTION pg_catalog.{each} RENAME TO {aside}".encode())
             conn.execute(
@@ -48,7 +48,7 @@ def deny(dsn: str, how: str) -> None:
 
 @pytest.fixture(params=["forbidden", "unsupported"])
 def managed(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str, str, str]]:
-    """Give a database as its owner and as a relay see it, and how its log is kept from it."""
+    """Yield a database for its owner and for a relay, and how its log is kept from the relay."""
     role = f"managed_{uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
@@ -89,7 +89,7 @@ def test_the_table_is_read_of_a_server_that_says_nothing_of_its_log(
         published(fleet, name, 1)
         assert _SAYS not in told.log
         assert told.terminate() == 0
-        # What was told before is not needed to go on.
+        # Earlier reports are not needed to go on.
         deny(owner, how)
         relay = fleet.active(park_after="1s")
         put(owner, *[event(name, number) for number in range(1, 2_000)])

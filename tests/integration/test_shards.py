@@ -55,7 +55,7 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
 
 
 def active(crew: list[RelayProcess]) -> dict[int, RelayProcess]:
-    """Return who publishes each shard."""
+    """Return the relay that publishes each shard."""
     return {
         number: relay
         for relay in crew
@@ -156,7 +156,7 @@ def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) ->
 
 
 def require_told(other: RelaySettings, what: str) -> None:
-    """Check that who only looks is told of another number."""
+    """Check that commands that only look report another number."""
     wrong = misnumbered(other)
     assert wrong is not None
     assert wrong.level == "fail"
@@ -207,7 +207,7 @@ def test_the_number_of_shards_is_changed_while_services_write(
 def test_a_change_that_is_interrupted_anywhere_is_done_again(
     fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two shards become three, and what fails is each of the writes to Kafka in turn."""
+    """Two shards become three, and each of the writes to Kafka fails in turn."""
     name = topic(2)
     with crew_of(fleet, 2):
         commit(fleet.dsn, *[event(name, n, key=f"k{key}") for n in range(20) for key in range(9)])

@@ -46,7 +46,7 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
 
 
 def in_log(fleet: Relays, shards: int) -> None:
-    """Have the outbox published in so many shards, and written to the log."""
+    """Have the outbox published in `shards` shards, and written to the log."""
     assert resharding.reshard(wanted(fleet, shards))
     assert len(use_wal(fleet.dsn, "outbox")) == shards
 
@@ -135,7 +135,7 @@ DURABLE = (
 def interruptible(
     monkeypatch: pytest.MonkeyPatch, *steps: tuple[Any, str]
 ) -> Callable[[int], None]:
-    """Let steps of a change fail; return what says behind how many of them."""
+    """Let steps of a change fail; return a function that sets how many succeed first."""
     left = 0
 
     def failing(target: Any, step: str) -> None:
@@ -164,7 +164,7 @@ def interruptible(
 def test_a_change_of_the_log_that_is_interrupted_anywhere_is_done_again(
     fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One piece becomes two shards, and what fails is each durable step in turn."""
+    """One piece becomes two shards, and each durable step fails in turn."""
     name = topic(2)
     use_wal(fleet.dsn, "outbox")
     with crew_of(fleet, 1):
@@ -194,7 +194,7 @@ def test_a_change_of_the_log_that_was_interrupted_can_be_taken_back(
         commit(fleet.dsn, *[event(name, 1, key=key) for key in KEYS])
         published(fleet, name, len(KEYS))
     commit(fleet.dsn, *[event(name, 2, key=key) for key in KEYS])
-    # Behind the first new shard, whose name is that of an old one.
+    # After the first new shard, which has the name of an old one.
     allow = interruptible(monkeypatch, (resharding, "_begin"))
     allow(1)
     with pytest.raises(ConnectionAbortedError):
@@ -321,7 +321,9 @@ def test_a_slot_that_is_missing_stops_its_shard_alone_and_its_gap_is_accepted_al
 def test_a_shard_whose_slot_is_missing_before_it_came_from_the_table_goes_on_too(
     fleet: Relays, topic: MakeTopic, shard: int | None, lost: int, *, began: bool
 ) -> None:
-    """What the table holds is published, and the log has a gap, had the shard begun or not."""
+    """
+    The table's events are published, and the log has a gap, whether or not the shard had begun.
+    """
     name = topic(1)
 
     def write(number: int) -> None:

@@ -26,7 +26,7 @@ from tests.relaying import (
 from tests.waiting import until
 
 BOUND = 30.0
-"""What the docs say, in seconds."""
+"""The documented bound, in seconds."""
 SLACK = 10.0
 
 

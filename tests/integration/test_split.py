@@ -1,4 +1,4 @@
-"""One address, two servers: what a relay writes stays with what it reads, or it gives up."""
+"""One address, two servers: a relay writes where it reads, or it gives up."""
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -27,7 +27,7 @@ DIFFERENT = "are at different servers"
 
 
 class Split(NamedTuple):
-    """A primary that nobody ended, the standby promoted beside it, and the way to one of them."""
+    """A running primary, the standby promoted beside it, and the address of one of them."""
 
     pair: Pair
     balancer: Proxy
@@ -50,7 +50,7 @@ class Split(NamedTuple):
         return make_conninfo(self.pair.standby.dsn, dbname=self.dbname)
 
     def fail_over(self) -> None:
-        """Promote the standby, and lead whoever connects from now on to it."""
+        """Promote the standby, and lead all new connections to it."""
         until_received(self.pair)
         with psycopg.connect(self.pair.standby.dsn, autocommit=True) as conn:
             assert conn.execute("SELECT pg_promote(true, 30)").fetchone() == (True,)
@@ -69,7 +69,7 @@ def split(dbname: str) -> Iterator[Split]:
 
 
 def end(dsn: str, *purposes: str) -> None:
-    """End sessions of the relay, by what they are for."""
+    """End sessions of the relay, by their purposes."""
     names = [f"dovecote relay ({purpose})" for purpose in purposes]
     with psycopg.connect(dsn, autocommit=True) as conn:
         ended = conn.execute(
@@ -126,7 +126,7 @@ def test_a_relay_of_the_log_reads_nowhere_else_than_where_its_role_is(
         servers.fail_over()
         end(servers.old, "read")
         relay.until_logged(DIFFERENT)
-        # With all sessions at the new one it finds what is missing there.
+        # With all sessions at the new server, it finds what is missing there.
         assert relay.wait() == 1
         assert "is missing: it was dropped, or a standby that did not have it was pro" in relay.log
 

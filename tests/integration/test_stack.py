@@ -66,7 +66,7 @@ def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
     monkeypatch.setattr("dovecote.devstack.kafka.kafka.kafka_broker_jars", lambda _: jars)
 
     def used(name: str, end: str) -> list[str]:
-        """Return the archives of ours that a broker has in its memory."""
+        """Return our archives that a broker has in its memory."""
         broker = Kafka(tmp_path / name)
         broker.start()
         maps = {each.path for each in psutil.Process(broker.pid).memory_maps()}
@@ -77,7 +77,7 @@ def test_a_broker_that_was_stopped_leaves_its_classes_to_the_next(
     assert used("killed", "kill") == []
     assert list(jars.glob("*.jsa")) == []
     with Stack():
-        """Its data is removed: the broker would be killed, but for what it leaves."""
+        """The broker is stopped, not killed, only for the archive that it leaves."""
     [archive] = jars.glob("*.jsa")
     assert used("next", "stop") == [str(archive)]
 
@@ -202,7 +202,7 @@ def test_a_server_that_is_not_ready_in_time_is_an_error_and_is_ended(
 
 @pytest.fixture
 def unstarted(stack: Stack) -> Any:
-    """Makes a Postgres, not started, beside the shared stack's servers."""
+    """Yields a Postgres that is not started, beside the shared stack's servers."""
 
     def make(**options: Any) -> Postgres:
         return Postgres(stack.directory / "unstarted", fsync=False, **options)

@@ -76,7 +76,7 @@ def test_up_status_and_down(run: Run) -> None:
     assert status.returncode == 0
     assert json.loads(status.stdout) == told
 
-    # One that ended is told, and started again where it was, on its own.
+    # A server that ended is reported, and started again where it was, on its own.
     os.kill(told["pids"]["postgres"], signal.SIGKILL)
     until(lambda: run("status").returncode == 1, within=20, what="status tells that it is gone")
     assert "does not run" in run("status").stdout
@@ -159,7 +159,7 @@ def test_three_brokers_are_cut_off_healed_and_started_again_where_they_were(run:
     assert "there is no broker 4; there are 3, from 1" in refused.stderr
     assert "has 3 broker(s), not 1" in run("up", "--brokers", "1").stderr
 
-    # One that ended is started again, on its own, and found where it was.
+    # A server that ended is started again, on its own, and found where it was.
     os.kill(told["pids"]["kafka-2"], signal.SIGKILL)
     until(lambda: run("status").returncode == 1, within=20, what="status tells that it is gone")
     again = run.json("up")

@@ -1,4 +1,4 @@
-"""The keeper, with small programs in the place of servers."""
+"""The keeper, with small programs in place of servers."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from dovecote.devstack.keeper import Launch
 from dovecote.devstack.processes import Process
 from tests.waiting import until
 
-# Tells its own id and that of a child in a session of its own, as those of Postgres are.
+# Prints its own id, and that of a child in a session of its own, like Postgres's children.
 PROGRAM = """\
 import pathlib, signal, subprocess, sys
 if "stubborn" in sys.argv:

@@ -1,4 +1,4 @@
-"""What becomes of the servers when the process that asked for them crashes, and who may ask."""
+"""The servers after a crash of the process that asked for them, and who may ask."""
 
 import json
 import os
@@ -104,7 +104,7 @@ def test_a_normal_user_runs_it_too(folder_of_all: Path) -> None:
 
 
 def python_for(user: User) -> str:
-    """Return a Python of this version that `user` can run, with what it has to read."""
+    """Return a Python of this version that `user` can run, with the files that it reads."""
     if not all(is_reachable(place, user) for place in (REPOSITORY, *site_packages())):
         pytest.skip(f"{user} cannot read {REPOSITORY}")
     version = f"{sys.version_info.major}.{sys.version_info.minor}"

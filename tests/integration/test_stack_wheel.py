@@ -1,4 +1,4 @@
-"""Kafka and Spark on the Java of the wheel, as where the system has none."""
+"""Kafka and Spark on the wheel's Java, as on a system without one."""
 
 import os
 import subprocess

@@ -1,4 +1,6 @@
-"""What a synchronous standby has not confirmed is not published; a relay is no such standby."""
+"""
+Commits that a synchronous standby has not confirmed are not published; a relay is no such standby.
+"""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -29,7 +31,7 @@ def server() -> Iterator[Postgres]:
 
 
 def wait_for_standbys(server: Postgres, names: str) -> None:
-    """Have commits wait for the standbys of these names."""
+    """Make commits wait for the standbys with these names."""
     with psycopg.connect(server.dsn, autocommit=True) as conn:
         conn.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'".encode())
         conn.execute("SELECT pg_reload_conf()")
@@ -50,7 +52,7 @@ def until_it_waits(server: Postgres) -> None:
 
 @contextmanager
 def committing(dsn: str, topic: str, *numbers: int) -> Iterator[Future[None]]:
-    """Commit events in a thread; where all goes well, its end is waited for."""
+    """Commit events in a thread; if all goes well, wait for its end."""
     pool = ThreadPoolExecutor(1)
     try:
         done = pool.submit(commit, dsn, *[event(topic, number) for number in numbers])
@@ -91,7 +93,7 @@ def test_a_commit_that_waits_for_a_standby_is_not_read_before_others_see_it(
         with committing(dsn, "t", *many):
             until_it_waits(server)
             capture._look()
-            # Whoever reads may have to wait for the standby as well.
+            # A reader may have to wait for the standby as well.
             reading = reader.submit(until, lambda: read() == 251, within=60, what="the others")
             query = "SELECT bool_and(sent_lsn >= pg_current_wal_flush_lsn()) IS NOT false"
             query += " FROM pg_stat_replication"
@@ -116,7 +118,7 @@ def test_a_failover_to_a_synchronous_standby_leaves_no_event_without_its_row(
     with paired() as pair:
         dsn, after = dsns(pair.primary)[kind], dsns(pair.standby)[kind]
         with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
-            # A relay at work looks for such a change twice a second.
+            # An active relay looks for such a change twice a second.
             wait_for_standbys(pair.primary, "walreceiver")
             relay = fleet.active(capture=kind)
             commit(dsn, event(name, 1))
@@ -126,7 +128,7 @@ def test_a_failover_to_a_synchronous_standby_leaves_no_event_without_its_row(
             with committing(dsn, name, 2) as hung:
                 until_it_waits(pair.primary)
                 if kind == "wal":
-                    # What it has read, or a commit of its own.
+                    # It waits for what it has read, or for a commit of its own.
                     said = ("a commit waits for a synchronous standby", "Postgres: no answer for")
                     until(
                         lambda: any(each in relay.log for each in said),

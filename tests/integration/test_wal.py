@@ -1,4 +1,4 @@
-"""What was committed is read from the log once, in the order of the commits, and nothing else."""
+"""Committed events are read from the log once, in commit order, and nothing else is."""
 
 import os
 import re
@@ -63,7 +63,7 @@ def progress_at(place: Place, capture: Capture) -> Progress:
 def read(
     capture: Capture, place: Place, count: int, *, confirm: bool = True
 ) -> tuple[list[int], Place]:
-    """Return the numbers of the next `count` events, and where the capture stands then."""
+    """Return the numbers of the next `count` events, and the capture's place then."""
     found: list[int] = []
 
     def enough() -> bool:
@@ -80,7 +80,7 @@ def read(
 
 
 def read_on(capture: Capture, place: Place, dsn: str) -> tuple[list[int], Place]:
-    """Return all that was committed so far: up to an event that is committed now."""
+    """Return everything that was committed so far, up to an event that is committed now."""
     append(dsn, -1)
     found: list[int] = []
     while -1 not in found:
@@ -141,7 +141,7 @@ def test_transactions_come_in_the_order_of_their_commits(dsn: str) -> None:
 
 @pytest.fixture
 def many_descriptors() -> Iterator[int]:
-    """Use up all descriptors that select() can take, and give the number of the last one."""
+    """Use up all descriptors that select() can take, and yield the number of the last one."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard != resource.RLIM_INFINITY and hard < 2_048:
         pytest.skip(f"no more than {hard} descriptors are allowed")
@@ -257,7 +257,7 @@ def test_an_event_is_the_same_by_message_by_insert_and_in_the_table(
 
 
 def without_empty(row: tuple[Any, ...]) -> list[Any]:
-    """Return a row in which no headers are written one way."""
+    """Return a row with missing headers written in only one way."""
     return [None if value == [] else value for value in row]
 
 
@@ -303,7 +303,7 @@ def test_calls_with_no_events_with_large_ones_and_with_small_ones_come_in_their_
 
 
 def above(size: int, *bounds: int) -> int:
-    """Return the first of these bounds that `size` is not below; 0 if there is none."""
+    """Return the first of these bounds that is not above `size`; 0 if there is none."""
     return next((bound for bound in bounds if size >= bound), 0)
 
 
@@ -334,7 +334,7 @@ def test_a_large_transaction_goes_on_in_the_middle_after_a_restart(dsn: str, fil
 
 
 def first_with_rows(capture: SwitchingCapture, place: Place) -> Batch:
-    """Return the first batch behind `place`, and read no further."""
+    """Return the first batch after `place`, and read no further."""
     found: list[Batch] = []
 
     def one() -> bool:
@@ -394,7 +394,9 @@ def test_only_what_is_in_committed_progress_is_confirmed(dsn: str) -> None:
 
 
 def said(capture: SwitchingCapture, place: Place, dsn: str, lsn: int) -> Callable[[], bool]:
-    """Return what keeps the stream going and tells whether the slot was confirmed to `lsn`."""
+    """
+    Return a function that keeps the stream going and tells whether the slot is confirmed to `lsn`.
+    """
 
     def confirmed_so_far() -> bool:
         for _ in capture.batches(place):
@@ -420,7 +422,7 @@ def test_the_slot_of_an_idle_outbox_moves_on(dsn: str, stack: Stack) -> None:
             for batch in capture.batches(place):
                 place = batch.cursor
                 assert isinstance(place, LogPosition)
-                # As the relay does it: progress first.
+                # In the relay's order: progress first.
                 assert confirmed(dsn) <= durable
                 if batch.keep:
                     durable = place.lsn
@@ -442,7 +444,7 @@ def test_rows_from_before_the_slot_are_published_first(database: str) -> None:
         found, place = read(capture, capture.resume(None), 3)
         assert found == [1, 2, 4]
         assert isinstance(place, LogPosition)
-        # A relay that takes over goes on in the log.
+        # The next active relay goes on in the log.
         append(dsn, 5)
     with capturing(dsn) as capture:
         assert read(capture, capture.resume(progress_at(place, capture)), 1)[0] == [5]
@@ -453,7 +455,7 @@ def test_a_relay_of_the_table_that_had_gone_on_doubles_nothing(database: str) ->
     append(dsn, 1, 2)
     use_wal(dsn, "outbox")
     with psycopg.connect(dsn) as conn:
-        # As it was when the slot was just made: nobody had been told yet.
+        # As it was when the slot was just made: writers did not know of it yet.
         conn.execute("UPDATE outbox.reading SET state = 'table'")
         for number in (3, 4, 5):
             conn.execute(
@@ -484,7 +486,7 @@ def test_a_publication_from_before_there_were_leaves_gets_them(database: str) ->
         assert sorted(name for (name,) in published) == sorted(TABLES)
         append(database, 1)
         conn.execute(MODE.replace("%", "false").encode())
-        # Where there is no leaf of that number rows go into the parent.
+        # If there is no leaf with that number, rows go into the parent.
         for leaf in range(len(TABLES)):
             conn.execute("SELECT outbox.write_to_leaf(%s)", [leaf])
             append(database, leaf + 2)
@@ -638,7 +640,7 @@ def expecting(dsn: str, expected: Expected) -> SwitchingCapture:
 
 @pytest.fixture
 def own_server() -> Iterator[Postgres]:
-    """A Postgres of the test's own, with little patience for slots."""
+    """A Postgres of the test's own, which soon gives slots up."""
     folder = temporary_directory(server_user())
     settings = {"max_slot_wal_keep_size": "2MB", "wal_keep_size": "0", "max_wal_size": "32MB"}
     with Postgres(folder, fsync=False, temporary=True, settings=settings) as server:
@@ -749,7 +751,7 @@ def test_how_a_session_reads_backslashes_changes_nothing_of_an_event(dsn: str) -
 
 
 def plans(dsn: str) -> bytes:
-    """Return the constants in what Postgres shows a session of the plans it makes for it."""
+    """Return the constants that Postgres shows a session in its plans."""
     shown: list[str] = []
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.add_notice_handler(lambda notice: shown.append(notice.message_detail or ""))
@@ -849,7 +851,7 @@ def test_a_server_that_stands_still_is_not_called_idle(own_server: Postgres) -> 
         stream, _ = capture._log._open(place)
         own_server.pause()
         try:
-            # What the server said before, a keepalive perhaps, is heard first.
+            # Earlier messages of the server, perhaps a keepalive, are read first.
             *_, rest = capture._log.batches(place)
             place = rest.cursor
             assert isinstance(place, LogPosition)

@@ -41,11 +41,11 @@ STOPS = [
     (Stop("_begin", 1, "open"), "relays"),
     (Stop("_begin", 1, "mark"), "command"),
     (Stop("_begin", 1, "publish"), "relays"),
-    # By now it takes the command to go on.
+    # Only the command itself can go on by now.
     (Stop("_begin", 2, "open"), "command"),
     (Stop("_begin", 2, "publish"), "command"),
 ]
-"""Of a change of the number, where it is held; and what goes on meanwhile."""
+"""Where a change of the number is held, and who goes on meanwhile."""
 
 
 @pytest.fixture

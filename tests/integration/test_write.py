@@ -65,7 +65,7 @@ def status(conn: Conn | AsyncConnection[Any]) -> TransactionStatus:
 
 
 def stored(dsn: str, columns: str = "value") -> list[Any]:
-    """Return what another session sees, in order of position."""
+    """Return the rows that another session sees, in order of position."""
     with psycopg.connect(dsn) as other:
         query = f"SELECT {columns} FROM outbox.events ORDER BY position"  # noqa: S608  # our own
         rows = other.execute(query.encode())
@@ -126,7 +126,7 @@ def test_a_batch_is_one_round_trip(conn: Conn, count: int) -> None:
         conn.pgconn.untrace()
         trace.seek(0)
         messages = [line.rstrip("\n").split("\t") for line in trace]
-    # What asks the server to answer; everything before it goes out with it.
+    # The messages that ask the server to answer; everything before goes out with them.
     asked = [name for _, side, _, name, *_ in messages if side == "F" and name in ASKING]
     assert asked == ["Sync"]
 
@@ -331,7 +331,7 @@ def test_the_async_form_does_the_same(dsn: str) -> None:
 
 
 def many(**arguments: str) -> str:
-    """Return a call of the array form for two events, some of its arguments replaced."""
+    """Return a call of the array form for two events, with some of its arguments replaced."""
     call = {
         "topics": "'{t,t}'",
         "keys": "'{k,k}'",

@@ -27,13 +27,13 @@ from tests.fix_stack import MakeTopic
 from tests.waiting import consume
 
 PARTITIONS = 2
-# So few that keys go on over the ends of Arrow batches.
+# Few rows, so that keys go on over the ends of Arrow batches.
 ARROW_ROWS = 16
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """The one Spark: it takes longer to start than most tests to run."""
+    """The one Spark: it takes longer to start than most tests take to run."""
     os.environ.update(java().environment())
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     settings = SparkSettings(
@@ -65,7 +65,7 @@ class Job:
         return Job(self.kafka, self.folder, settings, self.spark)
 
     def run(self, *, adopt: bool = False) -> list[BatchLine]:
-        """Run until all is read; return what was shown of the batches."""
+        """Run until everything is read; return the lines of the batches."""
         assert self.spark is not None
         shown: list[BatchLine] = []
         stop = threading.Event()
@@ -110,7 +110,7 @@ class Job:
         return topic.read(range(topic.partitions()))
 
     def file(self) -> Path:
-        """Write the settings as a file, and return it."""
+        """Write the settings to a file, and return it."""
         path = self.folder / "job.toml"
         tables = self.settings.model_dump(mode="json", exclude_none=True)
         tables["retry"] = {"max_attempts": self.settings.retry.max_attempts}
@@ -181,7 +181,7 @@ def bare_job(stack: Stack, topic: MakeTopic, tmp_path: Path) -> MakeJob:
 
 @pytest.fixture
 def job(bare_job: MakeJob, spark: SparkSession) -> MakeJob:
-    """As `bare_job`, on the one Spark."""
+    """Like `bare_job`, in the one Spark."""
 
     def make(**operator: object) -> Job:
         made = bare_job(**operator)

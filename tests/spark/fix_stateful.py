@@ -1,4 +1,4 @@
-"""Stateful jobs with topics of their own on the one Spark, and what replay says of a trace."""
+"""Stateful jobs with topics of their own in the one Spark, and replay's results for a trace."""
 
 import json
 import threading
@@ -47,7 +47,7 @@ class Stateful:
     folder: Path
     name: str
     tables: Mapping[str, Mapping[str, object]]
-    """The settings, as a file would have them."""
+    """The settings in the form of a file."""
     spark: SparkSession
     lines: list[BatchLine] = field(default_factory=list)
 
@@ -77,7 +77,7 @@ class Stateful:
 
     @contextmanager
     def running(self, *, adopt: bool = False) -> Iterator[list[BaseException]]:
-        """Run the job meanwhile, and give what it fails with; it ends between two batches."""
+        """Run the job meanwhile, and yield its errors; it ends between two batches."""
         stop = threading.Event()
         failed: list[BaseException] = []
 
@@ -119,7 +119,7 @@ class Stateful:
         return self._records(self.settings.output.dead_letter_topic)
 
     def replayed(self, records: Iterable[Sent], *, at: int) -> list[dict[str, Any]]:
-        """Return what replay makes of `records`, and of the time until `at`."""
+        """Return replay's results for `records`, and for the time until `at`."""
         offsets: dict[tuple[str, int], int] = {}
         lines: list[dict[str, Any]] = []
         for each in records:
@@ -139,7 +139,7 @@ class Stateful:
         return [dict(line) for line in replay(TracedOperator(self.settings.operator), trace)]
 
     def file(self) -> Path:
-        """Write the settings as a file, and return it."""
+        """Write the settings to a file, and return it."""
         path = self.folder / "job.toml"
         path.write_text(
             "\n".join(

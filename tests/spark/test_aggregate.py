@@ -1,4 +1,4 @@
-"""Aggregations from Kafka to Kafka: a step of the manual's shape, and a flow of several."""
+"""Aggregations from Kafka to Kafka: a step in the manual's form, and a flow of several."""
 
 import io
 import json
@@ -30,7 +30,7 @@ from tests.spark.fix_spark import PARTITIONS, as_record
 from tests.waiting import consume, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
-# Not long ago: the broker deletes records by their timestamps.
+# Recent, because the broker deletes records by their timestamps.
 T0 = time.time_ns() // 1_000_000 - 3_600_000
 ORDER: dict[str, Any] = {
     "type": "record",
@@ -61,7 +61,7 @@ def aggregate(IN, Env):
     return struct(OUT=out | {"big": True}, HEADERS={"kafka": {"schemaName": "Big"}})
 """,
 }
-# The manual's shape; topics and connections are the test's.
+# The manual's form; topics and connections are the test's.
 STEP = """
 {
   name: "aggregation", type: "aggregation"
@@ -82,7 +82,7 @@ STEP = """
 
 @dataclass(frozen=True)
 class Flowing:
-    """A flow with a folder and a checkpoint of its own, on the one Spark."""
+    """A flow with a folder and a checkpoint of its own, in the one Spark."""
 
     kafka: str
     folder: Path

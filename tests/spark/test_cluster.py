@@ -23,7 +23,9 @@ MASTER = "local-cluster[2,1,1024]"
 
 @pytest.fixture
 def home(tmp_path: Path) -> Path:
-    """Return a SPARK_HOME whose `work` is ours: a local cluster puts its executors there."""
+    """
+    Return a SPARK_HOME with a `work` folder of our own, where a local cluster puts its executors.
+    """
     folder = tmp_path / "spark"
     folder.mkdir()
     for part in Path(pyspark.__file__).parent.iterdir():
@@ -72,7 +74,7 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
     )
     executors = sorted(folder.name for folder in home.glob("work/app-*/*"))
     assert executors == ["0", "1"]
-    # And what it remembers can be looked at, by a command of its own.
+    # A command of its own can show what it remembers.
     done = subprocess.run(
         [str(COMMAND), "spark", "state", *config, "--json", "--master", "local[1]"],
         env=environ,

@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def _environ() -> dict[str, str]:
-    """Return what makes handlers of the tests importable wherever the job runs."""
+    """Return an environment in which the tests' handlers can be imported wherever the job runs."""
     return {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
@@ -115,7 +115,7 @@ def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_p
     assert [json.loads(line)["batch"] for line in out.splitlines()] == [1]
     assert next_batch(job.checkpoint) == 2
     assert Counter(each.key for each in job.output()) == Counter([b"a", b"b"])
-    # Neither warnings nor stack traces, on the way up or down.
+    # No warnings and no stack traces, neither at the start nor at the end.
     noise = [line for line in err.splitlines() if " INFO " not in line]
     assert noise == [], err
     _, alive = psutil.wait_procs(started, timeout=20)
@@ -130,7 +130,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_leaves_nothing_lost_or_doubled
     dedup = job(handler=WAITS)
     wait = json.dumps({"wait_for": str(gate)}).encode()
     dedup.send(*((f"k{n}", wait if n == 7 else b"{}", []) for n in range(40)))
-    # One shuffle partition is written; the other, with k7, is still being handled.
+    # One shuffle partition is written; the other one, with k7, is still being handled.
     with _started(dedup, "--master", "local[2]") as process:
         until(lambda: len(dedup.markers()) == 1, within=120, what="half of the batch is written")
         children = psutil.Process(process.pid).children(recursive=True)

@@ -1,4 +1,4 @@
-"""What the job makes of its topics, batch by batch."""
+"""The job's results for its topics, batch by batch."""
 
 import json
 import random
@@ -27,7 +27,7 @@ def _value(**fields: object) -> bytes:
 
 
 def _mixed(count: int) -> list[tuple[str | None, bytes, list[tuple[str, bytes]]]]:
-    """Records of few keys or none, with copies, and some that the filter does not let pass."""
+    """Return records of few keys or none, with copies, and some that the filter rejects."""
     dice = random.Random(4711)  # the same records in every run
     sent = []
     for _ in range(count):
@@ -38,7 +38,7 @@ def _mixed(count: int) -> list[tuple[str | None, bytes, list[tuple[str, bytes]]]
 
 
 def _batches(job: Job) -> list[list[Record]]:
-    """Return the input of each batch, told by Spark's own log of offsets."""
+    """Return the input of each batch, from Spark's own log of offsets."""
     logs = sorted((int(file.name), file) for file in (job.checkpoint / "offsets").glob("[0-9]*"))
     begun: dict[int, int] = {}
     batches = []
@@ -203,7 +203,7 @@ def test_what_an_aborted_transaction_left_in_the_topic_is_not_read(job: MakeJob)
     keys = {f"{number}-{n}".encode() for number in (0, 2) for n in range(5)}
     assert {each.key for each in dedup.output()} == keys
     assert line.rows == line.handled == 10
-    # Offsets 5 and 17 are the transactions' own, 6 to 11 what was aborted.
+    # Offsets 5 and 17 are the transactions' own, and 6 to 11 were aborted.
     ranges = [marker.ranges[dedup.source][0] for marker in dedup.markers().values()]
     assert (min(first for first, _ in ranges), max(last for _, last in ranges)) == (0, 16)
     assert dedup.run() == []

@@ -1,4 +1,4 @@
-"""Whatever happens to the job, each record contributes once."""
+"""Each record contributes once, whatever happens to the job."""
 
 import json
 from collections import Counter
@@ -19,7 +19,7 @@ def _written(job: Job) -> Counter[bytes | None]:
 
 
 def _forget(job: Job, log: str) -> int:
-    """Take the last entry of one of the checkpoint's logs away; return its number."""
+    """Remove the last entry of one of the checkpoint's logs; return its number."""
     last = max(int(file.name) for file in (job.checkpoint / log).glob("[0-9]*"))
     (job.checkpoint / log / str(last)).unlink()
     (job.checkpoint / log / f".{last}.crc").unlink(missing_ok=True)
@@ -27,7 +27,7 @@ def _forget(job: Job, log: str) -> int:
 
 
 def _elsewhere(job: Job) -> Job:
-    """Return the job as somebody starts it without its checkpoint."""
+    """Return the job as if somebody started it without its checkpoint."""
     return job.with_(spark={"checkpoint": f"{job.checkpoint}-new"})
 
 
@@ -96,7 +96,7 @@ def test_a_query_with_another_checkpoint_is_refused_until_it_adopts(job: MakeJob
     assert sum(_written(new).values()) == 4
     (line,) = new.run(adopt=True)
 
-    # It has read everything again: that is what a new checkpoint asks for.
+    # It has read everything again, as a new checkpoint asks for.
     assert (line.batch, line.rows) == (0, 4)
     assert set(_written(new).values()) == {2}
     new.send(*_keys("e"))

@@ -1,4 +1,4 @@
-"""What an operator sees of a job that runs."""
+"""An operator's view of a running job."""
 
 import json
 import re
@@ -69,7 +69,7 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
     job = stateful("sessions", [clicks], gap="5s", grace="1s", max_lag="off").with_(
         http={"port": port}
     )
-    # The last of each key closes what it had before.
+    # The last record of each key closes what came before.
     times = [(f"k{n}", at) for n in range(10) for at in (T0, T0 + 20_000)]
     job.send(*(Sent(clicks, key, at, 1, int(key[1]) % 2) for key, at in times))
     with job.running():
@@ -99,7 +99,7 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
     code, found = _status(job)
     assert code == 1
     assert "the job does not run" in found["reason"]
-    # What it remembers is read without it.
+    # Its memory is read without it.
     buckets = list(read(job.spark, job.settings))
     assert sum(each.keys for each in buckets) == sum(each.open for each in buckets) == 10
     assert show(buckets, "k3", as_json=True) == 0
@@ -111,7 +111,7 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
     capsys.readouterr()
     assert show(buckets, None, as_json=False) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[:3] == ["all", "10", "10"]
-    # Elsewhere there is none, or one that cannot be read.
+    # Other checkpoints have no state, or state that cannot be read.
     elsewhere = job.with_(spark={"checkpoint": str(tmp_path / "elsewhere")}).settings
     with pytest.raises(BadSettings, match="holds no state yet"):
         list(read(job.spark, elsewhere))
@@ -132,12 +132,12 @@ def test_a_checkpoint_goes_on_with_what_it_was_made_with(
 ) -> None:
     clicks, more = topic(2), topic(1)
     job = stateful("sessions", [clicks], gap="5s", max_lag="off")
-    # The second closes what the first began, so that something is written.
+    # The second record closes what the first began, so that something is written.
     job.send(*(Sent(clicks, "a", at, 1) for at in (T0, T0 + 9_000)), Sent(more, "b", T0, 1))
     job.run_until(lambda: job.rows() == 2, "one topic is read")
     query = job.settings.spark.query
     two_topics = job.with_(source={"topics": [clicks, more]})
-    # Nothing of this gets as far as a batch.
+    # None of these gets as far as a batch.
     for other, reason in (
         (job.with_(state={"buckets": 4}), r"made with state\.buckets = 3, not 4: set it back"),
         (
@@ -161,7 +161,7 @@ def test_a_checkpoint_goes_on_with_what_it_was_made_with(
     with pytest.raises(MarkerRefused, match=r"the checkpoint is new.*--adopt"):
         new.run_until(lambda: False, "it is refused")
 
-    # A topic that is new is read from its beginning.
+    # A new topic is read from its beginning.
     two_topics.run_until(lambda: job.rows() == 3, "both are read", adopt=True)
 
     assert sum(each.open for each in read(job.spark, job.settings)) == 2

@@ -1,4 +1,6 @@
-"""What failed comes back when it is due, with the same id, until it is done or a dead letter."""
+"""
+A failed record comes back when it is due, with the same id, until it is done or a dead letter.
+"""
 
 import json
 import random
@@ -28,7 +30,7 @@ pytestmark = pytest.mark.timeout(400)
 
 @pytest.fixture
 def loop(job: MakeJob) -> Job:
-    """A job that recirculates what fails, soon."""
+    """A job that recirculates failed records soon."""
     made = job(handler=HANDLER)
     return made.with_(
         retry={"max_attempts": ATTEMPTS, "base": "400ms", "ceiling": "1s"},
@@ -40,7 +42,7 @@ def loop(job: MakeJob) -> Job:
 
 @contextmanager
 def _running(job: Job) -> Iterator[tuple[list[BaseException], list[BatchLine]]]:
-    """Run both queries meanwhile; give what they fail with and what they show."""
+    """Run both queries meanwhile; yield their errors and their lines."""
     assert job.spark is not None
     stop, failed, lines = threading.Event(), list[BaseException](), list[BatchLine]()
     spark = job.spark
@@ -63,7 +65,7 @@ def _running(job: Job) -> Iterator[tuple[list[BaseException], list[BatchLine]]]:
 
 
 def _concluded(job: Job, lines: Sequence[BatchLine]) -> int:
-    """Return how many records were handled or became dead letters, as the job itself says."""
+    """Return how many records were handled or became dead letters, according to the job itself."""
     main = job.settings.spark.query
     return sum(line.handled + line.dead for line in lines if line.query == main)
 
@@ -76,7 +78,7 @@ def _by_id(records: Sequence[Record]) -> dict[str, list[tuple[Record, Delivery]]
 
 
 def _events(count: int) -> dict[str, dict[str, Any]]:
-    """Return values by id: each says how often it fails, or asks to come again."""
+    """Return values by id; each says how often it fails, or asks to come again."""
     dice = random.Random(11)
     found: dict[str, dict[str, Any]] = {}
     for n in range(count):
@@ -115,7 +117,7 @@ def test_every_record_goes_round_until_it_is_done_or_has_had_its_attempts(loop: 
             None if not failures and not is_dead
             else "never" if value["dead"] and failures < ATTEMPTS else "not yet"
         ) or not is_dead  # fmt: skip
-        # On the main topic once as it was sent, and once more for each round: never twice.
+        # It was on the main topic once as it was sent, and once more for each round: never twice.
         assert [state.round for _, state in main[id_]] == list(range(rounds + 1))
         assert [state.round for _, state in retried.get(id_, [])] == list(range(1, rounds + 1))
         first = main[id_][0][0]

@@ -1,4 +1,4 @@
-"""Copies are found in whatever batch they come, and counted."""
+"""Copies are found in whatever batch they come, and are counted."""
 
 import random
 from collections import Counter
@@ -16,7 +16,7 @@ Sent = tuple[str | None, bytes, list[Pair]]
 
 
 def _sent(count: int) -> list[Sent]:
-    """Records of few keys or none, half of them copies of an earlier one."""
+    """Return records of few keys or none, half of them copies of an earlier one."""
     dice = random.Random(23)
     sent: list[Sent] = []
     for n in range(count):

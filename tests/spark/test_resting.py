@@ -1,4 +1,4 @@
-"""An idle stateful job has few batches, and does what comes or is due as if it had many."""
+"""An idle stateful job has few batches, and handles what comes or is due as if it had many."""
 
 import os
 import signal
@@ -44,7 +44,7 @@ def test_a_job_rests_until_something_comes_or_is_due(
         until(lambda: failed or job.rows() == 2, within=LATE_SECONDS, what="the next is read")
 
     first, closing, second = job.lines
-    # With a batch at each trigger there are ten a second, or as many as are done.
+    # With a batch at each trigger there would be ten a second, or as many as get done.
     assert closing.batch - first.batch <= 4
     assert second.batch - closing.batch <= 4
     assert max(each.seconds for each in (closing, second)) < CLOSE_SECONDS
@@ -107,7 +107,7 @@ def test_a_job_that_ended_between_two_batches_closes_what_is_due(
 
 
 def _forget_begun(job: Stateful) -> None:
-    """Leave the checkpoint as it is before Spark writes down that it begins another batch."""
+    """Leave the checkpoint as it is before Spark records that it begins another batch."""
     done = _newest(job, "commits")
     for each in Path(job.settings.spark.checkpoint, "offsets").iterdir():
         if int(each.name.strip(".").removesuffix(".crc")) > done:
@@ -129,7 +129,7 @@ def _kill_at_rest(job: Stateful) -> None:
 
 
 class _Rests:
-    """Tells whether one and the same batch has been begun and not done for a while."""
+    """Checks that the same batch has been in progress for a while."""
 
     def __init__(self, job: Stateful) -> None:
         self._job, self._begun, self._since = job, -1, 0.0
@@ -142,7 +142,7 @@ class _Rests:
 
 
 def _newest(job: Stateful, log: str) -> int:
-    """Return the number of the newest batch in one of Spark's logs of them; -1: there is none."""
+    """Return the number of the newest batch in one of Spark's logs; -1: there is none."""
     folder = Path(job.settings.spark.checkpoint, log)
     names = (each.name for each in folder.glob("*"))
     return max((int(name) for name in names if name.isdigit()), default=-1)

@@ -1,4 +1,4 @@
-"""One turn is written once, whoever else has a try at it."""
+"""One turn is written once, whoever else tries to write it."""
 
 import threading
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""What a stateful job writes is what replay says of the same records, once."""
+"""A stateful job writes what replay says of the same records, once."""
 
 import json
 import os
@@ -23,7 +23,7 @@ from tests.waiting import until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
-# Not long ago: the broker deletes records by their timestamps.
+# Recent, because the broker deletes records by their timestamps.
 T0 = time.time_ns() // 1_000_000 - 3_600_000
 
 

@@ -1,4 +1,4 @@
-"""How property tests run: by number of examples, never by the clock of a busy machine."""
+"""Settings of property tests: a number of examples, never the clock of a busy machine."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""What the documents say of names, defaults and messages is what the code has."""
+"""The names, defaults and messages in the documents are those of the code."""
 
 import ast
 import os
@@ -40,7 +40,7 @@ from tests.documents import (
 EVENTS, RELAY = ROOT / "docs/events.md", ROOT / "docs/relay.md"
 PRODUCER = ROOT / "docs/producer.md"
 
-# librdkafka's own defaults, which the relay says again for the reader of its code.
+# librdkafka's own defaults, which the relay repeats for readers of its code.
 SAID_AGAIN = {"batch.size", "queue.buffering.max.kbytes"}
 
 
@@ -174,7 +174,7 @@ def row(field: tuple[str, str, FieldInfo], told: dict[str, str], prefix: str = "
 
 
 def default(name: str, info: FieldInfo) -> str:
-    # What another field decides, or the absence of a value.
+    # Another field decides, or there is no value.
     by_others = {
         "name": "the schema",
         "progress_topic": '`"dovecote.progress.<name>"`',
@@ -291,16 +291,16 @@ def test_every_finding_of_the_doctor_that_is_no_refusal_is_in_the_table() -> Non
 
 
 def plain(text: str) -> str:
-    """Return `text` without what differs from message to message, or is markup."""
+    """Return `text` without markup, and without the parts that differ between messages."""
     return re.sub(r"[`…\s]+", " ", text).strip()
 
 
 REFUSALS = ("refusal", "misfit", "other_cluster")
-"""How functions are called that return why a relay refuses."""
+"""The names of functions that return why a relay refuses."""
 
 
 def refusals(module: Path) -> list[str]:
-    """Return the messages with which `module` refuses, with … in the place of values."""
+    """Return the messages with which `module` refuses, with … in place of values."""
     found = []
     for node in ast.walk(ast.parse(module.read_text())):
         for body in (getattr(node, "body", None), getattr(node, "orelse", None)):
@@ -363,7 +363,7 @@ def test_every_benchmark_is_described() -> None:
 
 
 def ordered(names: list[str], like: list[str]) -> list[str]:
-    """Return `names` in the order of `like`, so that only what is missing or new differs."""
+    """Return `names` in the order of `like`, so that only missing and new ones differ."""
     return sorted(names, key=lambda name: like.index(name) if name in like else len(like))
 
 

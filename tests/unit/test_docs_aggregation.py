@@ -1,4 +1,4 @@
-"""What the documents on aggregation show is what happens."""
+"""The examples in the documents on aggregation are true."""
 
 import json
 import shutil

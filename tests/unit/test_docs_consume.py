@@ -1,4 +1,4 @@
-"""What the document on consuming says of names, defaults and examples is what the code has."""
+"""The names, defaults and examples in the document on consuming are those of the code."""
 
 import re
 from datetime import timedelta

@@ -38,7 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]:
-    """Answers as the API does; gives what was asked."""
+    """Answers like the API; yields the requests."""
     asked: list[tuple[str, str, Any]] = []
 
     class Api(BaseHTTPRequestHandler):

@@ -1,4 +1,4 @@
-"""What the documents on replay and on the policies show is what happens."""
+"""The examples in the documents on replay and on the policies are true."""
 
 import re
 import shutil

@@ -1,4 +1,4 @@
-"""The README promises what tests show, and names commands that are there."""
+"""The README promises only what tests show, and names only existing commands."""
 
 import ast
 import re
@@ -16,7 +16,7 @@ SECTIONS = [
     if not heading.startswith("What is not")
 ]
 GUARANTEES = table(README, "What is guaranteed")
-# A link to a file of tests, whose title is the test's name; without a title its text is.
+# A link to a file of tests: its title is the test's name, or its text if it has no title.
 _TEST = re.compile(r'\[([^\]]+)\]\((?:\.\./)?(tests/[^)\s]+\.py)(?: "([^"]+)")?\)')
 
 

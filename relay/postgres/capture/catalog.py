@@ -1,4 +1,4 @@
-"""Ask Postgres for the state of an outbox's slot, and of the transactions around it."""
+"""Ask Postgres for the state of an outbox's slot and of the transactions around it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,23 +18,23 @@ from relay.rules.sharding import Shard, divided
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """What the server said at one moment, as it concerns one shard."""
+    """The server's answers at one moment, as far as they concern one shard."""
 
     installed: outbox_capture.Capture
     number: int
     slot_name: str
     slot: Slot | None
     end: int
-    """Where the log ends now."""
+    """The current end of the log."""
     standbys: str = ""
-    """What commits wait for, as `synchronous_standby_names` has it."""
+    """The value of `synchronous_standby_names`: whom commits wait for."""
     has_fsync: bool = True
     others: frozenset[str] = frozenset()
-    """Slots of this outbox that are not those of its shards: left of another number of them."""
+    """Slots of this outbox that belong to another number of shards, and were left over."""
 
     @property
     def state(self) -> outbox_capture.State:
-        """Where events of the shard are read: it may be back in the table before the others."""
+        """Where the shard's events are read; it may be back in the table before the others are."""
         installed = self.installed
         back = installed.state == "leaving" and self.number in installed.departed
         return "table" if back else installed.state
@@ -54,26 +54,26 @@ class Look:
 
     @property
     def began_at(self) -> int | None:
-        """Where the newest slot of this database began, whether or not there is still one."""
+        """Where this database's newest slot began, whether or not it still exists."""
         installed, (anew, _) = self.installed, self._anew
         begins_at = installed.begins_at if installed.begins_here else None
         return max(parse_lsn(begins_at) if begins_at else 0, anew) or None
 
     @property
     def _anew(self) -> tuple[int, Snapshot | None]:
-        """Where the slot began when a gap was accepted last, and what was committed by then."""
+        """Where the slot began after the last accepted gap, and what was committed by then."""
         lsn, _, passed = self.installed.anew.get(self.slot_name, "0/0").partition(" ")
         return parse_lsn(lsn), Snapshot.parse(passed) if passed else None
 
     @property
     def retained(self) -> int:
-        """Bytes of the log that the server keeps for the slot."""
+        """Bytes of the log that the server retains for the slot."""
         restart = self.slot.restart if self.slot else None
         return 0 if restart is None else max(0, self.end - restart)
 
 
 def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None) -> Look:
-    """Return how the slot of the outbox in `schema`, or of one of its shards, is doing."""
+    """Return the state of the slot of the outbox in `schema`, or of one of its shards."""
     number, of = (0, 1) if shard is None else (shard.number, shard.of)
     installed = outbox_capture.installed(conn, schema)
     name = outbox_slots.slot_name(installed.slot, number, of)
@@ -85,7 +85,7 @@ def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None)
     )
     end = NOWHERE
     if described or installed.state != "table":
-        # Not before: who reads the table alone gets by without, and not every server tells it.
+        # Not earlier: reading the table does not need it, and not every server has the function.
         (end,) = _one(conn, "SELECT pg_current_wal_lsn()::text", [])
     return Look(
         installed,
@@ -101,7 +101,7 @@ def look(conn: psycopg.Connection[Any], schema: str, shard: Shard | None = None)
 
 
 def orphans(conn: psycopg.Connection[Any]) -> list[str]:
-    """Return the slots in this database whose outbox was dropped: nobody will read them."""
+    """Return the slots in this database whose outbox was dropped, so nobody will read them."""
     rows = conn.execute(
         "SELECT s.slot_name::text FROM pg_replication_slots s, pg_database d"
         " WHERE d.datname = current_database() AND s.database = d.datname"
@@ -113,7 +113,7 @@ def orphans(conn: psycopg.Connection[Any]) -> list[str]:
 
 
 def outbox_id(conn: psycopg.Connection[Any], schema: str) -> str:
-    """Return the id that the outbox in `schema` has of its own."""
+    """Return the id of the outbox in `schema`."""
     query = sql.SQL("SELECT id::text FROM {}").format(sql.Identifier(schema, "identity"))
     row = conn.execute(query).fetchone()
     if row is None:
@@ -122,7 +122,7 @@ def outbox_id(conn: psycopg.Connection[Any], schema: str) -> str:
 
 
 def without_row(schema: str) -> str:
-    """Return what to say of an outbox whose id was not restored with it."""
+    """Return the message for an outbox whose id was not restored with it."""
     return (
         f"{schema}.identity is empty: the outbox was restored without its data; restore its row, "
         "or, if there is nothing in it to keep, drop the schema and install it anew"
@@ -140,8 +140,8 @@ def _one(
 
 
 def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
-    """Return what is visible now, and a position behind everything that is."""
-    # One statement takes its snapshot first, and asks for the position afterwards.
+    """Return what is visible now, and a position after all of it."""
+    # One statement takes its snapshot first, and reads the position afterwards.
     row = conn.execute(
         "SELECT pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text"
     ).fetchone()
@@ -152,13 +152,13 @@ def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
 
 
 def running(conn: psycopg.Connection[Any]) -> frozenset[str]:
-    """Return the transactions of this database, others than our own, that may write."""
+    """Return the other transactions of this database that may write."""
     rows = conn.execute(
         "SELECT l.virtualtransaction FROM pg_locks l JOIN pg_stat_activity a USING (pid)"
         " WHERE l.locktype = 'virtualxid' AND l.granted AND l.virtualxid = l.virtualtransaction"
         " AND a.datname = current_database() AND l.pid <> pg_backend_pid()"
         " AND coalesce(a.backend_type, '') <> 'autovacuum worker'"
-        # Who follows the log writes nothing; any other replication connection may.
+        # A walsender that follows a slot writes nothing; any other replication connection may.
         " AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = l.pid)"
     ).fetchall()
     return frozenset(row[0] for row in rows)
@@ -174,9 +174,9 @@ def prepared(conn: psycopg.Connection[Any]) -> frozenset[str]:
 
 def number_of_shards(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> int | None:
     """
-    Return in how many shards the outbox of `shard` is published: as many as it says, if it is new.
+    Return the number of shards that publish the outbox of `shard`; a new outbox takes `shard.of`.
 
-    None if these are several, and there are no slots for them in the log.
+    None if there are several shards but no slots for them in the log.
     """
     names = [each.name for each in divided(shard.outbox, shard.of)]
     query = sql.SQL("SELECT {}(%s, %s)").format(sql.Identifier(schema, "settle_shards"))
@@ -187,7 +187,7 @@ def number_of_shards(conn: psycopg.Connection[Any], schema: str, shard: Shard) -
 def leave_log(
     conn: psycopg.Connection[Any], schema: str, asked: str, *, number: int, of: int
 ) -> bool:
-    """Say that a shard is back in the table; return whether that is still wanted."""
+    """Record that a shard is back in the table; return whether that is still wanted."""
     query = sql.SQL("SELECT {}(%s::text::xid8, %s, %s)").format(
         sql.Identifier(schema, "leave_log")
     )
@@ -196,7 +196,7 @@ def leave_log(
 
 
 def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> bool:
-    """Drop slots that nobody needs if `shard` is one of the outbox; return False if one stays."""
+    """Drop the slots that no shard of the outbox of `shard` needs; return False if one stays."""
     lock = outbox_capture.LOCK
     row = conn.execute("SELECT pg_try_advisory_lock(%s)", [lock]).fetchone()
     if row is None or not row[0]:
@@ -205,7 +205,8 @@ def drop_left_slots(conn: psycopg.Connection[Any], schema: str, shard: Shard) ->
         installed = outbox_capture.installed(conn, schema)
         needed: list[str] = []
         if installed.state != "table":
-            # Who slept through a change of the number would take the new slots for left ones.
+            # A relay that slept through a change of the number would take the new slots for old
+            # ones.
             if number_of_shards(conn, schema, shard) != shard.of:
                 return False
             needed = outbox_slots.slot_names(installed.slot, shard.of)

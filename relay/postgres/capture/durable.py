@@ -1,9 +1,10 @@
 """
-See to it that neither a crash of the server nor a promotion takes back what was read.
+Make sure that neither a crash of the server nor a promotion takes back what was read.
 
-What is visible need not be on disk: a session whose `synchronous_commit` is off commits first. But
-its commit lies in the log before every position that is asked for after the snapshot. Nor need it
-be at the synchronous standbys, for a session may choose not to wait for them.
+Visible is not the same as on disk: a session with `synchronous_commit` off makes its commit
+visible first. But that commit lies in the log before every position that is read after the
+snapshot. Nor need it be at the synchronous standbys, since a session may choose not to wait for
+them.
 """
 
 import threading
@@ -13,26 +14,26 @@ from typing import Any, Self
 
 import psycopg
 
-# Of Postgres 17 and newer; it is no transaction, and uses up no id.
+# Needs Postgres 17. It is not a transaction, and uses no transaction id.
 _FLUSH = b"SELECT pg_logical_emit_message(false, 'dovecote', '', true)::text"
 _FLUSHES = 170_000
 
-# One message, and hence one transaction: it waits for the disk, and for no standby.
+# One message, hence one transaction: it waits for the disk but for no standby.
 _COMMIT = (
     b"SET LOCAL synchronous_commit = local;"
     b" SELECT pg_logical_emit_message(true, 'dovecote', '')::text"
 )
 
-# This one waits for the standbys, too, if commits do so there.
+# This one waits for the standbys too, if the server's commits do.
 _REPLICATED_COMMIT = _COMMIT.replace(b"local", b"on")
 
 
-# Writers flush what they commit: as a rule it is there after the first of these rests, in seconds.
+# Writers flush what they commit, so as a rule it is on disk after the first of these pauses (s).
 _RESTS = (0.0002, 0.0004, 0.0008)
 
 
 class Pending:
-    """What is handed over before it is known to be on disk: it is, when the block ends well."""
+    """A batch handed over before it is known to be on disk. It is there if the block ends well."""
 
     def __init__(self) -> None:
         self._done, self._failed = threading.Event(), False
@@ -50,7 +51,7 @@ class Pending:
         self._done.set()
 
     def wait(self, seconds: float) -> bool:
-        """Tell, within so many seconds, whether it is on disk."""
+        """Wait up to `seconds`; return whether it is on disk."""
         return self._done.wait(seconds) and not self._failed
 
 
@@ -61,16 +62,17 @@ def keep(conn: psycopg.Connection[Any], lsn: str) -> None:
             return
         time.sleep(rest)
     if not _is_on_disk(conn, lsn):
-        # A transaction may have written, and not end. Not at once: a reader of others gets it.
+        # A transaction may have written without having ended. We do not flush at once, because a
+        # reader of other events would pay for it.
         keep_all(conn)
 
 
 def keep_all(conn: psycopg.Connection[Any]) -> str:
     """
-    Have all that is visible written to disk, and return a position in the log that is behind it.
+    Flush everything that is visible to disk, and return a position in the log after it.
 
-    One statement, which the server answers when the disk has it; where writers flush at the same
-    time, they do it together.
+    This is one statement, which the server answers when the data is on disk. If writers flush at
+    the same time, the server combines the flushes.
     """
     if conn.info.server_version >= _FLUSHES:
         row = conn.execute(_FLUSH).fetchone()
@@ -86,23 +88,22 @@ def keep_all(conn: psycopg.Connection[Any]) -> str:
 
 def write_through(conn: psycopg.Connection[Any]) -> None:
     """
-    Have all of the log that there is now written to disk, and sent to whoever follows it.
+    Write the whole log so far to disk, and have it sent to everyone who follows it.
 
-    A commit of its own does that; with it, no crash gives out a transaction id again that was
-    known before.
+    A commit does that. It also keeps a crash from reusing a transaction id that we already know.
     """
     conn.execute(_COMMIT, prepare=False)
 
 
 def replicate(conn: psycopg.Connection[Any]) -> None:
     """
-    Return when the synchronous standbys have all of the log that there was before.
+    Return when the synchronous standbys have all of the log so far.
 
-    Progress says how far the log must be there for nothing to be lost: without this, it would say
-    more than what the standby has, and a promotion that lost nothing would be refused.
+    Progress records how far the log must reach for nothing to be lost. Without this wait it would
+    record more than the standby has, and a promotion that lost nothing would be refused.
 
     Raises:
-        psycopg.OperationalError: somebody ended the wait.
+        psycopg.OperationalError: somebody cancelled the wait.
     """
     said: list[str] = []
 
@@ -115,7 +116,7 @@ def replicate(conn: psycopg.Connection[Any]) -> None:
     finally:
         conn.remove_notice_handler(heard)
     if said:
-        # The server answers as if all were well.
+        # The server reports success all the same.
         raise psycopg.OperationalError(said[0])
 
 

@@ -1,4 +1,4 @@
-"""Tell how much waits to be published: events of the table, bytes of the log."""
+"""Measure how much waits to be published: events in the table, bytes in the log."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from relay.rules.sharding import Shard
 def lag_of(
     conn: psycopg.Connection[Any], schema: str, shard: Shard | None, place: Place | None
 ) -> Lag:
-    """Return what waits behind `place`, or all that waits where there is no progress yet."""
+    """Return what waits after `place`, or everything that waits if there is no progress yet."""
     found = look(conn, schema, shard)
     if isinstance(place, LogPosition):
         return Lag(bytes=max(0, found.end - place.lsn))
@@ -23,7 +23,7 @@ def lag_of(
 
 
 def _unread(found: Look) -> int | None:
-    """Return how much of the log waits where nothing of it is published yet."""
+    """Return how much of the log waits if nothing of it is published yet."""
     beginning = found.beginning
     return None if beginning is None else max(0, found.end - beginning.lsn)
 
@@ -36,7 +36,7 @@ def waiting(
     *,
     most: int = 100_000,
 ) -> tuple[int, float]:
-    """Return how many events wait behind `cursor` (counted up to `most`), and the oldest's age."""
+    """Return how many events wait after `cursor` (up to `most`), and the age of the oldest."""
     since, until = cursor.since, cursor.until
     query = sql.SQL(
         "SELECT count(*), coalesce(extract(epoch FROM clock_timestamp() - min(appended_at)),"

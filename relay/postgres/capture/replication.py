@@ -1,7 +1,7 @@
 """
 Stream from a replication slot: the copy-both protocol over libpq, which psycopg's cursors lack.
 
-Nothing here waits but `wait`; what the server sends is taken from libpq as far as it has come.
+Only `wait` waits here; everything else takes from libpq what has come so far.
 """
 
 import os
@@ -25,11 +25,11 @@ from relay.rules.places.lsn import format_lsn
 _STATUS = struct.Struct(">cQQQqB")
 # Postgres counts microseconds from 2000.
 _EPOCH_MICROSECONDS = 946_684_800_000_000
-# What is taken at a time.
+# The most that `receive` takes at a time.
 _MOST_BYTES = 1_000_000
-# A server that has nothing to send answers at once when asked.
+# A server with nothing to send answers at once when it is asked.
 _ASK_AFTER = 1.0
-# Of Postgres 16 and newer, and of those before; libpq hands on no SQLSTATE of it.
+# The texts of Postgres 16 and newer, and of older ones; libpq passes on no SQLSTATE for it.
 _LACKS_REPLICATION = re.compile(
     "permission denied to start WAL sender"
     "|must be superuser or replication role to start walsender"
@@ -49,11 +49,11 @@ class Wake:
         try:
             os.write(self._write, b"\0")
         except BlockingIOError:
-            # It is full: whoever waits will wake up.
+            # The pipe is full, so the waiting thread will wake up.
             return
 
     def wait(self, seconds: float) -> None:
-        """Wait for so long, or until `set` is called."""
+        """Wait for `seconds`, or until `set` is called."""
         if _readable(seconds, self._read):
             self.clear()
 
@@ -66,11 +66,11 @@ class Wake:
 
 
 class Stream:
-    """One START_REPLICATION: messages out, status back. For one thread."""
+    """One START_REPLICATION: messages come in, status goes out. Used by one thread."""
 
     def __init__(self, dsn: str, *, timeout: float) -> None:
         """
-        Connect; the server gives us up when it hears nothing for `timeout` seconds.
+        Connect. The server drops the connection if it hears nothing for `timeout` seconds.
 
         Raises:
             Refused: the role lacks REPLICATION.
@@ -81,7 +81,8 @@ class Stream:
         options = f"{given.get('options') or ''} -c wal_sender_timeout={int(timeout * 1000)}"
         conninfo = make_conninfo(dsn, replication="database", options=options.strip())
         try:
-            # By libpq itself, nothing else of this process would go on until the server answers.
+            # Not with libpq's own connect, which would hold up the whole process until the server
+            # answers.
             self._conn = connect(conninfo, purpose="wal")
         except psycopg.OperationalError as error:
             if _LACKS_REPLICATION.search(str(error)):
@@ -99,7 +100,7 @@ class Stream:
 
     def start(self, slot: str, publication: str, lsn: int) -> None:
         """
-        Begin behind `lsn`.
+        Start streaming after `lsn`.
 
         Raises:
             psycopg.Error: the server refuses; a slot in use is an OperationalError.
@@ -118,7 +119,7 @@ class Stream:
 
     def receive(self) -> list[bytes]:
         """
-        Return the messages that have come so far; none if there are none.
+        Return the messages that have come so far, which may be none.
 
         Raises:
             psycopg.OperationalError: the server ended the stream.
@@ -142,11 +143,11 @@ class Stream:
         return found
 
     def received(self, lsn: int) -> None:
-        """Remember up to where the server has sent."""
+        """Remember how far the server has sent."""
         self._received = max(self._received, lsn)
 
     def report(self, confirmed: int, *, now: bool = False) -> None:
-        """Tell the server what it may forget, when there is something to tell or it is time."""
+        """Report to the server what it may forget, if that has changed or a report is due."""
         self._confirmed = max(self._confirmed, confirmed)
         clock = time.monotonic()
         ask = not self._asked and clock - self._heard > _ASK_AFTER
@@ -156,11 +157,11 @@ class Stream:
             self._told = clock
 
     def silence(self) -> float:
-        """Return for how many seconds the server has said nothing."""
+        """Return for how many seconds the server has sent nothing."""
         return time.monotonic() - self._heard
 
     def has_come(self) -> bool:
-        """Tell whether the server has sent something."""
+        """Return whether the server has sent something."""
         return bool(_readable(0, self._pgconn.socket))
 
     def wait(self, seconds: float, wake: "Wake") -> None:
@@ -177,7 +178,7 @@ class Stream:
         self._pgconn.put_copy_data(
             _STATUS.pack(b"r", received, self._confirmed, self._confirmed, now, ask)
         )
-        # What does not go out now goes out with the next one.
+        # Bytes that do not go out now go out with the next report.
         self._pgconn.flush()
         self._asked = self._asked or ask
         self._told_confirmed = self._confirmed
@@ -194,8 +195,8 @@ def _role(error: psycopg.OperationalError, given: Mapping[str, object]) -> str:
 
 
 def _readable(seconds: float, *descriptors: int) -> list[int]:
-    """Return those that have something to read, after so many seconds at most."""
-    # Not select(), which takes no descriptor from 1024 on.
+    """Return the descriptors that are readable, after `seconds` at most."""
+    # Not select(), which takes no descriptors from 1024 on.
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
@@ -203,6 +204,6 @@ def _readable(seconds: float, *descriptors: int) -> list[int]:
 
 
 def _quoted(name: str) -> str:
-    # Twice: an identifier within a literal.
+    # Quoted twice: it is an identifier within a literal.
     identifier = '"' + name.replace('"', '""') + '"'
     return identifier.replace("'", "''")

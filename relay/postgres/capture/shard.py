@@ -1,4 +1,4 @@
-"""What a shard adds to a capture: progress behind the events of others, too."""
+"""A capture for one shard, whose progress also moves past the events of other shards."""
 
 import time
 from collections.abc import Iterator
@@ -9,13 +9,13 @@ from relay.rules.batch import Batch, Capture, Leave
 from relay.rules.places.progress import Cursor, Origin, Place, Progress
 from relay.rules.sharding import Shard
 
-# Where only others have events, progress follows them this often, in seconds: a restart need not
-# look through all of them again, and their rows can go. In the log a heartbeat does that.
+# Where only other shards have events, progress follows them this often (s). So a restart need not
+# look through all of them again, and their rows can be deleted. In the log a heartbeat does that.
 _EVERY = 1.0
 
 
 class ShardCapture:
-    """The committed events of one shard, as a capture that reads just these gives them."""
+    """The committed events of one shard, taken from a capture that reads only these."""
 
     def __init__(self, capture: Capture, shard: Shard) -> None:
         self._capture, self._shard = capture, shard

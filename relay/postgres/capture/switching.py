@@ -1,11 +1,11 @@
 """
 Follow the installed capture through its switches, from the table into the log and back.
 
-What is said of one place: in the table, everything that a snapshot sees is published; in the log,
-everything that was committed before a position. A switch is one progress record that says the same
-in the other's words, so that a crash finds it done or not begun. No row is published by a tick of
-the table that sees another state than `table`: an event that was written later, but to the log,
-could be of the same key.
+A place in the table says that everything a snapshot sees is published; a place in the log says the
+same of everything committed before a position. A switch is one progress record that expresses the
+old place in the new form, so a crash finds it either done or not begun. A tick of the table
+publishes no rows if it sees any state but `table`: a later event of the same key may already be in
+the log.
 """
 
 import logging
@@ -49,9 +49,9 @@ _log = logging.getLogger("dovecote.relay")
 
 Expected = Literal["auto", "table", "wal"]
 
-# How often the reading thread asks which capture is installed, and on the way out of the log what
-# still runs, in seconds. More seldom in the table, where each tick says whether it is left, if no
-# slot is to be dropped.
+# Seconds between two looks at which capture is installed, and between two questions about running
+# transactions on the way out of the log. In the table, looks are rarer if no slot is to be
+# dropped, because each tick reports whether the table is left.
 _LOOK_EVERY, _LOOK_EVERY_IN_TABLE, _ASK_EVERY = 0.5, 5.0, 0.05
 
 
@@ -108,7 +108,9 @@ class SwitchingCapture:
         return self._table.origin()
 
     def resume(self, progress: Progress | None, *, verified: bool = True) -> Place:
-        """As every capture; `verified`: the log must end with what is published last."""
+        """
+        Like every capture's; `verified`: the log must end with the transaction published last.
+        """
         found = self._look()
         place = progress.cursor if progress else None
         self._refuse(
@@ -121,12 +123,12 @@ class SwitchingCapture:
         if not isinstance(place, LogPosition):
             self._table.require_own_events()
         if found.beginning is None:
-            # A new name has nothing to do with what was in the log before it.
+            # A new name has no part in what was in the log before it.
             return place or Cursor(BEGINNING, log=found.began_at or 0)
         resumed = resume(found.beginning, place)
         if found.beginning.passed and in_log(resumed) < found.beginning.lsn:
             begins = format_lsn(found.beginning.lsn)
-            _log.warning("what was in the log before %s is passed over: that was accepted", begins)
+            _log.warning("skipping what was in the log before %s: that was accepted", begins)
         if verified and resumed == place and progress is not None:
             self._require_newest(found, resumed, progress)
         if place is not None and resumed != place:
@@ -135,10 +137,10 @@ class SwitchingCapture:
 
     def _require_newest(self, found: Look, place: Place, progress: Progress) -> None:
         """
-        Check that the log has what was published last, as far as its slot has not passed it.
+        Check that the log has the transaction published last, unless its slot has passed it.
 
         Raises:
-            Refused: it does not: the database was put back to an earlier state.
+            Refused: the log lacks it, so the database was put back to an earlier state.
         """
         newest, slot = progress.newest, found.slot
         if not isinstance(place, LogPosition) or newest is None or slot is None:
@@ -157,7 +159,8 @@ class SwitchingCapture:
         if isinstance(cursor, LogPosition):
             yield from self._in_log(cursor, found)
         elif self._left is not None:
-            # The role's session has still to say so: until then either may be the way on.
+            # The role's session has yet to record the departure; until then, either may be the way
+            # on.
             yield Batch([], cursor, 0)
         elif found.beginning is None or (found := self._look()).beginning is None:
             yield from self._in_table(cursor, found)
@@ -166,7 +169,7 @@ class SwitchingCapture:
             yield from self._enter(cursor, found)
 
     def _refuse(self, wrong: Fault | None) -> None:
-        """End the relay, if something is wrong."""
+        """End the relay if something is wrong."""
         if wrong is not None:
             raise Refused(about(self._schema, str(wrong)))
 
@@ -183,17 +186,20 @@ class SwitchingCapture:
             self._seen_at = 0
 
     def _enter(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
-        """Yield what the table held when the slot was made, and then the way into the log."""
+        """
+        Yield the events in the table from before the slot was made, then the place in the log.
+        """
         beginning = _present(found.beginning)
         if (wrong := _slot_fault(found, beginning, cursor)) is not None:
-            # Whether that is so is told by progress, from which everything begins again.
+            # Progress decides whether that is true, and a restart begins with it.
             raise Outage(about(self._schema, str(wrong)))
         now, end = moment(self._table.conn)
         before = beginning.before or beginning.passed
         if cursor.log >= beginning.lsn:
             before = None
         if before is not None and not now.covers(before):
-            # A commit that waits for a standby is before the slot, and nobody sees its rows yet.
+            # A commit that waits for a standby comes before the slot, but its rows are still
+            # invisible.
             yield Batch([], cursor, 0)
             return
         if cursor.until is not None:
@@ -206,7 +212,9 @@ class SwitchingCapture:
         yield Batch([], entered(beginning, cursor, end), 0, keep=True)
 
     def _up_to(self, cursor: Cursor, end: Cursor) -> Iterator[Batch]:
-        """Yield the window between the two; behind it, nothing that came before is forgotten."""
+        """
+        Yield the window between the two; the place after it keeps all that both snapshots see.
+        """
         whole = cursor.since.union(end.since)
         for batch in self._table.up_to(end.since, cursor):
             done = isinstance(batch.cursor, Cursor) and batch.cursor.until is None
@@ -237,7 +245,7 @@ class SwitchingCapture:
                 yield Batch([], place, 0, keep=True, lsn=format_lsn(position.lsn))
 
     def _depart(self, found: Look) -> Departure | None:
-        """Return the way out that is wanted, if one is; begin it if it is new."""
+        """Return the way out of the log, if one is wanted; begin it if it is new."""
         if found.installed.state != "leaving":
             self._departure = None
         elif self._departure is None or self._departure.asked != found.installed.changed:
@@ -247,7 +255,7 @@ class SwitchingCapture:
         return self._departure
 
     def _ask(self, departure: Departure, position: LogPosition) -> Cursor | None:
-        """Ask the server how far the way out has come; return its end if it is there."""
+        """Ask the server how far the way out has come; return its end once it is reached."""
         clock = time.monotonic()
         if clock - self._asked_at < _ASK_EVERY or not self._log.is_between_transactions:
             return None
@@ -271,7 +279,7 @@ class SwitchingCapture:
         self._left = None
 
     def _tidy(self) -> None:
-        """Drop a slot that nobody needs any more: it would keep the log."""
+        """Drop slots that nobody needs any more, as they would retain the log."""
         try:
             if drop_left_slots(self._table.conn, self._schema, self._shard):
                 self._seen_at = 0
@@ -290,7 +298,7 @@ class SwitchingCapture:
         return _LOOK_EVERY_IN_TABLE
 
     def _look(self, every: float = 0.0) -> Look:
-        """Return what is installed, as it was so many seconds ago at most."""
+        """Return what is installed, at most `every` seconds old."""
         clock = time.monotonic()
         if self._seen is None or clock - self._seen_at >= every:
             self._seen, self._seen_at = look(self._table.conn, self._schema, self._shard), clock
@@ -302,7 +310,7 @@ class SwitchingCapture:
 
     def confirm(self, cursor: Place, forget: Place | None = None) -> None:
         if isinstance(cursor, LogPosition):
-            # From the table into the log: all that the slot has is still to be kept.
+            # On the way from the table into the log, the server must keep all that the slot holds.
             kept = LogPosition(0) if isinstance(forget, Cursor) else forget
             self._log.confirm(cursor, kept)
         elif cursor == self._left:
@@ -348,7 +356,7 @@ def _present(beginning: Beginning | None) -> Beginning:
 
 
 def with_log(batch: Batch, log: int) -> Batch:
-    """Return the batch with a place that remembers how far the log was published."""
+    """Return the batch with a place that also records how far the log was published."""
     if not log or not isinstance(batch.cursor, Cursor):
         return batch
     return replace(batch, cursor=replace(batch.cursor, log=log))

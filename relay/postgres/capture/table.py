@@ -1,14 +1,15 @@
 """
-Read committed events from the table by a snapshot cursor.
+Read committed events from the table with a snapshot cursor.
 
-A row belongs to the window between snapshots S1 and S2 if S2 sees its transaction and S1 does
-not. No gap in a sequence can lose a late commit, and a long transaction elsewhere holds nothing
-up: it is one more entry in a snapshot (PgQ ticks the same way). Within a window rows come by
-position, which is the order of the lock that serialises a key.
+A row belongs to the window between snapshots S1 and S2 if S2 sees its transaction and S1 does not.
+No gap in a sequence can lose a late commit, and a long transaction elsewhere holds nothing up: it
+is one more entry in a snapshot (PgQ ticks the same way). Within a window rows come by position,
+which is the order of the lock that serialises a key.
 
-The cursor never reaches beyond the newest transaction that it has events of. A server that crashes
-forgets the ids of transactions whose end was not yet on disk (those that rolled back, above all)
-and gives them out again: past a cursor that had seen them, their next bearers would be lost.
+The cursor never moves beyond the newest transaction that has events. A server that crashes forgets
+the ids of transactions whose end was not yet on disk (above all, those that rolled back), and
+assigns them again. A cursor that had passed those ids would lose the transactions that get them
+next.
 """
 
 import logging
@@ -43,25 +44,25 @@ _log = logging.getLogger("dovecote.relay")
 # Rows that libpq hands over at a time.
 _CHUNK = 200
 
-# Where nothing is published, the standbys are asked this often how far they are, in seconds.
+# While nothing is published, seconds between two questions to the standbys about their place.
 _SURE_EVERY = 5.0
 
-# Of what a tick returns.
+# Getters for a tick's result.
 _POSITION, _COLUMNS, _TRANSACTION = itemgetter(0), itemgetter(slice(-1)), itemgetter(-1)
 
-# What is too large for a page lacks its type; the columns of a page that may lack some.
+# A row too large for a page lacks its type. _SPARING has the columns of a page with such rows.
 _TYPE = itemgetter(6)
 _SPARING = sql.SQL('position, id::text, "time", topic, {}').format(SPARED)
 
-# Whoever has written has a transaction id, and its end changes what this says.
+# Every writer has a transaction id, and its end changes this text.
 _GLANCE = b"SELECT pg_current_snapshot()::text"
 
 
 class _Nothing(NamedTuple):
-    """A tick that found nothing."""
+    """A tick that found no events."""
 
     seen: str
-    """Its snapshot."""
+    """The tick's snapshot."""
     batch: Batch
 
 
@@ -69,9 +70,9 @@ class TableCapture:
     """
     The committed events of one outbox, or of one of its shards, from a cursor on.
 
-    Holds one autocommit connection: every statement is a short transaction of its own, so that
-    reading holds back vacuum no longer than it takes to hand over a page: of large events, until
-    the broker takes them. Not for use by two threads.
+    Holds one autocommit connection. Every statement is a short transaction of its own, so reading
+    holds back vacuum only while a page is handed over; if events are large, until the broker takes
+    them. Not thread-safe.
     """
 
     def __init__(
@@ -87,7 +88,8 @@ class TableCapture:
         """
         Connect, and check that this is an outbox that can be read.
 
-        What is larger than `largest`, and than a batch, is not read: of its row some columns are.
+        A value larger than both `largest` and a batch is not read; only some columns of its row
+        are.
 
         Raises:
             Refused: a standby, or a sequence with a cache; both would lose or reorder events.
@@ -131,7 +133,7 @@ class TableCapture:
                 "transactions as visible, and events would be lost; connect to the primary"
             )
             raise Refused(msg)
-        # Whether the server says where its log ends; a standby would say that it is none.
+        # Whether the server reports the end of its log; a standby there would give itself away.
         self._tells = log_of(conn) != (0, NOWHERE)
         if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
             msg = (
@@ -157,10 +159,10 @@ class TableCapture:
         """
         Check that no rows of another server's dump wait here.
 
-        Which of a key's events comes first would be up to the ids that they brought.
+        The ids that they brought would decide which of a key's events comes first.
 
         Raises:
-            Refused: there are some, and the message has what to do with them.
+            Refused: there are some; the message says what to do with them.
         """
         if (xid := foreign(self._conn, self._events)) is not None:
             msg = (
@@ -172,7 +174,7 @@ class TableCapture:
             raise Refused(msg)
 
     def origin(self) -> Origin:
-        """Return which database this is, as progress remembers it."""
+        """Return which database this is, in the form that progress remembers."""
         system, database, schema, snapshot, outbox = self._one(
             sql.SQL(
                 "SELECT (SELECT system_identifier::text FROM pg_control_system()),"
@@ -215,14 +217,14 @@ class TableCapture:
                     )
                     if not rows:
                         self._nothing = _Nothing(self._seen, batch)
-                    # All there was. What has come since is the next poll's: while events flow
-                    # there mostly is some, and to look at once would double the ticks.
+                    # This was all there was. Later events wait for the next poll: while events
+                    # flow there mostly are some, and looking again at once would double the ticks.
                     if pending is None or unkept is None:
                         yield batch
                         return
                     with pending:
                         yield batch
-                        # While it is on its way to the broker.
+                        # While the batch is on its way to the broker.
                         keep(self._conn, unkept)
                     return
                 cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
@@ -233,10 +235,10 @@ class TableCapture:
 
     def _is_still(self, nothing: "_Nothing", cursor: Cursor) -> bool:
         """
-        Tell whether nothing was committed since nothing was found: that costs half as much.
+        Return whether nothing was committed since the last tick found nothing.
 
-        Where it is not so, other transactions keep the server busy: the next time it is not
-        asked for.
+        This costs half as much as a tick. If it fails, other transactions keep the server busy,
+        and the next time goes straight to a tick.
         """
         self._nothing = None
         if cursor != nothing.batch.cursor or self._conn.execute(_GLANCE).fetchone() != (
@@ -247,7 +249,7 @@ class TableCapture:
         return True
 
     def end(self, since: Snapshot) -> Snapshot:
-        """Return a snapshot that sees what is committed, as far as there are events of it."""
+        """Return a snapshot that sees everything committed, as far as there are events of it."""
         end, _, rows, _ = self._tick(since)
         if rows is None and self._tells:
             self._keep_all()
@@ -257,7 +259,7 @@ class TableCapture:
         return end
 
     def up_to(self, end: Snapshot, cursor: Cursor) -> Iterator[Batch]:
-        """Yield what lies behind `cursor` and was committed when `end` was taken."""
+        """Yield what lies after `cursor` and was committed when `end` was taken."""
         if cursor.until is not None:
             yield from self._window(cursor.since, cursor.until, cursor.position)
             cursor = Cursor(cursor.until)
@@ -265,20 +267,20 @@ class TableCapture:
         yield from self._window(cursor.since, end, first)
 
     def wait(self, seconds: float) -> None:
-        """Nothing tells of new rows: ask again later."""
+        """Wait for `seconds`: nothing announces new rows."""
         self._interrupted.wait(seconds)
 
     def confirm(self, cursor: Place, forget: Place | None = None) -> None:
-        """Rows stay where they are."""
+        """Do nothing: rows stay where they are."""
 
     def stay(self) -> None:
-        """Between two statements the server expects nothing."""
+        """Do nothing: the server expects nothing between two statements."""
 
     def close(self) -> None:
         self._conn.close()
 
     def interrupt(self) -> None:
-        """End the statement under way, from another thread, if the server is there to do it."""
+        """Cancel the running statement, from another thread, if the server is there to do it."""
         self._interrupted.set()
         try:
             self._conn.cancel_safe(timeout=1)
@@ -287,7 +289,7 @@ class TableCapture:
 
     @property
     def conn(self) -> psycopg.Connection[Any]:
-        """For statements of the reading thread, between two batches."""
+        """A connection for the reading thread's statements between two batches."""
         return self._conn
 
     def _one(self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}) -> Row:
@@ -299,15 +301,15 @@ class TableCapture:
 
     def _tick(self, since: Snapshot) -> tuple[Snapshot, str, list[Row] | None, Newest | None]:
         """
-        Return where the window ends, in the log too, its rows if they are few, and its newest.
+        Return the window's end, that end in the log, its rows if few, and its newest event.
 
-        One statement has one snapshot: what it sees is what the snapshot it returns sees.
-        `_unkept` is up to where the log has still to be written to disk, for these rows.
+        One statement has one snapshot, so it sees exactly what the returned snapshot sees. For
+        these rows, the log must still be written to disk up to `_unkept`.
         """
         self._unkept = None
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
-            # Composed once: it takes as long as everything else that is done here for a tick.
+            # Composed once: it takes as long as all the rest of a tick.
             composed = tick(
                 self._events, self._reading, since, shard=self._shard, tells=self._tells
             )
@@ -319,13 +321,13 @@ class TableCapture:
         ).fetchall()
         self._seen = text
         if not few and last is None:
-            # By a later snapshot: the end of the log is asked for after it.
+            # With a later snapshot, because the end of the log must be read after that snapshot.
             one = self._conn.execute(
                 newest_of(self._events), params(since), binary=True
             ).fetchone()
             last, known = (one[0], one[1:]) if one else (b"", ())
         elif last is None:
-            # As bytes: int8 would have half of them below 0. Their order is the same.
+            # As bytes, which sort alike: as int8, half of the ids would be negative.
             latest = max(found, key=_TRANSACTION, default=None)
             last, known = (latest[-1], latest[:2]) if latest else (b"", ())
         else:
@@ -334,12 +336,12 @@ class TableCapture:
         if not self._tells:
             lsn = NOWHERE
         elif few and not (found or last or is_left):
-            # The cursor moves past nothing that a crash could take back.
+            # The cursor passes nothing that a crash could take back.
             lsn = self._replicated_to(on_disk) if self.is_replicated else on_disk
         elif few and self.is_replicated:
             self._replicate(lsn)
         elif few and parse_lsn(on_disk) < parse_lsn(lsn):
-            # A window of many is written to disk before its first page is read.
+            # A large window is flushed to disk before its first page is read.
             if found and not is_left:
                 self._unkept = lsn
             else:
@@ -350,7 +352,7 @@ class TableCapture:
         return end, lsn, rows, (int(known[0]), known[1]) if xid >= since.xmax else None
 
     def _keep_all(self) -> str:
-        """Return a position in the log that nothing visible lies behind, once it is kept."""
+        """Flush what is visible to disk; return a position in the log after all of it."""
         lsn = keep_all(self._conn)
         if self.is_replicated:
             self._replicate(lsn)
@@ -361,14 +363,15 @@ class TableCapture:
         self._replicated, self._replicated_at = lsn, time.monotonic()
 
     def _replicated_to(self, on_disk: str) -> str:
-        """Return how much of the log the standbys have for certain, where nothing is published."""
+        """Return how far the standbys certainly have the log, while nothing is published."""
         if time.monotonic() - self._replicated_at > _SURE_EVERY:
             self._replicate(on_disk)
         return self._replicated
 
     def _first_position(self, since: Snapshot) -> int:
         if since == BEGINNING:
-            # The window is the table: to find its first row takes as long as reading many.
+            # The window is the whole table, and finding its first row takes as long as reading
+            # many.
             return 1
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
         (first,) = self._one(query.format(behind(self._events, since)), params(since))
@@ -377,9 +380,9 @@ class TableCapture:
     def _window(
         self, since: Snapshot, until: Snapshot, position: int, newest: Newest | None = None
     ) -> Iterator[Batch]:
-        """Yield a large window in pages by position, each page a transaction of its own."""
+        """Yield a large window in pages by position; each page is a transaction of its own."""
         spares = self._may_have_large()
-        # Written so that no index on xid fits: the pages follow the primary key.
+        # Written so that no index on xid fits: the pages must follow the primary key.
         query = sql.SQL(
             "SELECT {columns} FROM {events} WHERE position > %(position)s"
             " AND pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot)"
@@ -413,7 +416,8 @@ class TableCapture:
         """Yield the rows of one page, split where they are large."""
         rows: list[Row] = []
         size = 0
-        # In chunks: loading rows one by one takes twice the processor time, all at once no bound.
+        # In chunks: loading rows one by one doubles the processor time, and all at once has no
+        # bound.
         for row in self._conn.cursor().stream(query, params, binary=True, size=_CHUNK):
             rows.append(row)
             size += len(row[5] or b"") + len(row[4] or b"")
@@ -424,7 +428,7 @@ class TableCapture:
             yield rows, size
 
     def _may_have_large(self) -> bool:
-        """Tell whether a value was ever too large for its page: then some may be too large."""
+        """Return whether any value was ever stored out of line, so that some may be too large."""
         if self._largest == ANY_SIZE:
             return False
         (found,) = self._one(

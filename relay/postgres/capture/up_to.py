@@ -1,4 +1,4 @@
-"""Read events as far as a place that is given, and no further."""
+"""Read events up to a given place, and no further."""
 
 import threading
 from collections.abc import Iterator
@@ -54,7 +54,7 @@ class UpTo:
 
 
 class LogUpTo:
-    """The same for the log: what commits behind `end` the capture that is given leaves alone."""
+    """The same for the log; the given capture leaves out what commits after `end`."""
 
     def __init__(self, log: SwitchingCapture, end: LogPosition, reached: threading.Event) -> None:
         self._log, self._end, self._reached = log, end, reached
@@ -75,7 +75,7 @@ class LogUpTo:
         for batch in self._log.batches(cursor):
             place = batch.cursor
             if isinstance(place, LogPosition) and place.lsn >= self._end.lsn:
-                # What the table had was committed, and is published, before the end.
+                # The table's events were committed, and are published, before the end.
                 yield replace(batch, cursor=self._end, keep=True)
                 return
             yield batch

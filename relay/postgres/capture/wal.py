@@ -1,11 +1,11 @@
 """
-Read committed events from the write-ahead log, in the order of their commits.
+Read committed events from the write-ahead log, in commit order.
 
-A replication slot holds the log back until we confirm it, and we confirm only what is in
-committed progress: whatever happens, the server still has what is not published.
+A replication slot holds the log back until we confirm it, and we confirm only what committed
+progress has. So whatever happens, the server still has all that is unpublished.
 
-A commit that waits for a synchronous standby is in the log before anybody sees it. Where there are
-such standbys, what comes is held until a snapshot sees it, and nothing more is taken meanwhile.
+A commit that waits for a synchronous standby is in the log before anybody sees it. With such
+standbys, events are held until a snapshot sees them, and nothing more is taken meanwhile.
 """
 
 import logging
@@ -34,32 +34,32 @@ from relay.rules.sharding import Shard
 _log = logging.getLogger("dovecote.relay")
 
 _KEEPALIVE = ord("k")
-# A server that says nothing for so long, although asked, is not called idle.
+# A server that stays silent for this long, although asked, does not count as idle.
 _PATIENCE = 2.0
-# … and after so long it is given up.
+# A server that stays silent for this long is given up.
 _LONGEST_SILENCE = 30.0
 _SLICE = 0.2
-# Writers that never pause are left alone for a moment after so long.
+# A round ends after this long, even if writers never pause.
 _LONGEST_ROUND = 1.0
-# What is held is looked for after so long, and then more and more rarely.
+# The first and the longest pause between two looks at whether held events are visible.
 _FIRST_REST, _LONGEST_REST = 0.0005, 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """How often to speak with the server, in seconds."""
+    """How often to talk to the server, in seconds."""
 
     lease: float
-    """It gives us up when it has not heard us for so long."""
+    """The server drops our connection if it has not heard from us for this long."""
     heartbeat: float
-    """Where nothing is published, progress and the slot move on so often."""
+    """While nothing is published, progress and the slot move on this often."""
 
 
 class WalCapture:
     """
     The committed events of one shard of an outbox, from a place in the log on, up to `end`.
 
-    Its reader is one thread.
+    One thread reads it.
     """
 
     def __init__(
@@ -74,7 +74,9 @@ class WalCapture:
         end: int | None = None,
         at: Instance | None = None,
     ) -> None:
-        """Connect to nothing yet; then only to the server `at` which the table is read."""
+        """
+        Do not connect yet. Connect later only to the server `at`, from which the table is read.
+        """
         self._at = at
         self._dsn, self._schema, self._shard, self._timing = dsn, schema, shard, timing
         self._end = NOWHERE if end is None else end
@@ -84,21 +86,23 @@ class WalCapture:
         self._stream: Stream | None = None
         self._decoder: Decoder | None = None
         self._early: list[bytes] = []
-        """Has come, and is not looked at yet."""
+        """Messages that have come and were not looked at yet."""
         self._tracked: set[int] | None = None
         self._see: Callable[[], Snapshot] | None = None
         self._replicate: Callable[[], None] | None = None
         self._unseen: set[int] = set()
-        """Transactions of rows that came, by the low halves of their ids, not known to be seen."""
+        """
+        Transactions of rows that came and may still be invisible, by the low halves of their ids.
+        """
         self._held: list[Batch] = []
         self._given = LogPosition(0)
-        """The place before what is held."""
+        """The place before the held batches."""
         self._held_at = self._rest = 0.0
         self._has_warned = False
         self._interrupted, self._wake = threading.Event(), Wake()
 
     def batches(self, cursor: LogPosition) -> Iterator[Batch]:
-        """Yield what is committed and lies behind `cursor`; the last batch is empty."""
+        """Yield what is committed and lies after `cursor`; the last batch is empty."""
         stream, decoder = self._open(cursor)
         whole = False
         try:
@@ -123,11 +127,11 @@ class WalCapture:
 
     @property
     def is_between_transactions(self) -> bool:
-        """Tell whether all that has come of a transaction is all of it, and was given."""
+        """Return whether no transaction is half received, and everything received was yielded."""
         return self._decoder is not None and not (self._decoder.in_transaction or self._held)
 
     def track(self, xids: set[int] | None) -> None:
-        """From now on add to `xids` the transactions whose rows have come."""
+        """From now on, add the transactions whose rows come to `xids`."""
         self._tracked = xids
         if self._decoder is not None:
             self._decoder.rows_of = xids
@@ -136,16 +140,17 @@ class WalCapture:
         self, see: Callable[[], Snapshot] | None, replicate: Callable[[], None] | None
     ) -> None:
         """
-        From now on give only what `see`, asked after it came, sees; None: whatever comes.
+        From now on, yield only what `see`, called after it came, sees; None: yield everything.
 
-        Before it is given, `replicate` has the standbys get all of the log before it.
+        Before a batch is yielded, `replicate` makes sure that the standbys have all of the log
+        before it.
         """
         self._replicate = replicate or (self._replicate if self._held else None)
-        # What is held came while commits waited, and is seen soon.
+        # Held batches came while commits waited, and will soon be visible.
         self._see = see or (self._see if self._held else None)
 
     def _visible(self, stream: Stream, decoder: Decoder) -> Iterator[Batch]:
-        """Yield what has come as far as it is visible, and hold the rest."""
+        """Yield what has come if it is visible, and hold the rest."""
         if self._held and self._is_visible():
             held, self._held = self._held, []
             self._make_sure()
@@ -160,7 +165,7 @@ class WalCapture:
                 yield batch
 
     def _make_sure(self) -> None:
-        # A place may lie behind what the server said last, and not only behind the last commit.
+        # A place may lie after the server's last report, and not only after the last commit.
         if self._replicate is not None:
             self._replicate()
 
@@ -206,7 +211,7 @@ class WalCapture:
                     rows += found
                     size += len(data)
                     while len(rows) > most:
-                        # Of a call with many events, the rest comes with the next batch.
+                        # The rest of a call with many events comes with the next batch.
                         batch, rows = rows[:most], rows[most:]
                         share = size * most // (most + len(rows))
                         yield Batch(batch, decoder.behind(batch[-1]), share, newest=decoder.newest)
@@ -222,13 +227,13 @@ class WalCapture:
         return messages or stream.receive()
 
     def has(self, cursor: LogPosition, newest: Newest) -> bool:
-        """Tell whether the log up to `cursor` ends with the transaction that is its newest."""
+        """Return whether the log up to `cursor` ends with the transaction `newest`."""
         stream, decoder = self._open(cursor, since=newest[0])
         enough = time.monotonic() + _LONGEST_SILENCE
         while time.monotonic() < enough and not self._interrupted.is_set():
             for data in (messages := stream.receive()):
                 if data[0] == _KEEPALIVE:
-                    # It says up to where the log was looked through.
+                    # A keepalive reports how far the server has looked through the log.
                     if read_keepalive(data).end > newest[0]:
                         return False
                     self._kept_alive(stream, decoder, data)
@@ -248,8 +253,8 @@ class WalCapture:
             stream.report(self._confirmed, now=True)
 
     def _hear(self, stream: Stream) -> None:
-        """Wait for a server that ought to say something."""
-        # It may have said much that nobody has taken, while there was no room for it.
+        """Wait for a server that should have sent something."""
+        # It may have sent much that nobody has taken, because there was no room for it.
         while (
             stream.silence() > _PATIENCE
             and not stream.has_come()
@@ -265,7 +270,7 @@ class WalCapture:
         """
         Return the stream that stands at `position`; begin one if there is none.
 
-        What lies between `since` and there is sent, and passed over.
+        The server sends what lies between `since` and `position`, and we skip it.
         """
         if self._stream is not None and self._decoder is not None:
             if position == (self._given if self._held else self._decoder.position):
@@ -290,14 +295,14 @@ class WalCapture:
         return self._stream, self._decoder
 
     def hang_up(self) -> None:
-        """Let go of the slot."""
+        """Release the slot."""
         if self._stream is not None:
             self._stream.close()
         self._stream, self._decoder, self._early = None, None, []
         self._held, self._unseen = [], set()
 
     def wait(self, seconds: float) -> bool:
-        """Wait for `seconds` that something comes; False: at once, for there is no stream."""
+        """Wait up to `seconds` for messages; return False at once if there is no stream."""
         if self._stream is None:
             return False
         if self._held:
@@ -307,7 +312,7 @@ class WalCapture:
         return True
 
     def _wait_until_visible(self, seconds: float) -> None:
-        # Whatever else has come is left there.
+        # Messages that come meanwhile stay in the socket.
         rest, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
         if time.monotonic() - self._held_at > _PATIENCE and not self._has_warned:
             _log.warning(
@@ -318,22 +323,22 @@ class WalCapture:
         self._wake.wait(min(seconds, rest))
 
     def confirm(self, cursor: LogPosition, forget: LogPosition | None = None) -> None:
-        """Learn, from another thread, what is durable, and up to where the server may forget."""
+        """Note, from another thread, what is durable, and up to where the server may forget."""
         self._durable = max(self._durable, cursor.lsn)
         self._confirmed = max(self._confirmed, (forget or cursor).lsn)
         self._durable_at = time.monotonic()
 
     def stay(self) -> None:
-        """Keep the server from giving us up."""
+        """Keep the server from dropping our connection."""
         if self._stream is not None:
             self._stream.report(self._confirmed)
 
     def interrupt(self) -> None:
-        """End what the reading thread waits for, from another thread."""
+        """End whatever the reading thread waits for, from another thread."""
         self._interrupted.set()
         self._wake.set()
 
     def close(self) -> None:
-        """Give back the connection."""
+        """Close the connection."""
         self.hang_up()
         self._wake.close()

@@ -1,4 +1,4 @@
-"""The rows of the table that a snapshot does not see, and those of a shard, as SQL."""
+"""The table's rows that a snapshot does not see, and the rows of one shard, as SQL."""
 
 from psycopg import sql
 
@@ -6,7 +6,7 @@ from relay.rules.places.snapshot import Snapshot
 from relay.rules.sharding import Shard
 
 ANY_SIZE = 1 << 30
-"""No value of Postgres is larger."""
+"""No Postgres value is larger."""
 
 COLUMNS = sql.SQL(
     'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
@@ -19,7 +19,7 @@ LENGTH = sql.SQL(
     " octet_length(subject), octet_length(content_type), pg_column_size(header_names),"
     " pg_column_size(header_values))"
 )
-"""The most that one column of an event holds: asked for, it is not read."""
+"""The size of an event's largest column; computing it does not read the column."""
 
 SPARED = sql.SQL(
     "{key}, {value},"
@@ -40,16 +40,16 @@ SPARED = sql.SQL(
     },
 )
 """
-The key and what follows it, but nothing larger than the parameter `largest`.
+The key and the columns after it; a column larger than the parameter `largest` is NULL.
 
-Where there is such a thing the type is NULL.
+If there is such a column, the type is NULL as well.
 """
 
 
-# Of rows that were written here this says nothing: what a statement finds, its snapshot sees. What
-# was restored from another server may have the id of a transaction that is open here, or that is
-# to come, and would be found by every tick until it is over: such a row waits. Asked once, and not
-# for each row.
+# For rows written on this server the condition is always true: a statement's snapshot sees what it
+# finds. Rows restored from another server may carry the id of a transaction that is open here or
+# does not exist yet; without the condition, every tick would find them until it is over. So such a
+# row waits. The snapshot is asked for once, not for each row.
 _IS_OVER = sql.SQL("pg_visible_in_snapshot(xid, (SELECT pg_current_snapshot()))")
 
 
@@ -58,7 +58,8 @@ def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     Return the rows that the statement sees and `since` does not, as a FROM item.
 
     A row that is visible now was invisible to `since` if its transaction began later or was
-    running then. Two arms instead of an OR: each is one scan of the index on xid.
+    running then. There are two arms instead of an OR, so that each is one scan of the index on
+    xid.
     """
     if not since.xip:
         return sql.SQL("{} AS new").format(later(events))
@@ -69,8 +70,8 @@ def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
 
 
 def later(events: sql.Identifier) -> sql.Composed:
-    """Return the rows whose transactions began behind the parameter `xmax`."""
-    # The other end is for the index: rows of transactions to come are not even looked at.
+    """Return the rows whose transactions are not older than the parameter `xmax`."""
+    # The upper bound is for the index: rows of future transactions are not even looked at.
     return sql.SQL(
         "(SELECT * FROM {} WHERE xid >= %(xmax)s::text::xid8"
         " AND xid < pg_snapshot_xmax(pg_current_snapshot()) AND {})"
@@ -97,34 +98,33 @@ def tick(
     tells: bool = True,
 ) -> sql.Composed:
     """
-    Return the statement that a tick is: one row on the window, and its rows if they are few.
+    Return the statement of a tick: one row about the window, and its rows if they are few.
 
-    The first row has 1 for the position if they are, for the id what the statement sees, for the
-    topic a position of the log that nothing it sees lies behind, for the type where events are
-    read, for the source up to where the log is on disk, and for the subject an event of the newest
-    transaction of a shard. The others come as they are found, and have their transactions behind
-    their columns; of a shard, whose rows do not tell, the first has the newest one there.
-    Parameters: those of `params`, and `small` and `bytes`, more than which is not few.
+    The first row's columns have another meaning: the position is 1 if the rows are few, the id is
+    what the statement sees, and the topic is a position in the log after all that it sees. The
+    type is where events are read, the source is how far the log is on disk, and the subject is an
+    event of a shard's newest transaction. The other rows are unsorted, with their transactions
+    after the columns. For a shard, whose rows do not tell, the first row has the newest
+    transaction there. The parameters are those of `params`, and `small` and `bytes`: more than
+    these is not few.
     """
     is_part = shard is not None and shard.of > 1
-    # Materialized: a look at the outbox is one at five tables, and costs more than its rows. To
-    # sort them here, and to look for the newest among them, takes a quarter more.
+    # Materialized: a look at the outbox is a look at five tables, and costs more than its rows.
+    # Sorting the rows here, and finding the newest among them, would take a quarter longer.
     return sql.SQL(
         "WITH found AS MATERIALIZED"
         " (SELECT {columns}, xid FROM {new} WHERE {own} LIMIT %(small)s + 1),"
         " tick AS MATERIALIZED"
         " (SELECT count(*) <= %(small)s AND coalesce(sum({length}), 0) <= %(bytes)s"
         " AS few,"
-        # In the same snapshot: what was written after a switch must not overtake the log.
-        # A shard may be back in the table before the others; an older schema knows of none.
-        # Here, for tables are locked as they stand, and an upgrade locks the events' first.
+        # In the same snapshot, because events written after a switch must not overtake the log.
         " (SELECT CASE WHEN state <> 'leaving' THEN state"
         " WHEN to_jsonb(r) -> 'departed' @> {number} THEN 'table' ELSE state END"
         " FROM {reading} AS r) AS state FROM found)"
         " SELECT few::int, pg_current_snapshot()::text, NULL, {written},"
         " NULL, NULL, state, {flushed}, {event}, NULL, NULL, NULL, {newest}"
         " FROM tick"
-        # Asked once, and not joined to each row.
+        # Evaluated once, not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
     ).format(
         new=behind(events, since),
@@ -145,10 +145,10 @@ def _subquery(query: sql.Composed | None) -> sql.Composable:
 
 
 def own(shard: Shard | None) -> sql.Composable:
-    """Return the condition that a row is of `shard`, as `shard_of` has it; None: of the outbox."""
+    """Return the condition that a row belongs to `shard`, by the rule of `shard_of`."""
     if shard is None or shard.of == 1:
         return sql.SQL("true")
-    # Here, so that the rows of others are not sent: reading them costs more than the digest.
+    # In SQL, so that other shards' rows are not sent: reading them costs more than the digest.
     return sql.SQL(
         "('x' || encode(substring(sha256(coalesce(key, convert_to(id::text, 'UTF8')))"
         " FROM 1 FOR 4), 'hex'))::bit(32)::bigint %% {of} = {number}"
@@ -156,5 +156,5 @@ def own(shard: Shard | None) -> sql.Composable:
 
 
 def params(since: Snapshot) -> dict[str, object]:
-    """Return the parameters of both, as text."""
+    """Return the parameters of `behind` and `later`, as text."""
     return {"xmax": str(since.xmax), "xip": [str(xid) for xid in since.xip]}

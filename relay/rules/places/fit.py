@@ -1,4 +1,4 @@
-"""Whether a database and a Kafka cluster are those that progress was made of: decided here."""
+"""Decide whether a database and a Kafka cluster are the ones from which progress was made."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ ACCEPT_RESTORED, ACCEPT_CLUSTER = "--accept-restored", "--accept-cluster"
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What the database remembers of one name."""
+    """The database's record of one name."""
 
     began: bool
     """Its first progress is in Kafka."""
@@ -20,15 +20,15 @@ class Held:
     nonce: str | None
     previous: str | None
     mark: Progress | None = None
-    """What was durable when the nonce was written."""
+    """The progress that was durable when the nonce was written."""
     marked_at: int | None = None
-    """When that was, by the relay's clock, in milliseconds since 1970."""
+    """When the nonce was written, by the relay's clock, in milliseconds since 1970."""
 
 
 def misfit(progress: Progress, held: Held | None) -> str | None:
-    """Return why this database is not the one that `progress` was made of, or None if it is."""
+    """Return why `progress` was not made from this database, or None if it was."""
     if progress.cursor == Cursor():
-        # Nothing was published yet.
+        # Nothing has been published yet.
         return None
     if held is not None and progress.nonce in {held.nonce, held.previous}:
         return None
@@ -36,7 +36,7 @@ def misfit(progress: Progress, held: Held | None) -> str | None:
 
 
 def put_back_refusal(progress: Progress, what: str) -> str:
-    """Return what to tell of a database that does not have `what` progress says of it."""
+    """Return the refusal of a database that lacks something (`what`) that progress mentions."""
     return (
         f"this database was put back to an earlier state: progress of outbox {progress.name!r}, "
         f"which reached {progress.cursor}, {what} that the database does not have. Kafka "
@@ -48,9 +48,9 @@ def put_back_refusal(progress: Progress, what: str) -> str:
 
 def to_be_found(progress: Progress, held: Held | None) -> Newest | None:
     """
-    Return which event the table has if it has all that was published since the newest nonce.
+    Return an event that the table must have if nothing published since the newest nonce is lost.
 
-    None if it may have gone, for its place lies before the mark; the nonce tells of all these.
+    None if the event may be gone because its place lies before the mark; the nonce covers those.
     """
     cursor, mark = progress.cursor, held.mark.cursor if held and held.mark else Cursor()
     if progress.newest is None or not (isinstance(cursor, Cursor) and isinstance(mark, Cursor)):
@@ -62,7 +62,7 @@ def to_be_found(progress: Progress, held: Held | None) -> Newest | None:
 
 
 def cluster_refusal(held: Held | None, name: str, cluster: str) -> str | None:
-    """Return why an outbox must not be published to `cluster`, or None if it may."""
+    """Return why an outbox must not be published to `cluster`, or None if it may be."""
     if held is None or held.cluster in {None, cluster}:
         return None
     return (

@@ -1,9 +1,9 @@
 """
-Which running server a session is at, by what the server says of itself.
+The running server that a session is at, as the server identifies itself.
 
-One address may lead to two servers: a balancer, or a name in DNS, goes over to the standby that
-was promoted, and the sessions that are open stay where they are. A session never moves, so that
-each is asked once. When a server was started tells it from its copies.
+One address may lead to two servers: a balancer or a DNS name switches to a promoted standby, while
+open sessions stay where they are. A session never moves, so each is asked once. The start time of
+a server tells it from its copies.
 """
 
 from typing import NamedTuple
@@ -19,4 +19,4 @@ class Instance(NamedTuple):
 
     system_identifier: str
     started: int
-    """When, in microseconds since 1970, by its own clock."""
+    """The server's start, in microseconds since 1970, by its own clock."""

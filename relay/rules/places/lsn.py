@@ -1,12 +1,12 @@
 """Positions in Postgres's write-ahead log: numbers here, `16/B374D848` in its texts."""
 
 NOWHERE = "0/0"
-"""Where a log ends that nothing is said of."""
+"""The end of a log that the server does not report."""
 
 NOT_TOLD = (
-    "the server does not say where its write-ahead log ends: that a failover has lost commits is "
-    "noticed by what is missing then, and not before; nor does the relay wait until a commit is "
-    "on disk that a session with `synchronous_commit = off` has made"
+    "the server does not say where its write-ahead log ends: the relay notices commits lost in a "
+    "failover only when something is missing, and does not wait until commits of sessions with "
+    "`synchronous_commit = off` are on disk"
 )
 
 TELL = (
@@ -17,10 +17,10 @@ TELL = (
 
 def parse_lsn(text: str) -> int:
     """
-    Return the position that `text` writes.
+    Return the position that `text` denotes.
 
     Raises:
-        ValueError: it is not one.
+        ValueError: `text` is not a position.
     """
     high, low = text.split("/")
     lsn = (int(high, 16) << 32) | int(low, 16)
@@ -31,7 +31,7 @@ def parse_lsn(text: str) -> int:
 
 
 def format_lsn(lsn: int) -> str:
-    """Return the text that Postgres writes for `lsn`."""
+    """Return Postgres's text for `lsn`."""
     return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
 
 
@@ -40,13 +40,16 @@ _WITHIN = 64
 
 def log_number(commit: int, index: int) -> int:
     """
-    Return a number for the event that has `index` in the transaction whose commit is at `commit`.
+    Return the number of the event at `index` in the transaction that commits at `commit`.
 
-    Numbers rise with the places of the log; each is that of one event, and of no row of a table.
+    Numbers rise with the places in the log. Each belongs to one event, and none is that of a row
+    of a table.
     """
     return commit << _WITHIN | index
 
 
 def log_place(number: int) -> tuple[int, int]:
-    """Return the commit and the index that a number is of; of a row of a table, 0 and itself."""
+    """
+    Return the commit and the index of a number; for a row of a table, 0 and the number itself.
+    """
     return number >> _WITHIN, number & ((1 << _WITHIN) - 1)

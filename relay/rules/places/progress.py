@@ -1,4 +1,4 @@
-"""How far a relay has come: what its progress record says, and whether to believe it."""
+"""The contents of a relay's progress record, and whether to believe it."""
 
 import json
 from collections.abc import Callable, Collection, Mapping
@@ -12,13 +12,13 @@ from relay.rules.places.snapshot import BEGINNING, Snapshot
 _FORMAT = 1
 _ENCODER = json.JSONEncoder(separators=(",", ":"))
 
-# So many topics a progress record names; more would make it large.
+# The most topics in a progress record; more would make it large.
 _MOST_TOPICS = 100
 
 _WAY_OUT = "`dovecote reconcile` tells what is missing where, and goes on with `--accept-restored`"
 
 ACCEPT = "dovecote init --capture wal --accept-gap"
-"""Makes the slot anew: what comes next is captured, and the rest given up."""
+"""The command that makes the slot anew: later events are captured, and the rest is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +34,10 @@ class Cursor:
     until: Snapshot | None = None
     position: int = 0
     log: int = 0
-    """So far the write-ahead log was published, too, when it was left for the table; 0: never."""
+    """How far the write-ahead log was published when it was last left for the table; 0: never."""
 
     def __str__(self) -> str:
-        """Return it as a log tells it."""
+        """Return it in the form for a log message."""
         if self.until is not None:
             return f"position {self.position} on the way from {self.since} to {self.until}"
         return "the beginning" if self.since == BEGINNING else f"snapshot {self.since}"
@@ -48,57 +48,58 @@ class LogPosition:
     """
     A place in the write-ahead log.
 
-    Published is every transaction whose commit record begins before `lsn`, and of the one that
-    begins there the first `index` events.
+    Every transaction whose commit record begins before `lsn` is published, and the first `index`
+    events of the transaction whose commit begins there.
     """
 
     lsn: int
     index: int = 0
     seen: Snapshot | None = None
-    """Rows of what this sees were published from the table, and come again in the log …"""
+    """Rows that this snapshot sees were published from the table, and come again in the log …"""
     seen_to: int = 0
     """… before this position."""
 
     def __str__(self) -> str:
-        """Return it as a log tells it."""
+        """Return it in the form for a log message."""
         lsn = format_lsn(self.lsn)
         return f"{lsn}, {self.index} events into its transaction" if self.index else lsn
 
 
 Place: TypeAlias = Cursor | LogPosition
-"""Where a relay stands: in the table, or in the write-ahead log."""
+"""The place that a relay has reached: in the table, or in the write-ahead log."""
 
 Newest: TypeAlias = tuple[int, str]
 """
-What tells a database that has all that was published from one that was put back.
+An event or transaction that shows whether a database has everything that was published, or was
+restored to an earlier state.
 
-In the table position and id of an event of the newest transaction, in the log where the newest
-transaction committed, and which it was.
+In the table it is the position and id of an event of the newest transaction; in the log, where the
+newest transaction committed and which one it was.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Which outbox of which database server events come from."""
+    """The outbox and the database server that events come from."""
 
     system_identifier: str
     database: int
-    """The database's oid: a restored dump is another one."""
+    """The database's oid; a restored dump has another one."""
     schema: int
     """The schema's oid."""
     timeline: int
-    """0: the server does not tell."""
+    """0: the server does not report it."""
     lsn: str
     snapshot: Snapshot
-    """What the server sees now: progress can't lie ahead of it."""
+    """The transactions that the server sees now: progress can't lie ahead of them."""
     outbox: str = ""
-    """The outbox's own id, which a dump takes along."""
+    """The outbox's own id, which a dump contains."""
     started: int = 0
-    """When the server was started that said all this, see `instance`."""
+    """When the server that reported all this was started, see `instance`."""
 
     @property
     def instance(self) -> Instance:
-        """Which running server this is."""
+        """The running server that this is."""
         return Instance(self.system_identifier, self.started)
 
 
@@ -118,19 +119,23 @@ class Progress:
     parked: int = 0
     """The highest number of a parked event that this progress passes."""
     last_command: int = 0
-    """The newest command that parked events were requeued by …"""
+    """The newest command by which parked events were requeued …"""
     requeued: int = 0
-    """… and the highest number of those of them that are published."""
+    """… and the highest number among its events that are published."""
     outbox: str = ""
     """The outbox's own id."""
     term: int = 0
-    """How often a relay had taken over. Of two records the one of the higher term counts."""
+    """
+    How many times a relay had taken over. The record with the higher term counts.
+    """
     nonce: str = ""
-    """One of the last two that the database has for this name, unless it went back in time."""
+    """One of the last two that the database has for this name, unless it was restored."""
     topics: tuple[str, ...] = ()
-    """Where events went, as far as these are few: there a database that went back is compared."""
+    """
+    The topics of published events, if they are few; a restored database is compared with these.
+    """
     newest: Newest | None = None
-    """Published since the nonce was written, and in the database unless it went back in time."""
+    """Published since the nonce was written, and in the database unless that was restored."""
 
     @property
     def key(self) -> bytes:
@@ -139,7 +144,7 @@ class Progress:
 
     @property
     def reached(self) -> int:
-        """Where the log ends that holds the commits of all that is published."""
+        """The end of the log that holds the commits of everything published."""
         match self.cursor:
             case LogPosition(lsn=lsn, seen_to=seen_to):
                 return max(lsn, seen_to)
@@ -148,7 +153,7 @@ class Progress:
 
     def encode(self) -> bytes:
         """Return the value of the progress record."""
-        # Not asdict(), which copies what it finds: this is done for each batch, twice for some.
+        # Not asdict(), which makes copies: this runs for each batch, and twice for some.
         held = {name: getattr(self, name) for name in self.__slots__}
         fields = {"format": _FORMAT, **held, "cursor": _written(self.cursor)}
         return _ENCODER.encode(fields).encode()
@@ -156,10 +161,10 @@ class Progress:
     @classmethod
     def decode(cls, value: bytes) -> Self:
         """
-        Return the progress that a record's value holds.
+        Return the progress in a record's value.
 
         Raises:
-            ValueError: it holds none that this version understands.
+            ValueError: this version does not understand the value.
         """
         msg = f"not a progress record: {value[:200]!r}"
         try:
@@ -235,9 +240,9 @@ def at(
     newest: Newest | None = None,
 ) -> Progress:
     """
-    Return the progress of outbox `name` when everything up to `cursor` is published, or parked.
+    Return the progress of outbox `name` when everything up to `cursor` is published or parked.
 
-    What `last` says of commands holds on; `parked` is the highest number of a parked event.
+    The commands in `last` stay in force; `parked` is the highest number of a parked event.
     """
     capture = "table" if isinstance(cursor, Cursor) else "wal"
     if newest is None and last is not None and last.capture == capture:
@@ -262,7 +267,7 @@ def at(
 
 
 def widened(known: tuple[str, ...], topics: Collection[str]) -> tuple[str, ...]:
-    """Return the topics that are `known` and others, of which the newest stay."""
+    """Return the `known` topics and the others, of which the newest stay."""
     if not (new := set(topics).difference(known)):
         return known
     return (*known, *sorted(new))[-_MOST_TOPICS:]
@@ -275,7 +280,9 @@ def key_of(name: str, outbox: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """What waits behind progress: events of the table, and bytes of the log if it is read."""
+    """
+    The events of the table and the bytes of the log (if it is read) that wait after progress.
+    """
 
     rows: int = 0
     seconds: float = 0.0
@@ -286,12 +293,12 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
     """
     Return why this database must not go on from `progress`, or None if it may.
 
-    Where progress was made on an earlier timeline, `shared` is the end of the log that the server
-    has of it; None if that cannot be learnt.
+    If progress was made on an earlier timeline, `shared` is the end of this server's log of that
+    timeline, None if we cannot find it out.
     """
     if reason := origin_refusal(progress, origin):
         return reason
-    # 0: not told, by a server of then or of now.
+    # 0: not reported, by the server of that time or by this one.
     is_told = progress.timeline > 0 and origin.timeline > 0
     if (
         is_told
@@ -309,7 +316,7 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
 
 
 def origin_refusal(progress: Progress, origin: Origin) -> str | None:
-    """Return why `progress` is that of another outbox, or None if it is this one's."""
+    """Return why `progress` belongs to another outbox, or None if it is this one's."""
     if progress.system_identifier != origin.system_identifier:
         return (
             f"the progress of outbox {progress.name!r} was made by another database server "
@@ -361,7 +368,7 @@ def _timeline_refusal(progress: Progress, origin: Origin, shared: int | None) ->
 
 
 def _ahead(place: Place, origin: Origin) -> str | None:
-    """Return how far `place` lies ahead of what the server has."""
+    """Return how far `place` lies ahead of the server's state, or None."""
     if isinstance(place, LogPosition):
         if place.lsn <= parse_lsn(origin.lsn):
             return None

@@ -4,14 +4,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
-# Postgres compares ids of 32 bits: half of them are older than any, and half younger.
+# Postgres compares ids of 32 bits: half of them are older than any given id, half younger.
 _HALF = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """
-    What `pg_current_snapshot()` tells: transactions below `xmax` are over, but for those in `xip`.
+    The value of `pg_current_snapshot()`: transactions below `xmax` are over, but for `xip`.
 
     Its text form is Postgres's own, `xmin:xmax:xip,xip`.
     """
@@ -23,10 +23,10 @@ class Snapshot:
     @classmethod
     def parse(cls, text: str) -> Self:
         """
-        Return the snapshot that `text` writes.
+        Return the snapshot that `text` denotes.
 
         Raises:
-            ValueError: it is not one.
+            ValueError: `text` is not a snapshot.
         """
         xmin, xmax, xip = text.split(":")
         running = tuple(int(xid) for xid in xip.split(",")) if xip else ()
@@ -42,32 +42,32 @@ class Snapshot:
         return f"{self.xmin}:{self.xmax}:{','.join(map(str, self.xip))}"
 
     def before(self, xmax: int) -> "Snapshot":
-        """Return what this snapshot tells of the transactions below `xmax`, and no more."""
+        """Return this snapshot limited to the transactions below `xmax`."""
         if xmax >= self.xmax:
             return self
         running = tuple(xid for xid in self.xip if xid < xmax)
         return Snapshot(min(running, default=xmax), xmax, running)
 
     def sees(self, xid: int) -> bool:
-        """Tell whether the transaction `xid`, if it committed, is visible here."""
+        """Return whether the transaction `xid` is visible here, if it committed."""
         return xid < self.xmax and xid not in self.xip
 
     def whole(self, xid: int) -> int:
-        """Return the id of a transaction of our time whose low half is `xid`."""
+        """Return the full id of a present-day transaction whose low half is `xid`."""
         low = (xid - self.xmax + _HALF) % (2 * _HALF)
         return self.xmax + low - _HALF
 
     def covers(self, other: "Snapshot") -> bool:
-        """Tell whether all that is visible in `other` is visible here."""
+        """Return whether everything that is visible in `other` is visible here."""
         return other.xmax <= self.xmax and not any(other.sees(xid) for xid in self.xip)
 
     def union(self, other: "Snapshot") -> "Snapshot":
-        """Return what sees all that either sees: two at the same time may each see one more."""
+        """Return a snapshot that sees all that either sees: each may see one transaction more."""
         late, early = (self, other) if self.xmax >= other.xmax else (other, self)
         return _without(late.xmax, (xid for xid in late.xip if not early.sees(xid)))
 
     def adding(self, xids: Collection[int]) -> "Snapshot":
-        """Return what sees the transactions `xids` too."""
+        """Return a snapshot that also sees the transactions `xids`."""
         xmax = max(self.xmax, max(xids, default=0) + 1)
         return _without(xmax, (x for x in (*self.xip, *range(self.xmax, xmax)) if x not in xids))
 

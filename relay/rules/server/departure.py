@@ -1,10 +1,10 @@
 """
-When the log may be left for the table, and which events are published by then.
+When a relay may leave the log for the table, and which events are published by then.
 
-Writers write to the table, but some that began before do not know of it. Once all of these have
-ended, nothing but rows comes in the log, and the table has them all: a snapshot of the table and a
-position in the log then mean the same events, but for those that came while both were taken, whose
-transactions are gathered one by one.
+Writers now write to the table, but some that began earlier do not know of it yet. Once all of
+those have ended, the log gets nothing but rows, and the table has them all. From then on a
+snapshot of the table and a position in the log mean the same events, except for events that came
+while the two were taken. Their transactions are gathered one by one.
 """
 
 from relay.rules.places.progress import Cursor, LogPosition
@@ -12,14 +12,16 @@ from relay.rules.places.snapshot import Snapshot
 
 
 class Departure:
-    """One way out of the log, looked after by the thread that reads it."""
+    """One way out of the log, used by the thread that reads it."""
 
     def __init__(self, asked: str) -> None:
         self.asked = asked
-        """Which wish to leave this follows, as the database names it."""
+        """The wish to leave that this follows, by the database's name for it."""
         self.rows_of: set[int] = set()
-        """Transactions of which rows came from the log, gathered from before the first look on,
-        as far as no look has seen them."""
+        """
+        Transactions whose rows came from the log since before the first look, and which no look
+        has seen yet.
+        """
         self._running: frozenset[str] | None = None
         self._prepared: frozenset[str] | None = None
         self._seen: Snapshot | None = None
@@ -27,19 +29,19 @@ class Departure:
 
     @property
     def is_free(self) -> bool:
-        """Tell whether nobody writes to the log any more."""
+        """Return whether nobody writes to the log any more."""
         return self._running == frozenset() and self._prepared == frozenset()
 
     @property
     def is_marked(self) -> bool:
-        """Tell whether it is known how far the log is still to be read."""
+        """Return whether the place up to which the log must be read is known."""
         return self._seen is not None
 
     def look(self, snapshot: Snapshot, running: frozenset[str], prepared: frozenset[str]) -> None:
         """
-        Learn what the database says: transactions that run, then those that are prepared.
+        Take in the database's lists: first of running transactions, then of prepared ones.
 
-        In this order: one that is prepared in between is in the second list.
+        The order matters: a transaction that is prepared in between is in the second list.
         """
         if self._running is None:
             self._running = running
@@ -50,13 +52,15 @@ class Departure:
             self.rows_of -= {xid for xid in self.rows_of if snapshot.sees(xid)}
 
     def mark(self, seen: Snapshot, end: int) -> None:
-        """Learn a snapshot taken after all this, and where the log ended behind it."""
+        """Take in a snapshot taken after all this, and the end of the log after it."""
         self._seen, self._end = seen, end
 
     def place(self, position: LogPosition, now: Snapshot) -> Cursor | None:
-        """Return where the table goes on behind `position`, or None while the log has to."""
+        """
+        Return where the table goes on after `position`; None while the log must be read further.
+        """
         if self._seen is None or position.index or position.lsn < self._end:
             return None
         published = self._seen.adding(self.rows_of)
-        # A commit that waits for a standby is in the log, and nobody sees its rows yet.
+        # A commit that waits for a standby is in the log while its rows are still invisible.
         return Cursor(published, log=position.lsn) if now.covers(published) else None

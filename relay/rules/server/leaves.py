@@ -1,44 +1,44 @@
-"""Which leaves of an outbox to empty, and which to write to next: decided from what they hold."""
+"""Decide which leaves of an outbox to empty and which to write to next, from their contents."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 PARENT = -1
-"""The number of `events` itself, where rows are that were written before there were leaves."""
+"""The number of `events` itself, which has the rows written before there were leaves."""
 
 TABLES = ("events", *(f"events_{number}" for number in range(4)))
-"""Where rows are inserted: the parent, and the leaves that `dovecote init` has made."""
+"""The tables that take rows: the parent, and the leaves that `dovecote init` makes."""
 
-# A leaf that holds less is written to further: emptying it would gain nothing, and each time
-# leaves a few dead rows in the catalog.
+# A leaf that holds less keeps being written to: emptying it would gain nothing, and would leave a
+# few dead rows in the catalog each time.
 _WORTH = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Leaf:
-    """One table of the ring: its heap is empty or not, and writers are sent there or not."""
+    """One table of the ring; its heap is empty or not, and writers are sent to it or not."""
 
     number: int
     heap_bytes: int
     total_bytes: int
-    """With indexes and large values."""
+    """Includes indexes and large values."""
     live_rows: int
-    """As the server's statistics count them."""
+    """By the server's statistics."""
     written: bool
 
 
 def due(leaves: Iterable[Leaf]) -> list[Leaf]:
-    """Return the leaves to try to empty: those that hold something, and take no more."""
+    """Return the leaves to try to empty: those that hold something and are not written to."""
     return [leaf for leaf in leaves if leaf.heap_bytes and not leaf.written]
 
 
 def successor(leaves: Sequence[Leaf]) -> int | None:
     """
-    Return the leaf that writers should go to now, None to leave them where they are.
+    Return the leaf to which writers should go now, None to leave them where they are.
 
-    Only an empty one will do. While the others wait to be emptied (a backlog, a lock, retention),
-    the one that is written to grows; nothing else happens. So the ring needs no pace: it turns as
-    fast as rows are done with.
+    Only an empty leaf will do. While the others wait to be emptied (a backlog, a lock, retention),
+    the leaf being written to grows, and nothing else happens. So the ring needs no schedule: it
+    turns as fast as rows are dealt with.
     """
     ring = [leaf for leaf in leaves if leaf.number != PARENT]
     current = next((leaf for leaf in ring if leaf.written), None)
@@ -46,5 +46,5 @@ def successor(leaves: Sequence[Leaf]) -> int | None:
         return None
     start = -1 if current is None else current.number
     empty = [leaf.number for leaf in ring if not leaf.heap_bytes and not leaf.written]
-    # In turn: what was just emptied may still be on its way out of the file system.
+    # In turn, because the file system may still be removing the leaf that was just emptied.
     return min(empty, key=lambda number: (number <= start, number), default=None)

@@ -1,4 +1,4 @@
-"""What the state of a replication slot means: whether to go on from it, and when to worry."""
+"""Judge the state of a replication slot: whether to go on from it, and when to warn."""
 
 import re
 from collections.abc import Collection, Mapping
@@ -17,30 +17,30 @@ _SHARD = re.compile(r"_([0-9]+)_of_([0-9]+)$")
 
 
 def accept(name: str) -> str:
-    """Return the command that makes the slot of this name anew, and gives up the rest."""
+    """Return the command that makes this slot anew, and gives up what the old one had not sent."""
     found = _SHARD.search(name)
     return f"{ACCEPT} --shard {found[1]}" if found else ACCEPT
 
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where the installed slot begins, as `dovecote init` remembers it."""
+    """Where the installed slot begins, as `dovecote init` recorded it."""
 
     lsn: int
     before: Snapshot | None
-    """What had been committed then: of it, the table has the rows, and the log nothing."""
+    """The events committed by then. The table has their rows, and the log lacks them."""
     passed: Snapshot | None = None
     """
-    What had been committed where a gap was accepted: of it, who has not come from the table into
-    the log yet publishes the rows, and nobody what was in the log.
+    The events committed by the time a gap was accepted. A relay that has not come from the table
+    into the log yet publishes their rows; nobody publishes those that were in the log.
     """
     begins_in_table: bool = False
-    """Who has no progress yet publishes these rows, too: as behind the slot that was lost."""
+    """A relay without progress publishes these rows too, as if it went on from the lost slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A row of pg_replication_slots; what an older server does not tell is None."""
+    """A row of pg_replication_slots. None stands for a column that an older server lacks."""
 
     name: str
     plugin: str | None
@@ -54,7 +54,7 @@ class Slot:
 
     @classmethod
     def from_catalog(cls, row: Mapping[str, Any]) -> Self:
-        """Return the slot that a row, as JSON, describes: columns differ between versions."""
+        """Return the slot that a row, as JSON, describes; its columns differ between versions."""
         lsns = {
             name: None if row.get(column) is None else parse_lsn(row[column])
             for name, column in (("confirmed", "confirmed_flush_lsn"), ("restart", "restart_lsn"))
@@ -95,7 +95,7 @@ def _missing(name: str, at: int) -> Fault:
 
 
 def _of_others(name: str, others: Collection[str]) -> Fault:
-    """Return what there is to say to who has published nothing, and has no slot, but others do."""
+    """Return what to say if others have slots, and this relay has neither a slot nor progress."""
     found = _SHARD.search(min(others))
     shards = f"{found[2]} shards" if found else "one piece"
     return Fault(
@@ -106,7 +106,9 @@ def _of_others(name: str, others: Collection[str]) -> Fault:
 
 
 def mismatch(expected: str, state: str) -> Fault | None:
-    """Return why a relay that is to read here alone must not go on where events are read now."""
+    """
+    Return why a relay bound to one capture must not go on where events are read now, or None.
+    """
     if expected == "table" and state != "table":
         return Fault(
             "events of this outbox are in the write-ahead log, not in the table",
@@ -130,15 +132,15 @@ def fault(
     others: Collection[str] = (),
 ) -> Fault | None:
     """
-    Return what is wrong with the slot itself, or None; `place` is where progress stands.
+    Return what is wrong with the slot itself, or None; `place` is the place in progress.
 
-    `others` are slots of this outbox, divided into another number of shards.
+    `others` are slots of this outbox for another number of shards.
     """
     if slot is None and place is None and others:
-        # Who gives up a gap has the slots of all shards made anew.
+        # Accepting a gap makes the slots of all shards anew.
         return _of_others(name, others)
     if slot is None:
-        # What is published is not missed, although it, too, is behind where the slot began.
+        # Published events are not missing, even if they too lie after the slot's beginning.
         return _missing(name, max(beginning.lsn, in_log(place)))
     if slot.plugin != PLUGIN or slot.database != database:
         return Fault(
@@ -157,7 +159,7 @@ def fault(
 
 
 def place_fault(slot: Slot, beginning: Beginning, place: Place | None) -> Fault | None:
-    """Return why a sound slot does not fit where progress stands, or None."""
+    """Return why a sound slot does not fit the place in progress, or None."""
     confirmed, published = slot.confirmed or 0, in_log(place)
     if isinstance(place, LogPosition) and published < beginning.lsn and beginning.before:
         return Fault(
@@ -192,7 +194,7 @@ def place_fault(slot: Slot, beginning: Beginning, place: Place | None) -> Fault 
 
 
 def in_log(place: Place | None) -> int:
-    """Return up to where the log is published, 0 if nothing of it is."""
+    """Return up to where the log is published, 0 if none of it is."""
     match place:
         case LogPosition():
             return place.lsn
@@ -203,7 +205,7 @@ def in_log(place: Place | None) -> int:
 
 
 def table_fault(began_at: int | None, place: Place | None) -> Fault | None:
-    """Return why the table, left for the log at `began_at` and come back to, is no way on."""
+    """Return why a relay must not go on in a table that was left for the log at `began_at`."""
     if place is None or (isinstance(place, Cursor) and place.log >= (began_at or 0)):
         return None
     return Fault(
@@ -215,9 +217,9 @@ def table_fault(began_at: int | None, place: Place | None) -> Fault | None:
 
 
 def resume(beginning: Beginning, place: Place | None) -> Place:
-    """Return where to go on, the slot being sound: first in the table, if it comes first."""
+    """Return where to go on if the slot is sound: in the table first, if that comes first."""
     if isinstance(place, LogPosition):
-        # Behind progress, a new beginning is a gap that the operator has accepted.
+        # A beginning after progress is a gap that the operator has accepted.
         return place if place.lsn >= beginning.lsn else LogPosition(beginning.lsn)
     if place is None and beginning.before is None and not beginning.begins_in_table:
         return LogPosition(beginning.lsn)
@@ -225,8 +227,10 @@ def resume(beginning: Beginning, place: Place | None) -> Place:
 
 
 def entered(beginning: Beginning, cursor: Cursor, now: int) -> LogPosition:
-    """Return where the log goes on behind `cursor`, when all before the slot is published."""
-    # A relay of the table may have gone on after the slot was made: these rows come again. One
+    """
+    Return where the log goes on after `cursor`, once everything before the slot is published.
+    """
+    # A relay of the table may have gone on after the slot was made; those rows come again. A relay
     # that left this slot's log goes on where it left.
     return LogPosition(max(beginning.lsn, cursor.log), 0, cursor.since, now)
 
@@ -239,7 +243,7 @@ class Budget:
     stop: int | None
 
     def warning(self, slot: Slot, retained: int) -> str | None:
-        """Return what to tell the operator, or None while the slot holds back little."""
+        """Return a warning for the operator, or None while the slot holds back little."""
         if slot.wal_status == "unreserved":
             return (
                 f"replication slot {slot.name} is about to be invalidated: it holds back "

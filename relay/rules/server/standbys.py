@@ -1,11 +1,11 @@
-"""What the synchronous standbys of a server mean for a relay that follows its log."""
+"""Check the server's synchronous standbys for a relay that follows its log."""
 
 import re
 
 from relay.rules.server.slot import Fault
 
 APPLICATION = "dovecote relay (wal)"
-"""What the server calls a relay's stream."""
+"""The name under which the server knows a relay's stream."""
 
 _NUMBERED = re.compile(r"(?:(?:first|any)\s+)?[0-9]+\s*\((.*)\)", re.IGNORECASE | re.DOTALL)
 _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
@@ -13,10 +13,10 @@ _NAME = re.compile(r'"((?:[^"]|"")*)"|([^\s,"()]+)')
 
 def fault(names: str) -> Fault | None:
     """
-    Return why nothing can be read from the log where `synchronous_standby_names` is `names`.
+    Return why the log cannot be read if `synchronous_standby_names` is `names`, or None.
 
     A relay confirms what Kafka has. If it counted as a standby, every commit of the server would
-    wait for Kafka, or would end without the standby that it was to wait for.
+    wait for Kafka, or would end without the standby that it was meant to wait for.
     """
     if not _names_us(names):
         return None
@@ -28,7 +28,7 @@ def fault(names: str) -> Fault | None:
 
 
 def _names_us(names: str) -> bool:
-    """Tell whether the server takes a stream of ours for one of its synchronous standbys."""
+    """Return whether the server would count our stream as a synchronous standby."""
     given = names.strip()
     numbered = _NUMBERED.fullmatch(given)
     found = _NAME.finditer(numbered[1] if numbered else given)

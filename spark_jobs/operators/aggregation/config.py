@@ -1,4 +1,4 @@
-"""What a file may say about an aggregation step: the fields of the operator's manual."""
+"""The fields of a file for an aggregation step, as in the operator's manual."""
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
@@ -28,7 +28,7 @@ Algorithm: TypeAlias = Literal["SHA-256", "SHA-1", "SHA-224", "SHA-384", "SHA-51
 
 
 class Model(Settings):
-    """The base: strict, and named as in the manual."""
+    """The base class: strict, with the manual's names."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
@@ -45,7 +45,7 @@ class Schema(Located):
     """An Avro schema."""
 
     default: StrictBool = False
-    """Taken where a record has no `schemaName` header."""
+    """Used if a record has no `schemaName` header."""
 
 
 class Csv(Model):
@@ -54,7 +54,7 @@ class Csv(Model):
     type: Literal["csv"]
     column_separator: Annotated[StrictStr, Field(min_length=1, max_length=1)] = ","
     field_names: Annotated[tuple[Name, ...], Field(min_length=1)]
-    """Names and order of the columns."""
+    """The columns' names, in order."""
 
     @field_validator("field_names")
     @classmethod
@@ -108,7 +108,7 @@ _Format: TypeAlias = Annotated[Json | Xml | Csv | Avro, Field(discriminator="typ
 Format: TypeAlias = Annotated[
     _Format, BeforeValidator(_typed, json_schema_input_type=Literal["json", "xml"] | _Format)
 ]
-"""How events are written."""
+"""The format of events."""
 
 
 class Formats(Model):
@@ -139,7 +139,7 @@ class HashKey(Model):
 
 
 class ScriptKey(Located):
-    """`{type: "dsl"}`: what a script returns."""
+    """`{type: "dsl"}`: the key that a script returns."""
 
     type: Literal["dsl"]
 
@@ -150,23 +150,23 @@ Key: TypeAlias = Annotated[
 
 
 class Gapped(Model):
-    """A trigger whose windows close by a timeout."""
+    """A trigger whose windows close after a timeout."""
 
     timeout: Milliseconds
-    """Longest time between two events of one window, in milliseconds."""
+    """The longest time between two events of one window, in milliseconds."""
     should_fire_at_processing_time: StrictBool = True
-    """Also close it when this time has passed since its first event came."""
+    """Also close the window when this time has passed since its first event came."""
 
 
 class CountTrigger(Gapped):
-    """`{type: "count"}`: fires when so many events are there."""
+    """`{type: "count"}`: fires at this number of events."""
 
     type: Literal["count"]
     count: Count
 
 
 class ScriptTrigger(Gapped, Located):
-    """`{type: "dsl"}`: a script decides with each event."""
+    """`{type: "dsl"}`: a script decides at each event."""
 
     type: Literal["dsl"]
 
@@ -175,11 +175,11 @@ class OnceADay(Model):
     """A trigger that fires once a day."""
 
     time_pattern: StrictStr
-    """As Java's DateTimeFormatter has it."""
+    """A pattern of Java's DateTimeFormatter."""
     time_zone: StrictStr = "UTC"
-    """Where the pattern has no offset: an IANA name."""
+    """The zone if the pattern has no offset: an IANA name."""
     max_empty_intervals: Count = 1
-    """After so many days without an event the key is forgotten."""
+    """After this many days without an event, the key is forgotten."""
 
     @field_validator("time_pattern")
     @classmethod
@@ -206,7 +206,7 @@ class TimeTrigger(OnceADay):
         return self
 
     def daily(self) -> Daily:
-        """Return when it fires."""
+        """Return the time of day at which it fires."""
         return Daily.parse(self.time, TimePattern(self.time_pattern), self.time_zone)
 
 
@@ -222,14 +222,14 @@ Trigger: TypeAlias = Annotated[
 
 
 class Connection(Model):
-    """A connection by its name."""
+    """A connection, by its name."""
 
     type: Literal["kafka"]
     name: Name
 
 
 class Destination(Model):
-    """A topic that is written."""
+    """A topic to write to."""
 
     name: Name
     type: Literal["destination"]
@@ -248,25 +248,27 @@ class Step(Model):
     key: Key = RecordKey(type="key")
     trigger: Trigger
     dsl: Located | None = None
-    """The script that makes events of a window; left out: its events go on as they are."""
+    """
+    The script that makes events of a window; without it, the window's events go on unchanged.
+    """
     state_full: StrictBool = False
     """Keep `Env.cache` for as long as the key, not only for its window."""
     destination: Destination
     error: Destination
     late: Destination | None = None
-    """Events that come after their window was closed; left out: they are only counted."""
+    """Events that come after their window was closed; without it, they are only counted."""
     branches: dict[Name, Destination] = Field(default_factory=dict)
-    """Where `BranchName` leads, by its name."""
+    """Destinations by the `BranchName` that leads to them."""
     target_topics: tuple[TopicName, ...] = ()
     """Further topics that `TargetTopic` may name."""
     max_lag: Milliseconds | None = 300_000
-    """An older record means that the source is behind; then no clock closes a window."""
+    """An older record means that the source lags; then no clock closes a window."""
     script_timeout: Annotated[StrictInt, Field(ge=10, le=60_000)] = 1_000
-    """Processor time that one call of a script may take, in milliseconds."""
+    """The processor time that one call of a script may take, in milliseconds."""
     script_memory: Annotated[StrictInt, Field(ge=64, le=16_384)] = 512
-    """Memory that the calls of a script may take beyond what is in use, in MiB."""
+    """The memory that a call of a script may take beyond what is in use, in MiB."""
     forget_after: Milliseconds | None = 86_400_000
-    """A key without a window is forgotten so long after its last event."""
+    """A key without a window is forgotten this long after its last event."""
 
     @model_validator(mode="after")
     def _places_differ(self) -> Self:
@@ -284,12 +286,12 @@ class Step(Model):
         return self
 
     def destinations(self) -> tuple[Destination, ...]:
-        """Return every place that is written."""
+        """Return every destination."""
         found = (self.destination, *self.branches.values(), self.error, self.late)
         return tuple(each for each in found if each is not None)
 
     def topics(self) -> tuple[str, ...]:
-        """Return the topics that outputs may go to; the first is the usual one."""
+        """Return the topics that outputs may go to; the first is the default one."""
         branches = (each.topic for each in self.branches.values())
         return tuple(dict.fromkeys((self.destination.topic, *branches, *self.target_topics)))
 

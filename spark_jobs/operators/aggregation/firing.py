@@ -1,4 +1,4 @@
-"""What a window that fires comes to."""
+"""Make the outputs of a window that fires."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,18 +16,18 @@ from spark_jobs.operators.step import Failed, Input, Made, Output, Skipped
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Firing:
-    """A window, and why it fires."""
+    """A window that fires, and why."""
 
     key: bytes
     reason: str
     start: int
     end: int
     age: int
-    """How long it has been there, in milliseconds of the wall clock."""
+    """How long the window has existed, in milliseconds of the wall clock."""
     revision: int
     events: Sequence[Record]
     is_last: bool
-    """It is purged afterwards."""
+    """The window is purged afterwards."""
 
 
 class Maker:
@@ -35,7 +35,7 @@ class Maker:
     Makes records of windows.
 
     Raises:
-        BadSettings: a schema is none.
+        BadSettings: a schema is not valid.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class Maker:
 
     @staticmethod
     def skipped(key: bytes, events: Sequence[Record], reason: str) -> list[Output]:
-        """Return what is said of events that nothing is made of."""
+        """Return the notes about events of which nothing is made."""
         return [Skipped(key, each.topic, each.partition, each.offset, reason) for each in events]
 
     def _asked(self, firing: Firing, cache: Any) -> Answer:  # noqa: ANN401  # JSON
@@ -79,10 +79,10 @@ class Maker:
         )
 
     def _passed(self, firing: Firing) -> list[Output]:
-        """Let the events go on as they are: of all that fires the most, and the simplest."""
+        """Let the events go on unchanged: the most common case, and the simplest."""
         topic, key, count = self._topics[0], firing.key, len(firing.events)
         why = (firing.reason, firing.start, firing.end, count, firing.revision)
-        # The tuple's own way to make one; that of the named tuple takes three times as long.
+        # Calls tuple's own constructor; the named tuple's takes three times as long.
         make = tuple.__new__
         return [
             make(

@@ -1,4 +1,4 @@
-"""The operator of a step with scripts, run in the process that may be ended with them."""
+"""The operator of a step with scripts, run in a process that may be killed with them."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ from spark_jobs.operators.step import Input, Step
 
 class Guarded:
     """
-    As `Aggregation`, elsewhere: a state is bytes here.
+    Like `Aggregation`, but in another process: here, a state is bytes.
 
     Raises:
-        BadSettings: a script or a schema is none.
+        BadSettings: a script or a schema is not valid.
     """
 
     def __init__(self, settings: AggregationSettings) -> None:
@@ -34,12 +34,12 @@ class Guarded:
         return self._told(asked.ask("step", (records, behind), now, state=state), asked.starts)
 
     def finish(self, state: Held, now: int) -> Step[Held]:
-        """Close what is open: nothing more comes."""
+        """Close what is open: no more records will come."""
         asked = helper(self._settings)
         return self._told(asked.ask("finish", now, state=state), asked.starts)
 
     def keys(self, records: Sequence[Record]) -> list[bytes | None]:
-        """Return the key of each record; None where there is none to be found."""
+        """Return the key of each record, None if it has none."""
         found: list[bytes | None] = helper(self._settings).ask("keys", records)
         return found
 
@@ -54,6 +54,6 @@ def make(settings: AggregationSettings) -> Aggregation | Guarded:
     Return the operator of a step.
 
     Raises:
-        BadSettings: a script or a schema is none.
+        BadSettings: a script or a schema is not valid.
     """
     return Guarded(settings) if settings.has_scripts else Aggregation(settings, Scripts(settings))

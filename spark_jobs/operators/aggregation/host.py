@@ -20,11 +20,11 @@ from spark_jobs.operators.step import Input, Output
 _KEPT = 64
 
 Stepped = tuple[int, bytes, int, list[Output], int | None]
-"""The number of the state, the state, how many keys it has, the outputs, and the deadline."""
+"""The number of the state, the state, its number of keys, the outputs, and the deadline."""
 
 
 class Host:
-    """What a parent may ask."""
+    """The requests that a parent may make."""
 
     def __init__(self, settings: AggregationSettings, limits: Limits) -> None:
         self._scripts = Scripts(settings, limits.call)
@@ -39,7 +39,7 @@ class Host:
     def step(
         self, state: tuple[int, bytes | None], batch: tuple[Sequence[Input], bool], now: int, /
     ) -> Stepped | None:
-        """Step the operator from the state of this number; None: it has to be handed over."""
+        """Step the operator from the state with this number; None: the state must be sent."""
         found = self._state(*state)
         if found is None:
             return None
@@ -47,12 +47,12 @@ class Host:
         return self._kept(self._operator.step(found, records, now, behind=behind))
 
     def finish(self, state: tuple[int, bytes | None], now: int, /) -> Stepped | None:
-        """Close what is open, as `step`."""
+        """Close what is open, like `step`."""
         found = self._state(*state)
         return None if found is None else self._kept(self._operator.finish(found, now))
 
     def keys(self, records: Sequence[Record], /) -> list[bytes | None]:
-        """Return the key of each record; None where there is none to be found."""
+        """Return the key of each record, None if it has none."""
         found = self._operator.keyed(records)
         return [None if isinstance(key, DovecoteError) else key for _, key in found]
 
@@ -70,8 +70,8 @@ class Host:
 
 
 def main(connection: Connection, shared: mmap.mmap) -> None:
-    """Answer until nobody asks."""
-    # A request is many objects without a cycle; looking through them time and again is dear.
+    """Answer requests until the connection ends."""
+    # A request makes many objects without cycles, and examining them repeatedly is expensive.
     gc.set_threshold(100_000, 20, 50)
     settings: AggregationSettings = connection.recv()
     step = settings.step

@@ -1,4 +1,4 @@
-"""The event of each record, and its key."""
+"""Find the event of each record, and its key."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
@@ -11,9 +11,9 @@ from spark_jobs.operators.aggregation.keys import key_of
 from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 
 _AT_ONCE = 64
-"""How many events the key script is asked about in one call."""
+"""The number of events about which the key script is asked in one call."""
 Keyed: TypeAlias = bytes | DovecoteError | None
-"""A key, or why there is none; None: the record has none."""
+"""A key, or the reason why there is none; None: the record has none."""
 
 
 class Keying:
@@ -25,7 +25,7 @@ class Keying:
         self._key_of, self._scripts, self._decode = key_of(key), scripts, decode
 
     def keyed(self, records: Sequence[Record]) -> Iterator[tuple[Any, Keyed]]:
-        """Give the event of each record, and its key, or why there is none."""
+        """Yield the event of each record with its key, or with the reason why there is none."""
         if self._key_of is not None:
             yield from map(self._keyed, records)
             return
@@ -40,7 +40,8 @@ class Keying:
             return None, error
 
     def _keyed_by_script(self, records: Sequence[Record]) -> Iterator[tuple[Any, Keyed]]:
-        # Without a function for the key, each is its event alone, or why there is none.
+        # Without a function for the key, each entry is only the event, or the reason why there is
+        # none.
         read = [self._keyed(record) for record in records]
         good = [n for n, (_, error) in enumerate(read) if error is None]
         keys = self._scripts.keys([read[n][0] for n in good], [records[n] for n in good])

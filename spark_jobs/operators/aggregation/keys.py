@@ -1,4 +1,4 @@
-"""What an event is grouped by."""
+"""The keys by which events are grouped."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -13,11 +13,11 @@ SEPARATOR = "|"
 
 
 class NoKey(DovecoteError):
-    """A record lacks what its key is made of."""
+    """A record lacks the parts of its key."""
 
 
 def key_of(key: Key) -> KeyOf | None:
-    """Return what finds the key of a record; None: a script does."""
+    """Return a function that finds the key of a record; None: a script does."""
     match key:
         case RecordKey():
             return lambda record: record.key
@@ -31,7 +31,7 @@ def key_of(key: Key) -> KeyOf | None:
 
 
 def digest_name(algorithm: str) -> str:
-    """Return the name that Python has for an algorithm of the manual."""
+    """Return Python's name for an algorithm of the manual."""
     return algorithm.replace("-", "").lower()
 
 

@@ -1,4 +1,4 @@
-"""From a file in HOCON, YAML or JSON to checked models, with errors that name the path."""
+"""Turn files in HOCON, YAML or JSON into checked models, with errors that name the path."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,10 +34,10 @@ _PLAINLY = {
 
 def read(file: Path) -> dict[str, Any]:
     """
-    Return what `file` says; its suffix tells the language.
+    Return the contents of `file`; its suffix determines the language.
 
     Raises:
-        BadSettings: it cannot be read, or is not of its language.
+        BadSettings: the file cannot be read, or does not match its language.
     """
     try:
         text = file.read_text(encoding="utf-8")
@@ -51,7 +51,7 @@ def read(file: Path) -> dict[str, Any]:
 
 
 def parse(text: str, file: Path) -> dict[str, Any]:
-    """As `read`, of the text that `file` holds."""
+    """Like `read`, for the text of `file`."""
     if file.suffix not in SUFFIXES:
         msg = f"{file}: a configuration ends in one of {', '.join(SUFFIXES)}"
         raise BadSettings(msg)
@@ -138,7 +138,7 @@ def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str
 def _is_only_what_is_left(
     loc: Sequence[str | int], kind: str, problems: Sequence[Mapping[str, Any]]
 ) -> bool:
-    """Tell whether a list is too short because what is in it is wrong, which is said itself."""
+    """Return whether a list is too short only because its elements are wrong, as reported."""
     return kind == "too_short" and any(
         len(each["loc"]) > len(loc) and each["loc"][: len(loc)] == loc for each in problems
     )
@@ -149,7 +149,7 @@ def _plain(message: str) -> str:
 
 
 def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str]:
-    """Leave out the tags of unions, which are not in the file."""
+    """Yield the path without the tags of unions, which are not in the file."""
     for depth, part in enumerate(loc, 1):
         inner = _inner(found, part)
         is_last = depth == len(loc)

@@ -1,8 +1,8 @@
 """
 Collect the events of a key in a window until a trigger fires: the declarative step.
 
-A key has one window. For `count` and `dsl` it ends when its next event is more than `timeout`
-later, or none has come for so long; for `time` and `timeFromEvent`, once a day.
+A key has one window. For `count` and `dsl` it ends when the next event is more than `timeout`
+later, or when none has come for that long; for `time` and `timeFromEvent`, once a day.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ from spark_jobs.operators.aggregation.windows import Held, State, Turn, Window
 from spark_jobs.operators.step import NEVER, Failed, Input, Late, Step, skipped
 
 _CATCHING_UP = 60_000
-"""A daily firing waits so long for a source that is behind to go on."""
+"""How long a daily firing waits for a source that lags."""
 _DAY = 86_400_000
 _KEEPING = {"continue", "fire"}
 
@@ -37,7 +37,7 @@ class Aggregation:
     The operator `aggregation`; `value` of its input is the record.
 
     Raises:
-        BadSettings: a schema is none.
+        BadSettings: a schema is not valid.
     """
 
     def __init__(self, settings: AggregationSettings, scripts: Scripts) -> None:
@@ -83,14 +83,14 @@ class Aggregation:
         return Step(state, turn.outputs, self._deadline(state))
 
     def finish(self, state: State, now: int) -> Step[State]:
-        """Close what is open: nothing more comes. Only a bounded source ends."""
+        """Close what is open: no more records will come. Only a bounded source ends."""
         turn = Turn(now, [])
         for key, held in state.keys.items():
             self._fire(key, held, "end_of_input", turn)
         return Step(self.start(), turn.outputs, None)
 
     def restore(self, keys: dict[bytes, Held], behind_at: int) -> State:
-        """Return the state of which these parts were kept."""
+        """Return the state that is made of these stored parts."""
         state = State(keys, behind_at)
         for key, held in keys.items():
             self._set_alarm(state, key, held)
@@ -119,13 +119,13 @@ class Aggregation:
                 state.keys[key] = held
                 self._add(held, record, turn.now)
                 self._act(key, held, answer, turn)
-        # As long as a window is open its alarm only moves away, and may be early.
+        # While a window is open its alarm only moves later, so an early one does no harm.
         is_same = window is not None and held.window is window and self._gap < NEVER
         if not is_same and key in state.keys:
             self._set_alarm(state, key, held)
 
     def _is_in_time(self, key: bytes, held: Held, record: Input, turn: Turn) -> bool:
-        """Close the window that `record` is too far behind, or tell that it comes too late."""
+        """Close the window if `record` is too far after it; return False if it comes too late."""
         window, time = held.window, record.time
         if window is None or time < window.start - self._gap:
             if time + self._gap < held.clock:
@@ -137,7 +137,9 @@ class Aggregation:
         return True
 
     def _asked(self, held: Held, event: Any, source: Record, now: int) -> Answer:  # noqa: ANN401  # JSON
-        """Ask the trigger about an event, before it is part of the window: it may fail."""
+        """
+        Ask the trigger about an event before it is part of the window, as the trigger may fail.
+        """
         if self._asks:
             return self._scripts.trigger(event, source, now, held.cache)
         if isinstance(self._trigger, EventTimeTrigger) and held.window is None:
@@ -223,7 +225,7 @@ class Aggregation:
             held.cache = {}
 
     def _wall(self, state: State, turn: Turn) -> None:
-        """Do what the wall clock says."""
+        """Do what is due by the wall clock."""
         for bound, key in state.waits.due(turn.now):
             held = state.keys.get(key)
             if held is None:
@@ -247,17 +249,17 @@ class Aggregation:
             if held.empty >= self._most_empty:
                 del state.keys[key]
                 return
-            # Of the days that the job was down, what has come is in this one window.
+            # All events that came on days when the job was down are in this one window.
             passed = held.next if held.window is None else max(held.next, turn.now)
             self._fire(key, held, "time", turn)
             held.next = self._following(held, passed)
         self._set_alarm(state, key, held)
 
     def _following(self, held: Held, passed: int) -> int:
-        """Return when the daily trigger fires after it has."""
+        """Return the next time at which the daily trigger fires."""
         try:
             return (self._daily or self._read(held.at or "")).after(passed)
-        except BadTime:  # the pattern is another than when the text was found
+        except BadTime:  # the pattern has changed since the text was found
             return passed + _DAY
 
     def _moment(self, state: State, held: Held) -> int:
@@ -280,9 +282,9 @@ class Aggregation:
         first = state.waits.first()
         if first is None:
             return None
-        # Right after a batch that is behind, another may follow.
+        # Right after a batch of a source that lags, another may follow.
         return max(first, state.behind_at + min(self._gap, self._forget, _CATCHING_UP))
 
 
 class BadTime(DovecoteError):
-    """What a script returned is not a time of the pattern."""
+    """A script returned a text that does not match the time pattern."""

@@ -1,4 +1,4 @@
-"""From what the aggregation script answers to the records it makes."""
+"""Turn the aggregation script's answer into the records that it makes."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -9,20 +9,20 @@ from spark_jobs.operators.aggregation.scripts.scripts import LONGEST_KEY, Answer
 _KNOWN = {"TargetTopic", "TargetKey", "kafka", "BranchName"}
 
 _MOST = 100_000
-"""How many events one answer may have."""
+"""The most events in one answer."""
 
 
 class Produced(NamedTuple):
     """One event that goes on."""
 
     event: Any
-    """To be encoded; None: the record goes on as it is."""
+    """The event to be encoded; None: the record goes on unchanged."""
     record: Record | None
     headers: "Directions"
 
 
 class Directions(NamedTuple):
-    """What HEADERS says of one event."""
+    """The contents of HEADERS for one event."""
 
     topic: str | None = None
     key: bytes | None = None
@@ -32,10 +32,10 @@ class Directions(NamedTuple):
 
 def produced(answer: Answer, records: Sequence[Record]) -> list[Produced] | None:
     """
-    Return the events that `answer` makes; None: it declines, or makes none.
+    Return the events of `answer`; None: it declines, or has no events.
 
     Raises:
-        ScriptError: OUT and HEADERS are not as they must be.
+        ScriptError: OUT or HEADERS is not valid.
     """
     status, fields = answer.status, answer.fields
     if status == "decline":

@@ -1,4 +1,4 @@
-"""A step with everything its file points at: what a worker needs to run it, and no file."""
+"""A step with the contents of all its files, so that a worker needs no file."""
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,7 +14,7 @@ SCRIPTS = "scripts"
 
 
 class Text(Settings):
-    """A file that was read."""
+    """A file's contents."""
 
     path: str
     text: str
@@ -41,10 +41,10 @@ class AggregationSettings(Settings):
 
 def load_step(file: Path, *, folders: Sequence[Path] = ()) -> AggregationSettings:
     """
-    Return the step in `file`, with what it points at.
+    Return the step in `file`, with the files to which it refers.
 
     Raises:
-        BadSettings: the file, or one that it points at, is not as it must be.
+        BadSettings: the file, or one to which it refers, is not valid.
     """
     step = loading.checked(Step, loading.read(file), file)
     return resolve(step, file.parent, folders or (file.parent / SCRIPTS, file.parent))
@@ -52,7 +52,7 @@ def load_step(file: Path, *, folders: Sequence[Path] = ()) -> AggregationSetting
 
 def resolve(step: Step, folder: Path, folders: Iterable[Path]) -> AggregationSettings:
     """
-    Return `step` with what it points at, `classpath` being `folders`.
+    Return `step` with its files; `classpath` means `folders`.
 
     Raises:
         BadSettings: a file is missing or is not text.
@@ -109,7 +109,7 @@ def _is_within(file: Path, folder: Path) -> bool:
 
 
 def _object(variables: Text) -> str:
-    # Read here, so that a mistake in it stops the start and not each call of a script.
+    # Parsed here, so that a mistake stops the start, and not each call of a script.
     import orjson
 
     try:

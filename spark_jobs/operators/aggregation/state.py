@@ -1,4 +1,4 @@
-"""The state of an aggregation as bytes, and back: MessagePack, with the number of its format."""
+"""The state of an aggregation as bytes, and back: MessagePack, with its format's number."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ NAME = "aggregation"
 
 
 class BadAggregationState(DovecoteError):
-    """Bytes that are not a state of an aggregation, or of a format that nobody knows."""
+    """Bytes that are not a state of an aggregation, or have an unknown format."""
 
 
 def encoded(state: State) -> bytes:
@@ -42,7 +42,7 @@ def decoded(operator: Aggregation, data: bytes) -> State:
     Return the state in `data`.
 
     Raises:
-        BadAggregationState: it is none of an aggregation.
+        BadAggregationState: it is not a state of an aggregation.
     """
     try:
         number, name, body = msgpack.unpackb(data)

@@ -1,4 +1,4 @@
-"""What an aggregation holds: its keys, and the window of each."""
+"""The state of an aggregation: its keys, and the window of each."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,38 +10,38 @@ from spark_jobs.operators.step import NEVER, Output
 
 @dataclass(slots=True)
 class Window:
-    """What has come for a key and was not handed over."""
+    """The events of a key that have come and were not handed over yet."""
 
     start: int
     end: int
     opened: int
-    """Wall clock when its first event came."""
+    """The wall clock when its first event came."""
     touched: int
-    """Wall clock when its last event came."""
+    """The wall clock when its last event came."""
     events: list[Record] = field(default_factory=list)
     revision: int = 0
 
 
 @dataclass(slots=True)
 class Held:
-    """A key."""
+    """The state of one key."""
 
     clock: int = -NEVER
-    """The latest event time seen."""
+    """The latest event time so far."""
     arrived: int = 0
-    """Wall clock of its last event."""
+    """The wall clock of its last event."""
     window: Window | None = None
     cache: Any = field(default_factory=dict)
     at: str | None = None
-    """The time of day that its first event said."""
+    """The time of day in its first event."""
     next: int = NEVER
-    """When the daily trigger fires."""
+    """The time at which the daily trigger fires."""
     empty: int = 0
-    """Firings since its last event."""
+    """The number of firings since its last event."""
 
 
 class Turn(NamedTuple):
-    """What a step goes on with."""
+    """The context of one step."""
 
     now: int
     outputs: list[Output]

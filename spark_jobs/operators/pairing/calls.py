@@ -1,4 +1,4 @@
-"""Which events make one call: the nearest of the other side, each used once."""
+"""Decide which events form a call: the nearest of the other side, each used once."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ OnDuplicate: TypeAlias = Literal["first", "last", "list"]
 
 
 class Event(NamedTuple):
-    """One event of a call. Events of a key have an order: by time, topic, partition and offset."""
+    """One event of a call. A key's events are ordered by time, topic, partition and offset."""
 
     time: int
     topic: str
@@ -21,17 +21,17 @@ class Event(NamedTuple):
     offset: int
     side: int
     arrived: int
-    """Wall clock when it came."""
+    """The wall clock when it came."""
     digest: bytes | Input
-    """Of its value, to know the event when it comes again; at first, the record that has it."""
+    """A digest of its value, to recognise the event when it comes again; at first, its record."""
     field: Any
-    """What it contributes to the result."""
+    """Its contribution to the result."""
 
     def place(self) -> tuple[int, str, int, int]:
         return self.time, self.topic, self.partition, self.offset
 
     def is_copy(self, other: "Event") -> bool:
-        """Tell whether this is a redelivery of `other`."""
+        """Return whether this is a redelivery of `other`."""
         return (
             self.time == other.time
             and self.side == other.side
@@ -39,12 +39,12 @@ class Event(NamedTuple):
         )
 
     def digested(self) -> "Event":
-        """Return this without its record: few events last long enough to need their digest."""
+        """Return the event without its record; few events live long enough to need a digest."""
         time, topic, partition, offset, side, arrived, digest, field = self
         if digest.__class__ is bytes:
             return self
         digest = _digest(digest)
-        # The tuple's own way to make one; that of the named tuple takes three times as long.
+        # Calls tuple's own constructor; the named tuple's takes three times as long.
         return tuple.__new__(Event, (time, topic, partition, offset, side, arrived, digest, field))
 
 
@@ -55,9 +55,9 @@ class Call:
     low: int
     high: int
     sides: tuple[list[Event], list[Event]]
-    """What goes into the result."""
+    """The events that go into the result."""
     dropped: list[Event] = field(default_factory=list)
-    """What came twice and does not."""
+    """The events of a side that came twice, and are left out."""
 
     def events(self) -> list[Event]:
         return [*self.sides[0], *self.sides[1], *self.dropped]
@@ -74,29 +74,31 @@ class Call:
 
 @dataclass(slots=True)
 class Held:
-    """What is known of one key."""
+    """The state of one key."""
 
     clock: int
-    """Its own stream time; of no matter where keys share one."""
+    """The key's own stream time; not used where keys share one."""
     arrived: int
-    """Wall clock of its last record."""
+    """The wall clock of its last record."""
     events: list[Event] = field(default_factory=list)
-    """With `on_close`, as they came: what belongs together is decided at the end."""
+    """With `on_close`: the events as they came. The calls are decided at the end."""
     open: list[Call] = field(default_factory=list)
     """With `on_pair`."""
     closed: list[Call] = field(default_factory=list)
-    """Remembered, so that nothing becomes a second result of theirs."""
+    """Remembered, so that none of their events produces a second result."""
     ends: int = -NEVER
-    """Before its clock has passed this, nothing is to be closed or forgotten; may be early."""
+    """
+    Until the clock has passed this, nothing needs to be closed or forgotten; it may be early.
+    """
 
 
 def begin(event: Event) -> Call:
-    """Return the call that begins with `event`."""
+    """Return a call that begins with `event`."""
     return Call(event.time, event.time, ([event], []) if event.side == 0 else ([], [event]))
 
 
 def is_any_like(events: Sequence[Event], event: Event) -> bool:
-    """Tell whether one of `events` has the time and the side of `event`, as a copy of it has."""
+    """Return whether one of `events` has the time and side of `event`, like a copy of it would."""
     time, side = event.time, event.side
     for known in events:  # noqa: SIM110  # `any` takes three times as long
         if time == known.time and side == known.side:
@@ -105,7 +107,7 @@ def is_any_like(events: Sequence[Event], event: Event) -> bool:
 
 
 def copied(held: Held, event: Event) -> Event | None:
-    """Return the event that `event` is a redelivery of."""
+    """Return the event of which `event` is a redelivery, or None."""
     time, side = event.time, event.side
     for known in held.events:
         if time == known.time and side == known.side and event.is_copy(known):
@@ -119,7 +121,7 @@ def copied(held: Held, event: Event) -> Event | None:
 
 
 def digest(held: Held) -> None:
-    """Have the events of `held` do without the records that they were made of."""
+    """Replace the records of the events of `held` by digests."""
     _digest_all(held.events)
     if not held.open and not held.closed:
         return
@@ -129,14 +131,14 @@ def digest(held: Held) -> None:
 
 
 def remembered(call: Call) -> Call:
-    """Return what has to be kept of a call that is closed."""
+    """Return the part of a closed call that must be kept."""
     one, other = ([event._replace(field=None) for event in side] for side in call.sides)
     return Call(call.low, call.high, (one, other), [e._replace(field=None) for e in call.dropped])
 
 
 def nearest(calls: Iterable[Call], event: Event, within: int) -> tuple[Call, int] | None:
     """
-    Return the call that lacks what `event` has, and how far its nearest event is.
+    Return the call that lacks the side of `event`, and the distance of its nearest event.
 
     None if there is none within reach. Ties go to the lower offset.
     """
@@ -172,7 +174,7 @@ def join(call: Call, event: Event, on_duplicate: OnDuplicate) -> None:
 
 
 def is_any_before(moment: int, held: Held) -> bool:
-    """Tell whether something that is open begins before `moment`."""
+    """Return whether something that is open begins before `moment`."""
     for event in held.events:  # every record comes by here: `any` takes three times as long
         if event[0] < moment:
             return True
@@ -180,7 +182,7 @@ def is_any_before(moment: int, held: Held) -> bool:
 
 
 def pair(events: Sequence[Event], within: int) -> tuple[Event, Event] | None:
-    """Return the events in the order of their sides if they are one of each, and one call."""
+    """Return two events in the order of their sides if they form one call, or None."""
     if len(events) != 2:  # noqa: PLR2004  # a pair
         return None
     one, other = events
@@ -195,7 +197,7 @@ def whole(one: Event, other: Event) -> Call:
 
 
 def assemble(events: Sequence[Event], within: int, on_duplicate: OnDuplicate) -> list[Call]:
-    """Return the calls that `events` make, as if they had come in the order of their times."""
+    """Return the calls that `events` form, as if they had come in the order of their times."""
     if len(events) == 1:
         return [begin(events[0])]
     if (found := pair(events, within)) is not None:

@@ -1,9 +1,9 @@
 """
 Pair the events of two topics: one result per call, complete or one-sided.
 
-A call is closed when stream time has passed its first event by more than `within` + `grace`, or
-when `close_after` has passed on the wall clock since it came. What was closed is remembered until
-everything that could belong to it would be late by itself.
+A call closes when stream time has passed its first event by more than `within` + `grace`, or when
+`close_after` has passed on the wall clock since it came. A closed call is remembered until every
+event that could belong to it would be late anyway.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
 from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, Step, skipped
 
 _arrived, _low = attrgetter("arrived"), attrgetter("low")
-# The tuple's own way to make one; that of the named tuple takes three times as long.
+# Calls tuple's own constructor; the named tuple's takes three times as long.
 _new = tuple.__new__
 
 
@@ -28,13 +28,13 @@ class State:
 
     keys: dict[Ident, Held] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
-    """Stream time by input partition; 0 where all share one. Not used for `per_key`."""
+    """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = -NEVER
-    """When the source was last seen to be behind."""
+    """When the source last lagged."""
     waits: Alarms = field(default_factory=Alarms)
-    """Wall clock: when calls close, or keys are forgotten."""
+    """Wall clock times at which calls close, or keys are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
-    """Event time of each shared clock: the beginnings of calls."""
+    """For each shared clock, the event times at which calls begin."""
 
 
 class Pairing:
@@ -70,7 +70,7 @@ class Pairing:
         return Step(state, outputs, self._deadline(state))
 
     def restore(self, keys: dict[Ident, Held], clocks: dict[int, int], behind_at: int) -> State:
-        """Return the state of which only these parts were kept, whatever `emit` was then."""
+        """Return the state that is made of these stored parts, whatever `emit` was then."""
         state = State(keys, clocks, behind_at)
         for ident, held in keys.items():
             if self._at_once:
@@ -86,7 +86,7 @@ class Pairing:
     def _own_clocks(
         self, state: State, records: Sequence[Input], outputs: list[Output], now: int
     ) -> None:
-        """Take records of keys each of which has a clock of its own."""
+        """Take records of keys with a clock of their own."""
         keys, sides, open_for = state.keys, self._sides, self._open_for
         at_once, any_like = self._at_once, calls.is_any_like
         alarm = min(NEVER, max(now, state.behind_at) + self._close_after)
@@ -110,8 +110,8 @@ class Pairing:
             if held.closed or at_once or time < close_time or (events and any_like(events, event)):
                 self._take(held, record, event, outputs, close_time=close_time)
                 self._set_alarms(state, key, held)
-            else:  # what is usual
-                if not events:  # else there is an alarm
+            else:  # the usual case
+                if not events:  # otherwise there is an alarm
                     state.waits.set(key, alarm)
                 events.append(event)
             if time < held.ends:  # noqa: PLR1730  # `min` takes three times as long
@@ -125,7 +125,7 @@ class Pairing:
         if held.events or held.open or held.closed:
             held.ends = self._end(held)
             self._set_alarms(state, key, held)
-        else:  # what is usual
+        else:  # the usual case
             held.ends = NEVER
 
     def _shared(
@@ -166,7 +166,7 @@ class Pairing:
         if (copy := calls.copied(held, event)) is not None:
             outputs.append(skipped(record, f"duplicate of {copy.offset}"))
             return
-        if not held.closed and not self._at_once:  # what is usual
+        if not held.closed and not self._at_once:  # the usual case
             held.events.append(event)
             return
         near = calls.nearest(self._assembled(held), event, self._within)
@@ -183,20 +183,20 @@ class Pairing:
             held.open.append(calls.begin(event))
 
     def _is_of_closed(self, held: Held, event: Event, near: tuple[Call, int] | None) -> bool:
-        """Tell whether `event` belongs to what is closed rather than to `near`."""
+        """Return whether `event` belongs to a closed call rather than to `near`."""
         done = calls.nearest(held.closed, event, self._within)
         if near is not None:
             return done is not None and done[1] <= near[1]
         return bool(done or calls.doubled(held.closed, event, self._within))
 
     def _assembled(self, held: Held) -> list[Call]:
-        """Return the open calls, as far as one can tell."""
+        """Return the open calls, as far as they are known."""
         if self._at_once:
             return held.open
         return calls.assemble(held.events, self._within, self._on_duplicate)
 
     def _emit(self, held: Held, call: Call, key: bytes, outputs: list[Output]) -> None:
-        """Say what came of `call`, and remember it."""
+        """Output the result of `call`, and remember it."""
         if self._at_once:
             held.open.remove(call)
         else:
@@ -206,21 +206,25 @@ class Pairing:
         outputs += self._sayings.of_call(key, call)
 
     def _pass_all(self, state: State, scope: int, close_time: int, outputs: list[Output]) -> None:
-        """Close and forget what the clock of several keys has passed, by their times."""
+        """
+        Close and forget what the clock of several keys has passed, in the order of their times.
+        """
         for bound, ident in _ends(state, scope).due(close_time - 1):
             held = state.keys.get(ident)
             if held is None:
                 continue
-            if self._end(held) == bound:  # else something has changed since
+            if self._end(held) == bound:  # otherwise something has changed since
                 self._pass(ident, held, bound + 1, outputs)
             self._set_alarms(state, ident, held)
             self._drop_if_empty(state, ident, held)
 
     def _pass(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
-        """Close what begins before `close_time`, and forget what nothing can touch any more."""
+        """
+        Close calls that begin before `close_time`; forget those that nothing can affect any more.
+        """
         forget_time = close_time - self._within
         if (pair := calls.pair(held.events, self._within)) and not self._sayings.as_list:
-            one, other = pair  # what is usual
+            one, other = pair  # the usual case
             low = min(one.time, other.time)
             if low < close_time:
                 held.events = []
@@ -262,7 +266,7 @@ class Pairing:
         return min(NEVER, max(held.arrived, state.behind_at) + self._forget_after)
 
     def _end(self, held: Held) -> int:
-        """Return the event time after whose passing, and some, something is to be done."""
+        """Return the event time after whose passing, plus a margin, something must be done."""
         if not held.events and not held.open and not held.closed:
             return NEVER
         lows = [*(event.time for event in held.events), *(call.low for call in held.open)]
@@ -278,7 +282,7 @@ class Pairing:
 
     def _drop_if_empty(self, state: State, ident: Ident, held: Held) -> None:
         if not held.events and not held.open and not held.closed:
-            del state.keys[ident]  # on a shared clock nothing tells it from a key never seen
+            del state.keys[ident]  # on a shared clock, it looks like a key never seen
 
     def _deadline(self, state: State) -> int | None:
         first = state.waits.first()

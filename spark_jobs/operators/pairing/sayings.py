@@ -1,4 +1,4 @@
-"""What is said of a call that is closed."""
+"""Make the outputs for a closed call."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from spark_jobs.operators.pairing.calls import Call, Event
 from spark_jobs.operators.settings import PairingSettings
 from spark_jobs.operators.step import Output, Paired, Skipped
 
-# The tuple's own way to make one; that of the named tuple takes three times as long.
+# Calls tuple's own constructor; the named tuple's takes three times as long.
 _new = tuple.__new__
 
 
@@ -19,7 +19,7 @@ class Sayings:
     names: Sequence[tuple[str, str]]
     """The name of each side in a result, and its topic."""
     as_list: bool
-    """Each side says all that came, not one thing."""
+    """Each side has a list of all its events, not one event."""
 
     @classmethod
     def of(cls, settings: PairingSettings) -> "Sayings":
@@ -34,7 +34,7 @@ class Sayings:
         return _new(Paired, (key, low, fields, sides))
 
     def of_call(self, key: bytes, call: Call) -> list[Output]:
-        """Return what came twice, and the result."""
+        """Return notes about duplicate events, and the result."""
         fields: dict[str, Any] = {}
         sides: dict[str, int | list[int]] = {}
         for (name, topic), found in zip(self.names, call.sides, strict=True):

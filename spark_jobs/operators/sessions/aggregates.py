@@ -1,7 +1,7 @@
 """
-What a session comes to: the aggregates that have a name, and those of the user.
+Aggregate the values of a session, with a named aggregate or the user's own.
 
-Three functions, with the arguments of Kafka Streams: `initializer()`,
+An aggregate has three functions with the arguments of Kafka Streams: `initializer()`,
 `aggregator(key, value, aggregate)` and `merger(key, one, other)`.
 """
 
@@ -19,7 +19,7 @@ from outbox.errors import BadSettings
 
 @dataclass(frozen=True, slots=True)
 class Aggregate:
-    """How the values of a session become one."""
+    """The functions that turn the values of a session into one."""
 
     initializer: Callable[[], Any]
     aggregator: Callable[[str | list[Any], Any, Any], Any]
@@ -39,10 +39,10 @@ _NOTHING = object()
 
 def load(text: str) -> Aggregate:
     """
-    Return the aggregate that `text` names.
+    Return the aggregate named by `text`.
 
     Raises:
-        BadSettings: there is none.
+        BadSettings: there is no such aggregate.
     """
     if text in NAMED:
         return NAMED[text]
@@ -58,7 +58,7 @@ def load(text: str) -> Aggregate:
 
     def checked(key: str | list[Any], value: Any, aggregate: Any) -> Any:  # noqa: ANN401  # JSON
         after = aggregator(key, value, aggregate)  # type: ignore[misc]  # it is callable
-        to_json(after)  # here, so that what cannot be kept is this record's failure
+        to_json(after)  # here, so that an unusable value is this record's failure
         return after
 
     return Aggregate(initializer, checked, merger)  # type: ignore[arg-type]  # they are callable

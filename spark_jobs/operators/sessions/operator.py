@@ -1,9 +1,10 @@
 """
 Session windows with the semantics of Kafka Streams, and one rule where it has three.
 
-A session is closed when its end is before the close time: stream time - grace - gap, or where the
-wall clock closed the key. By that one comparison a record is late, a session final, and its state
-gone. Windows are inclusive; neighbours at the distance of the gap are of one session.
+A session is closed when its end is before the close time: stream time - grace - gap, or the moment
+to which the wall clock closed the key. That one comparison decides whether a record is late, a
+session final, and its state gone. Windows are inclusive; neighbours at exactly the gap's distance
+share a session.
 """
 
 from collections.abc import Sequence
@@ -41,16 +42,16 @@ class Open:
 
 @dataclass(slots=True)
 class Held:
-    """What is known of one key."""
+    """The state of one key."""
 
     clock: int
-    """Its own stream time; of no matter where keys share one."""
+    """The key's own stream time; not used where keys share one."""
     arrived: int
-    """Wall clock of its last record."""
+    """The wall clock of its last record."""
     floor: int = _BEFORE_ALL
-    """The wall clock has closed what ends before this."""
+    """The wall clock has closed sessions that end before this."""
     open: list[Open] = field(default_factory=list)
-    """By their ends."""
+    """In the order of their ends."""
 
 
 @dataclass(slots=True)
@@ -59,13 +60,13 @@ class State:
 
     keys: dict[Ident, Held] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
-    """Stream time by input partition; 0 where all share one. Not used for `per_key`."""
+    """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = _BEFORE_ALL
-    """When the source was last seen to be behind."""
+    """When the source last lagged."""
     waits: Alarms = field(default_factory=Alarms)
-    """Wall clock: when keys close, or are forgotten."""
+    """Wall clock times at which keys close, or are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
-    """Event time of each shared clock: the ends of sessions."""
+    """For each shared clock, the event times at which sessions end."""
 
 
 class Sessions:
@@ -105,7 +106,7 @@ class Sessions:
         return Step(state, outputs, self._deadline(state))
 
     def restore(self, keys: dict[Ident, Held], clocks: dict[int, int], behind_at: int) -> State:
-        """Return the state of which only these parts were kept."""
+        """Return the state that is made of these stored parts."""
         state = State(keys, clocks, behind_at)
         for ident, held in keys.items():
             self._set_alarms(state, ident, held)
@@ -115,8 +116,8 @@ class Sessions:
         return state
 
     def _own(self, state: State, record: Input, now: int, outputs: list[Output]) -> None:
-        """Take a record of a key that has its own clock."""
-        key, time = record[0], record[1]  # by number: of all that is done here, names are dear
+        """Take a record of a key with its own clock."""
+        key, time = record[0], record[1]  # by index, because names are expensive here
         held = state.keys.get(key)
         if held is None:
             held = state.keys[key] = Held(time, now)
@@ -132,15 +133,15 @@ class Sessions:
             open_ = held.open
         if has_advanced and open_ and open_[0].end < close_time:
             self._close(key, held, close_time, outputs)
-        # An alarm may be early: a key that stays open has one.
+        # An alarm may be early, so a key that stays open already has one.
         if not was_open or not held.open:
             self._set_alarms(state, key, held)
 
     def _joined(self, open_: list[Open], record: Input, close_time: int) -> bool:
         """
-        Put `record` at the end of the last session, or into a new one behind it.
+        Add `record` to the end of the last session, or to a new one after it.
 
-        Of the aggregates that need no more. False: it belongs elsewhere, or fails.
+        For aggregates that need no more. False: it belongs elsewhere, or fails.
         """
         time = record[1]
         functions = self._aggregate
@@ -156,7 +157,7 @@ class Sessions:
             else:
                 value = functions.aggregator("", record[2], functions.initializer())
                 open_.append(Open(time, time, value, 1))
-        except Exception:  # noqa: BLE001  # it raises again where it is told
+        except Exception:  # noqa: BLE001  # it raises again where it is reported
             return False
         return True
 
@@ -179,7 +180,7 @@ class Sessions:
             self._close_shared(state, scope, clock - self._open_for, outputs)
 
     def _join(self, held: Held, record: Input, close_time: int, outputs: list[Output]) -> None:
-        """Put `record` into the session it belongs to, which others may become part of."""
+        """Put `record` into its session, which may merge others."""
         time, gap, open_ = record.time, self._gap, held.open
         found = [each for each in open_ if each.start - gap <= time <= each.end + gap]
         if not found and time < close_time:
@@ -228,7 +229,7 @@ class Sessions:
         return functions.aggregator(key, record.value, value)
 
     def _tell(self, record: Input, found: list[Open], joined: Open, outputs: list[Output]) -> None:
-        """Say what changes, in the order of Kafka Streams."""
+        """Output the changes, in the order of Kafka Streams."""
         key, time = record.key or b"", record.time
         if joined.start != time or joined.end != time:
             outputs += [
@@ -241,13 +242,15 @@ class Sessions:
     def _close_shared(
         self, state: State, scope: int, close_time: int, outputs: list[Output]
     ) -> None:
-        """Close what ends before `close_time`, of all keys of a clock, by their ends."""
+        """
+        Close what ends before `close_time`, for all keys of a clock, in the order of their ends.
+        """
         ends = _ends(state, scope)
         for bound, ident in ends.due(close_time - 1):
             held = state.keys.get(ident)
             if held is None:
                 continue
-            if held.open and held.open[0].end == bound:  # else it has grown since
+            if held.open and held.open[0].end == bound:  # otherwise it has grown since
                 self._close(ident, held, bound + 1, outputs)
             self._set_end(state, scope, ident, held)
             self._drop_if_empty(state, ident, held, close_time)
@@ -255,14 +258,14 @@ class Sessions:
     @staticmethod
     def _drop_if_empty(state: State, ident: Ident, held: Held, close_time: int) -> None:
         if not held.open and held.floor <= close_time:
-            del state.keys[ident]  # on a shared clock nothing tells it from a key never seen
+            del state.keys[ident]  # on a shared clock, it looks like a key never seen
 
     def _close(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
         key = ident[1] if self._per_partition else ident
         while held.open and held.open[0].end < close_time:
             done = held.open.pop(0)
             told = ("result", key, done.start, done.end, done.value, done.revision)
-            # The tuple's own way to make one; that of the named tuple takes three times as long.
+            # Calls tuple's own constructor; the named tuple's takes three times as long.
             outputs.append(tuple.__new__(Session, told))
 
     def _wall(self, state: State, now: int, outputs: list[Output]) -> None:
@@ -305,7 +308,7 @@ class Sessions:
 
     def _key(self, key: bytes) -> str | list[Any]:
         if self._aggregate.is_neutral:
-            return ""  # the named ones do not look at it
+            return ""  # the named aggregates do not look at it
         return key.decode(errors="replace") if self._text_keys else from_json(key)
 
 

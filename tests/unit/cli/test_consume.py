@@ -1,4 +1,4 @@
-"""`dovecote consume`: what it says before anything runs."""
+"""`dovecote consume`: its messages before anything runs."""
 
 from pathlib import Path
 

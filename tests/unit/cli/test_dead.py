@@ -1,4 +1,4 @@
-"""`dovecote dead`: what records say, printed."""
+"""`dovecote dead`: the contents of records, printed."""
 
 import json
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""What a supervisor and Prometheus see."""
+"""The HTTP answers for a supervisor and for Prometheus."""
 
 import json
 from urllib.error import HTTPError

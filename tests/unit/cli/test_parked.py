@@ -1,4 +1,4 @@
-"""`dovecote parked`: what an operator is told who asks for something."""
+"""`dovecote parked`: its answers to an operator."""
 
 import json
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What others wrote is printed so that it can neither steer a terminal nor forge a line."""
+"""Text from others is printed so that it can neither steer a terminal nor forge a line."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`dovecote push`: what it says where something is missing or wrong, without any server."""
+"""`dovecote push`: its messages if something is missing or wrong, without any server."""
 
 import json
 from collections.abc import Iterator
@@ -89,7 +89,7 @@ def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
     def relax() -> None:
         assert begun == ["loaded"]
         begun.append("relaxed")
-        raise RuntimeError(begun)  # what follows waits for a signal
+        raise RuntimeError(begun)  # the rest waits for a signal
 
     monkeypatch.setattr("dovecote.push.process.running", running)
     monkeypatch.setattr("dovecote.process.collector.relax", relax)

@@ -1,4 +1,4 @@
-"""`dovecote relay`: what it says before anything runs."""
+"""`dovecote relay`: its messages before anything runs."""
 
 import json
 import logging

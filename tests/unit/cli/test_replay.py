@@ -96,7 +96,7 @@ def test_a_bad_line_stops_the_replay_with_its_number_and_status_1(place: Path) -
     ran = dovecote(place, "first_match", "--config", "orders.toml", trace=trace)
     assert ran.returncode == 1
     assert b"dovecote: line 4 of the trace: partition: Field required" in ran.stderr
-    # The full batch before it stands, whole; of the one the line broke into, nothing is told.
+    # The full batch before it is printed; nothing of the batch with the bad line is.
     assert [json.loads(told)["offset"] for told in ran.stdout.splitlines()] == [0, 1]
 
 

@@ -1,4 +1,4 @@
-"""`dovecote schema` prints what editors and checks elsewhere need."""
+"""`dovecote schema` prints what editors and other checks need."""
 
 import json
 

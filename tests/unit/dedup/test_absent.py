@@ -9,7 +9,7 @@ AWAY = KafkaError(KafkaError._TRANSPORT)
 
 
 class Client:
-    """Says of every topic the same."""
+    """Says the same about every topic."""
 
     def __init__(self) -> None:
         self.error: KafkaError | None = UNKNOWN

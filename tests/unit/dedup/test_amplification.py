@@ -1,4 +1,6 @@
-"""A loop main → handler → retry topic → main multiplies no events, however often sends double."""
+"""
+A loop main → handler → retry topic → main multiplies no events, however many sends are double.
+"""
 
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,7 +35,7 @@ seeds = given(st.integers(0, 2**32))
 
 
 def amplification(stage: Stage, seed: int) -> list[float]:
-    """Return, round by round, how many records go round per event that does."""
+    """Return, round by round, how many records there are per event in the loop."""
     chance = random.Random(seed)  # a network, not a secret
     topic = sent([(event, 0) for event in EVENTS], chance)
     per_round = []
@@ -51,7 +53,7 @@ def amplification(stage: Stage, seed: int) -> list[float]:
 
 
 def sent(copies: Iterable[Copy], chance: random.Random) -> list[Copy]:
-    """Send each; an ambiguous timeout puts the record there a second time, with the same id."""
+    """Send each; an ambiguous timeout writes the record a second time, with the same id."""
     return [copy for one in copies for copy in [one] * (1 + (chance.random() < AMBIGUOUS))]
 
 

@@ -1,4 +1,4 @@
-"""Where a failure is said to be: in the handler's code, whatever it called."""
+"""A failure is located in the handler's code, whatever it called."""
 
 import json
 import logging

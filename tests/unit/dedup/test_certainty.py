@@ -1,4 +1,4 @@
-"""Nothing is begun while it is not certain whose the partition is; then all is, in order."""
+"""Nothing begins while a partition's owner is uncertain; then everything does, in order."""
 
 import math
 import time
@@ -91,7 +91,8 @@ def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
 
     def handle(record: Record) -> None:
         seen.append(record.offset)
-        # As if the process stood still for longer than a lane's turn, and than is certain.
+        # As if the process were paused for longer than a lane's turn, and than the certainty
+        # lasts.
         certainty.until = time.monotonic() - 1
         until(lambda: time.monotonic() > ends, within=10, what="the end of its turn")
 

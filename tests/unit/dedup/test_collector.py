@@ -1,4 +1,4 @@
-"""A process tidies up seldom, where there is something to be set."""
+"""A process rarely collects garbage, if the platform allows it."""
 
 import ctypes
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 
 from dovecote.process import memory as heap
 
-# In a process of its own: what is set stays so until the end.
+# In a process of its own, because the settings stay until its end.
 RELAXED = """
 import gc
 from dovecote.process.collector import relax
@@ -44,7 +44,8 @@ def test_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not heap.keep_freed()
 
 
-# As a relay reads: batches of small objects come and go, some of them in memory of their own.
+# Like a relay's reading: batches of small objects come and go, some of them in memory of their
+# own.
 BATCHES = """
 import resource, sys
 from dovecote.process.memory import Arenas

@@ -1,4 +1,4 @@
-"""What is committed where a broker takes less metadata than others do."""
+"""Commits to a broker that takes less metadata than others do."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ TOO_LARGE = KafkaError(KafkaError.OFFSET_METADATA_TOO_LARGE)
 
 
 class Answer(NamedTuple):
-    """What the client tells of a partition."""
+    """The client's answer about a partition."""
 
     topic: str
     partition: int
@@ -51,7 +51,7 @@ class Client:
 
 
 def with_a_gap() -> Assigned:
-    """Return a partition of which the second record is concluded, and the first is not."""
+    """Return a partition in which the second record is concluded, and the first is not."""
     each = assigned(Lanes[Record]().begin("t", 0), Offsets(5), max_skew=10)
     for offset in (5, 6, 7):
         each.offsets.polled(offset)

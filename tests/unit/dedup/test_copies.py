@@ -1,4 +1,4 @@
-"""What is left of a record that no topic takes fits into any."""
+"""The remainder of a record that no topic takes fits into any topic."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Which dead letters are meant, and what a record in their topic says."""
+"""The selection of dead letters, and the contents of their records."""
 
 from collections.abc import Sequence
 

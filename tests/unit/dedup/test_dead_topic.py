@@ -1,4 +1,4 @@
-"""What becomes of letters is in one transaction, which never stays open."""
+"""The results for letters are written in one transaction, which never stays open."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -14,7 +14,7 @@ RECORDS = [Record("dead", 0, n, 0, b"k", b"v", [(ID, b"e%d" % n)]) for n in rang
 
 
 class Producing:
-    """A producer that notes what is asked of it."""
+    """A producer that records its calls."""
 
     calls: list[str]
 

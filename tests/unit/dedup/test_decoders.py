@@ -1,4 +1,4 @@
-"""What a registry's serialisers wrote, a consumer reads; what it cannot read, it says."""
+"""A consumer reads what a registry's serialisers wrote, and reports what it cannot read."""
 
 import json
 import sys

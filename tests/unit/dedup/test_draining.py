@@ -1,4 +1,6 @@
-"""What handlers finish while their partition is given up is concluded, and nothing new begins."""
+"""
+Results of handlers that finish while their partition is given up count, and nothing new begins.
+"""
 
 import asyncio
 import threading
@@ -43,7 +45,7 @@ class Letters(HoldInPlace):
 
 @dataclass
 class Draining:
-    """A partition with records at work in a handler that waits, until it is drained."""
+    """A partition whose records are in a handler that waits until it is drained."""
 
     workers: Workers
     handover: Handover
@@ -53,7 +55,7 @@ class Draining:
     go_on: threading.Event = field(default_factory=threading.Event)
 
     def drained(self, batch: dict[bytes | None, list[Record]]) -> dict[int, str]:
-        """Handle `batch`, give the partition up meanwhile; return what is concluded, as what."""
+        """Handle `batch`, give the partition up meanwhile; return what is concluded, and how."""
         stretch = self.at_work(batch)
         done = self.threads.submit(self.handover.drain, [stretch], 10)
         until(lambda: not stretch.live, within=10, what="the end of the stretch")
@@ -67,7 +69,7 @@ class Draining:
         return told
 
     def at_work(self, batch: dict[bytes | None, list[Record]]) -> Stretch[Record]:
-        """Have `batch` handled until the handler waits."""
+        """Let `batch` be handled until the handler waits."""
         with self.handover.lock:
             stretch = self.handover.lanes.begin("t", 0)
             self.handover.lanes.open(stretch)

@@ -1,4 +1,6 @@
-"""Whatever is taken, given back, held or ended: each key in order, one at a time, nothing lost."""
+"""
+However lanes are taken, given back, held or ended: each key in order, one at a time, nothing lost.
+"""
 
 from collections import deque
 from typing import NamedTuple
@@ -113,7 +115,7 @@ class World(RuleBasedStateMachine):
                 by_key[record.key, record.epoch] = record.number
 
     def teardown(self) -> None:
-        """Serve all that is left: nothing of a stretch that is not over was lost."""
+        """Serve everything that is left: nothing of an unfinished stretch was lost."""
         for stretch in self.stretches.values():
             if not stretch.opened:
                 self.lanes.open(stretch)

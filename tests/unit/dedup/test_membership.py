@@ -1,4 +1,4 @@
-"""Behind a gap nothing is certain until the group's coordinator has taken a commit."""
+"""After a gap nothing is certain until the group's coordinator has taken a commit."""
 
 import time
 from collections.abc import Callable, Iterable
@@ -24,7 +24,7 @@ REFUSED = KafkaException(KafkaError(KafkaError.UNKNOWN_MEMBER_ID))
 
 @dataclass
 class Coordinator:
-    """Takes commits of its member, or of nobody; as a client asks it."""
+    """Takes commits of its member, or of nobody, in the form of a client's request."""
 
     member: str = "m-1"
     takes: bool = True
@@ -44,7 +44,7 @@ class Coordinator:
 
 
 class Finds:
-    """Finds the first that has an offset."""
+    """Finds the first partition that has an offset."""
 
     def place(self, partitions: Iterable[Assigned]) -> TopicPartition | None:
         for each in partitions:
@@ -160,7 +160,7 @@ def test_a_claim_is_between_two_answers_of_the_group(coordinator: Coordinator, a
         assert coordinator.asked == ["commit", "claim"] * away + ["commit", "claim", "commit"]
         assert claim.number == 1
 
-        # What is refused is claimed again, once.
+        # A refused claim is made again, once.
         claim.refused = 1
         claimed(claiming, partition)
         assert (claim.number, len(refusals)) == (2, 1)

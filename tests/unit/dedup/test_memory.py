@@ -1,4 +1,4 @@
-"""What is remembered of events over batches."""
+"""The memory of events over several batches."""
 
 import random
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 from dedup.rules.lanes.offset_metadata import LIMIT, decode, encode
 from dedup.rules.lanes.offsets import Offsets
 
-# What a partition holds: offsets with gaps, as markers and compaction leave them.
+# The offsets of a partition, with gaps as markers and compaction leave them.
 PARTITIONS = st.sets(st.integers(0, 400), min_size=1).map(sorted)
 
 
@@ -29,7 +29,7 @@ def test_what_is_committed_is_the_first_offset_that_is_not_concluded(
 def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
     partition: list[int], data: st.DataObject
 ) -> None:
-    """Restart after restart, some records concluded in each."""
+    """Restart after restart, some records are concluded in each."""
     concluded: list[int] = []
     start, metadata = None, None
     for _ in range(data.draw(st.integers(1, 4))):
@@ -46,7 +46,7 @@ def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
         if (commit := offsets.commit()) is not None:
             assert commit.whole
             start, metadata = commit.offset, commit.metadata
-    # Nothing is passed over either: what is left is all that was never concluded.
+    # Nothing is skipped either: the rest is everything that was never concluded.
     rest = Offsets(start, metadata)
     left = [o for o in partition if (start is None or o >= start) and rest.polled(o)]
     assert left == [offset for offset in partition if offset not in concluded]
@@ -56,7 +56,7 @@ def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
 def test_the_end_is_committed_whenever_it_was_reached_once_nothing_is_pending(
     partition: list[int], data: st.DataObject
 ) -> None:
-    """Records are concluded before the end is reached, and after it; others come behind it."""
+    """Records are concluded before the end is reached, and after it; others come after that."""
     offsets = Offsets()
     pending: list[int] = []
     ends = data.draw(st.sets(st.sampled_from(partition)))
@@ -66,7 +66,7 @@ def test_the_end_is_committed_whenever_it_was_reached_once_nothing_is_pending(
         pending.append(offset)
         end = -1
         if offset in ends:
-            # Between two records there is the end for a while, or beyond it no more than markers.
+            # Between two records, the log may end for a while, or have only markers.
             end = data.draw(st.integers(offset + 1, following))
             offsets.reached(end)
         for each in data.draw(st.sets(st.sampled_from(pending))) if pending else ():

@@ -1,4 +1,4 @@
-"""Records that come singly are taken several at a time; no other waits."""
+"""Records that come singly are taken several at a time; no other records wait."""
 
 from dedup.rules.lanes.pace import Pace
 

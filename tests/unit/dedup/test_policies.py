@@ -1,4 +1,4 @@
-"""Properties of the policies, against oracles that do it the long way round."""
+"""Properties of the policies, compared with oracles that take the long way."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -49,7 +49,7 @@ def rows() -> st.SearchStrategy[list[Row]]:
 
 
 class Calls:
-    """The three functions of a policy, and for which rows they were called."""
+    """The three functions of a policy, and the rows for which they were called."""
 
     def __init__(self) -> None:
         self.matched: list[int] = []
@@ -91,7 +91,7 @@ def decide(policy: Policy, batch: Sequence[Row], calls: Calls | None = None) -> 
 
 
 def told(verdicts: Sequence[Verdict[Row]]) -> list[tuple[int, str]]:
-    """Say each verdict in the words of the oracles."""
+    """Return each verdict in the words of the oracles."""
     words = []
     for verdict in verdicts:
         match verdict:
@@ -107,7 +107,7 @@ def told(verdicts: Sequence[Verdict[Row]]) -> list[tuple[int, str]]:
 
 
 def alone(row: Row) -> str:
-    """What becomes of a row that is the only one of its key."""
+    """Return the result of a row that is the only one of its key."""
     if row.filter == "fail":
         return "filtered"
     if row.filter.startswith("raise"):

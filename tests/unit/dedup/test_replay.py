@@ -38,7 +38,7 @@ RESULTS: dict[str, Result] = {
 
 
 def settle(event: Event) -> Result | None:
-    """Do as the value says."""
+    """Return the result that the value names."""
     do = event.value.get("do") if isinstance(event.value, dict) else None
     if do == "raise":
         raise LookupError(str(event.key))
@@ -346,7 +346,7 @@ class CountSettings(Settings):
 
 
 class Count:
-    """An operator of another kind: it keeps time and says so."""
+    """An operator of another kind, which tracks time and reports it."""
 
     def __init__(self, settings: CountSettings) -> None:
         self._every = settings.every

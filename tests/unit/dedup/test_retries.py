@@ -1,4 +1,4 @@
-"""Where records go that were not handled to their end, and as what they come back."""
+"""The destinations of records that were not fully handled, and the form in which they return."""
 
 from collections.abc import Collection, Mapping
 from datetime import timedelta
@@ -35,7 +35,9 @@ TIERS = (Tier("retry.short"), Tier("retry.long", timedelta(minutes=1)))
 
 
 class Topics:
-    """What was sent; topics in `full` take nothing with a value, those in `down` nothing."""
+    """
+    Records what was sent; topics in `full` take nothing with a value, and those in `down` nothing.
+    """
 
     def __init__(self, *, full: str = "", down: str = "") -> None:
         self.sent: list[tuple[str, Copy]] = []

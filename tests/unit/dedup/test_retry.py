@@ -1,4 +1,4 @@
-"""What becomes of a record that is not done."""
+"""The fate of a record that is not done."""
 
 from datetime import timedelta
 

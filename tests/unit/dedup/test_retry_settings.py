@@ -1,4 +1,4 @@
-"""The tables `[retries]` and `[inbox]` say what they mean, or what is wrong with them."""
+"""The tables `[retries]` and `[inbox]`: their meaning, and their errors."""
 
 from datetime import timedelta
 from typing import Any

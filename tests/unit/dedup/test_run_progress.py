@@ -1,4 +1,4 @@
-"""What is said of a record that holds its key."""
+"""Reports on a record that holds its key."""
 
 from datetime import timedelta
 

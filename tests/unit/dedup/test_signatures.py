@@ -1,4 +1,4 @@
-"""Handlers that could not be called with what they are given are refused before anything runs."""
+"""Handlers that cannot be called with their arguments are refused before anything runs."""
 
 from collections.abc import Callable
 from functools import wraps

@@ -1,4 +1,4 @@
-"""A topic that multiplies its own records is found out."""
+"""A topic that multiplies its own records is detected."""
 
 import pytest
 

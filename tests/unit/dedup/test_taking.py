@@ -1,4 +1,4 @@
-"""The poll thread takes lanes back while others take them to hand them over together."""
+"""The poll thread takes lanes back while others take them, in order to hand them over together."""
 
 import threading
 from collections import deque
@@ -19,7 +19,7 @@ NUMBER = 4
 
 
 class Contended(deque[Lane[Record]]):
-    """Tells before a lane is taken, and after it was asked how many there are."""
+    """Reports before a lane is taken, and after its length was asked for."""
 
     def __init__(self, told: Callable[[str], None]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Contended(deque[Lane[Record]]):
 
 @dataclass
 class Serves:
-    """Notes what it serves."""
+    """Records what it serves."""
 
     offsets: list[int] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
@@ -77,7 +77,8 @@ def test_lanes_that_are_taken_back_at_that_moment_are_served_once(
     def told(what: str) -> None:
         if handover.lock.locked() or taken_back.is_set():
             return
-        # Threads take all that they have; tasks have taken one lane before they take others.
+        # Threads take everything that they have; tasks have taken one lane before they take
+        # others.
         pops.append(what)
         moment = what == "clear" or pops.count("popleft") > (kind is Tasks)
         if moment or (what == "len" and kind is Tasks):

@@ -1,4 +1,4 @@
-"""`tenacity`'s own objects say how long a record waits."""
+"""`tenacity`'s own objects decide how long a record waits."""
 
 from datetime import timedelta
 

@@ -1,4 +1,4 @@
-"""A handler is tried without a broker, and the same happens to its records as in a consumer."""
+"""A handler is tried without a broker, and its records fare as they do in a consumer."""
 
 from datetime import timedelta
 
@@ -25,7 +25,7 @@ def order(id_: str, key: str = "k", **value: object) -> Event:
 
 
 class Effects:
-    """A handler that answers as the events ask it to, and remembers whose turn it was."""
+    """A handler that answers as the events ask it to, and remembers their order."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

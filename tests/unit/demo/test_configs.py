@@ -37,7 +37,7 @@ def test_the_jobs_take_their_files_together(files: Files, tmp_path: Path) -> Non
         configs.DEAD_LETTER,
     )
     assert first.spark.checkpoint == str(configs.checkpoint(tmp_path))
-    # Pairing and sessions see what has passed deduplication, and nothing else.
+    # Pairing and sessions see only what has passed deduplication.
     assert {topic for job in others for topic in job.source.topics} == {
         configs.DEPARTURES,
         configs.ARRIVALS,

@@ -55,7 +55,7 @@ FIRST, LATE = TOPICS.departures
             8,
             id="topics are swapped",
         ),
-        # What came back then has nothing that it came from.
+        # The returned record has no record from which it came.
         pytest.param(TOPICS._replace(retry=[]), 2, id="a retry is missing"),
         pytest.param(TOPICS._replace(retry=[RETRIED, RETRIED]), 2, id="a retry is there twice"),
         pytest.param(TOPICS._replace(dead_letter=[]), 1, id="a dead letter is missing"),

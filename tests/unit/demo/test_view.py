@@ -63,7 +63,7 @@ class Standing:
     """A pipeline in which nothing moves."""
 
     def require_health(self) -> None:
-        """All is well, but for that."""
+        """Everything else is well."""
 
     def snapshot(self) -> Snapshot:
         return snapshot(7, 5)

@@ -1,4 +1,4 @@
-"""A tiny run of the demo, written by hand: what each witness says when all is well."""
+"""A tiny run of the demo, written by hand: the records of each witness if all is well."""
 
 import json
 from dataclasses import replace
@@ -13,7 +13,7 @@ AT, HOUR = 1_357_000_000_000, 3_600_000
 
 
 class Told(NamedTuple):
-    """One event: where it ended up and what it says."""
+    """One event: its destination and its content."""
 
     partition: int
     offset: int
@@ -25,8 +25,8 @@ class Told(NamedTuple):
     delay: int | None
 
 
-# Offsets have gaps, as transactions leave them. OK1 is on time and one of its requests came twice;
-# LATE's departure has to be confirmed; EARLY's cannot be; OFF is cancelled.
+# Offsets have gaps, as transactions leave them. OK1 is on time, and one of its requests came
+# twice; LATE's departure has to be confirmed; EARLY's cannot be; OFF is cancelled.
 TOLD = (
     Told(0, 0, "0-1", "ok-s", "FlightScheduled", "OK1", 1, None),
     Told(0, 1, "1-1", "ok-d", "FlightDeparted", "OK1", 2, 5),

@@ -1,4 +1,4 @@
-"""Where an archive of classes can be made, one is asked for until there is one."""
+"""If an archive of classes can be made, Java is asked for one until it exists."""
 
 from pathlib import Path
 

@@ -12,7 +12,7 @@ from dovecote.devstack.progress import Fetched
 
 SET = JarSet("some", '    <dependency org="org" name="one" rev="1"/>\n')
 
-# Does what Ivy does, as far as it can be seen: lines, jars, exit status.
+# Behaves like Ivy, as far as that is visible: lines, jars, exit status.
 IVY = """\
 import os, pathlib, sys
 root = pathlib.Path(os.environ["FAKE_IVY"])
@@ -63,7 +63,7 @@ def ivy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeIvy:
 
 
 def ignore(_: Fetched) -> None:
-    """Nobody watches."""
+    """Do nothing: nobody watches."""
 
 
 def test_jars_are_fetched_once(ivy: FakeIvy) -> None:

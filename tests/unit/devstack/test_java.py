@@ -19,7 +19,7 @@ WHEEL = Path(str(java_wheel.home())) / "bin/java"
 
 
 def fake_java(home: Path, version: str, *, status: int = 0) -> Path:
-    """Make a program in `home` that tells of itself as `java` does."""
+    """Make a program in `home` that describes itself like `java`."""
     executable = home / "bin/java"
     executable.parent.mkdir(parents=True)
     executable.write_text(

@@ -24,7 +24,7 @@ STRANGER = User(uid=54321, gid=54321)
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """A folder all of whose parents below the temporary one are open."""
+    """A folder whose parents below the temporary one are all open."""
     inner = tmp_path / "outer/inner"
     inner.mkdir(parents=True)
     return inner

@@ -20,7 +20,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root runs Postgr
 
 @pytest.fixture
 def open_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A temporary folder that everybody can search, in the place of the system's."""
+    """A temporary folder that everybody can search, in place of the system's."""
     place = Path(tempfile.mkdtemp(dir="/var/tmp"))
     place.chmod(0o755)
     monkeypatch.setattr(tempfile, "tempdir", str(place))

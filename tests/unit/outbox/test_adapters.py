@@ -1,4 +1,6 @@
-"""The adapter of a connection is found by its class, and everything else is told what to do."""
+"""
+A connection's adapter is found by its class; anything else gets an error that says what to do.
+"""
 
 import asyncio
 import subprocess
@@ -39,14 +41,14 @@ print(*{name.partition(".")[0] for name in sys.modules})
 
 
 class Unopened(asyncpg.Connection):
-    """One that does not complain of never having been closed."""
+    """A connection that does not complain that it was never closed."""
 
     def __del__(self) -> None:
         pass
 
 
 def made(kind: Any) -> Any:
-    """Return an object of a class that nobody has opened a connection with."""
+    """Return an object of a connection's class that was never opened."""
     return kind.__new__(kind)
 
 
@@ -135,7 +137,7 @@ def never_run(
     registry: orm.scoped_session[orm.Session],
     plain: psycopg.Connection,
 ) -> None:
-    """What a type checker says of sync connections."""
+    """The view of a type checker on sync connections."""
     write(session)
     write(conn)
     write(registry)
@@ -154,7 +156,7 @@ async def never_run_either(
     other: "asyncpg.Connection[Any]",
     pooled: "asyncpg.pool.PoolConnectionProxy[Any]",
 ) -> None:
-    """What a type checker says of async connections."""
+    """The view of a type checker on async connections."""
     await write_async(session)
     await write_async(conn)
     await write_async(registry)

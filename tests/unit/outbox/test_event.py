@@ -1,4 +1,4 @@
-"""What an event is, and that a bad one is refused before anything else happens."""
+"""The definition of an event; a bad one is refused before anything else happens."""
 
 from collections.abc import Callable
 from dataclasses import FrozenInstanceError

@@ -1,4 +1,4 @@
-"""While a broker is away, a client's log has a few lines of it."""
+"""While a broker is away, a client logs only a few lines about it."""
 
 import logging
 

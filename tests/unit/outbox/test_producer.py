@@ -1,4 +1,4 @@
-"""What of a producer needs no server."""
+"""The parts of a producer that need no server."""
 
 import subprocess
 import sys
@@ -60,7 +60,7 @@ def test_an_observer_that_fails_is_told_of_once_and_is_in_nobodys_way(
 ) -> None:
     brief = timedelta(milliseconds=50)
     options = Options(delivery_timeout=brief, accept_timeout=2 * brief, fresh=True)
-    # It counts as soon as there is a client, and then each event that nobody takes.
+    # It counts as soon as there is a client, and then for each event that nobody takes.
     with Producer(NO_DATABASE, NOWHERE, options=options, observe=broken) as producer:
         for _ in range(3):
             with pytest.raises(NotAccepted):

@@ -20,8 +20,8 @@ class World:
     """
     A producer, its routing, and servers as values.
 
-    Kafka may take records and not say so, even long after their producer is no more; a commit may
-    fail, or be told to have failed, or come later. The relay may park what it likes.
+    Kafka may take records without saying so, even long after their producer has ended. A commit
+    may fail, or be reported as failed, or come later. The relay may park anything.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -45,7 +45,7 @@ class World:
         self.aside: list[Lane] = []
 
     def live(self) -> None:
-        """Do anything that can be done, often; then let all go well."""
+        """Do anything that can be done, many times; then let everything go well."""
         does: dict[Callable[[], None], int] = {
             self.offer: 12, self.restore: 6, self.break_down: 1, self.write: 6, self.begin: 2,
             self.have_written: 6, self.ask: 6, self.be_answered: 6, self.wait: 2,
@@ -53,14 +53,14 @@ class World:
             self.commit_late: 1, self.relay: 8, self.requeue: 1,
         }  # fmt: skip
         for step in self.chance.choices(list(does), list(does.values()), k=STEPS):
-            # These are rare, or nothing else would come to an end.
+            # These are rare; otherwise nothing else would come to an end.
             if step not in {self.be_killed, self.break_down} or self.chance.random() < 0.5:
                 step()
             self.require_order()
             self.require_all()
         self.end()
 
-    # What the producer does.
+    # The producer's actions.
 
     def offer(self) -> None:
         number, self.count = self.count, self.count + 1
@@ -110,7 +110,7 @@ class World:
     def ask(self) -> None:
         self.asked = self.routing.questions()
         assert len(self.asked) <= SMALL.questions
-        # An answer may be of any time from now on.
+        # From now on, the answer may be of any time.
         self.drained = [lane for lane in self.asked if self.has_drained(lane)]
         self.aside = [
             lane for lane, numbers in self.parked.items() if numbers and lane is not None
@@ -133,7 +133,7 @@ class World:
         self.asked = {}
         self.routing = Routing(SMALL)
 
-    # What the servers do.
+    # The servers' actions.
 
     def land(self) -> None:
         """Kafka takes records, in the order in which one producer sent them."""
@@ -172,7 +172,7 @@ class World:
         self.topic += chain.from_iterable(self.parked.values())
         self.parked.clear()
 
-    # What must be true.
+    # The invariants.
 
     def require_order(self) -> None:
         places = {number: place for place, number in reversed(list(enumerate(self.topic)))}
@@ -189,7 +189,7 @@ class World:
         assert self.accepted <= coming | aside | set(self.topic)
 
     def end(self) -> None:
-        """Let everything go well: all are accepted, and lanes go back to Kafka."""
+        """Let everything go well: all events are accepted, and lanes go back to Kafka."""
         for _ in range(300):
             if not self.waiting and not self.routing.lanes:
                 break
@@ -309,7 +309,7 @@ def test_a_new_producer_waits_for_what_an_earlier_one_left_in_the_outbox() -> No
     routing.began(7)
     assert routing.questions() == {EVERY: 7}
     assert routing.answered({EVERY: 7}, [EVERY], 0.0, [b"b"]) == []
-    # What is parked still waits.
+    # Parked events still wait.
     assert (routing.offer(1, b"a"), routing.offer(2, b"b")) == (True, False)
 
 

@@ -1,4 +1,4 @@
-"""What is said of an outbox that is missing, or of rights in it, can be pasted as it is."""
+"""The advice about a missing outbox, or about rights in it, can be pasted as it is."""
 
 import re
 from pathlib import Path

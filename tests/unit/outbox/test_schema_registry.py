@@ -1,4 +1,4 @@
-"""A value is what the serialiser of a schema registry makes of it, byte for byte."""
+"""A value is exactly what the serialiser of a schema registry makes of it."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ JSON_SCHEMA = {
     "required": ["order"],
 }
 VALUE = {"order": 42, "state": "placed"}
-# 42 and the length 6, each doubled as Avro's integers are, and the text.
+# 42 and the length 6, each doubled like Avro's integers, and the text.
 AVRO_VALUE = b"\x54\x0cplaced"
 ID = 1_000
 FRAME = b"\x00\x00\x00\x03\xe8"
@@ -63,7 +63,8 @@ class _Answer(BaseHTTPRequestHandler):
         self._say(200, {"id": ID, "guid": GUID, "version": 1, **asked})
 
     def do_GET(self) -> None:
-        # Whether a subject other than the topic's own is associated with it: there is none.
+        # The question whether a subject other than the topic's own is associated with it: there is
+        # none.
         self._say(404, {"error_code": 404, "message": f"nothing at {self.path}"})
 
     def _say(self, status: int, what: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""A secret in a file is read again where it is needed, and stays what it was meanwhile."""
+"""A secret in a file is read again when it is needed, and otherwise stays the same."""
 
 import pickle
 from pathlib import Path

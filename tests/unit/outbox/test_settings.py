@@ -1,4 +1,4 @@
-"""Settings come from a file below the environment, explain themselves, and keep secrets."""
+"""Settings come from a file and the environment above it, explain themselves, and keep secrets."""
 
 from collections.abc import Callable
 from datetime import timedelta

@@ -1,4 +1,4 @@
-"""What a new slot's snapshot says is kept as Postgres can read it."""
+"""A new slot's snapshot is stored in a form that Postgres can read."""
 
 import pytest
 

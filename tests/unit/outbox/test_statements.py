@@ -1,4 +1,4 @@
-"""The statement that appends events, as a value, and what may not go into one."""
+"""The statement that appends events, as a value, and what it must not contain."""
 
 from typing import Any
 

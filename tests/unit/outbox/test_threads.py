@@ -1,4 +1,4 @@
-"""Threads that are none are refused, with what to do instead."""
+"""Threads that are not real ones are refused, with what to do instead."""
 
 import sys
 from types import SimpleNamespace

@@ -1,4 +1,4 @@
-"""An event that has no trace of its own is of the trace that is current."""
+"""An event without a trace of its own belongs to the current trace."""
 
 from opentelemetry import trace
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -14,7 +14,7 @@ OWN = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
 
 
 def headers(*events: Event) -> list[object]:
-    """Return what is stored of the headers of events that are written now."""
+    """Return the stored headers of events that are written now."""
     return list(Append(events, "outbox", Limits()).statement().params[9:][-2:])
 
 

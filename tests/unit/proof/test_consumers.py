@@ -1,4 +1,4 @@
-"""The count of what consumers did finds what it is there to find."""
+"""The count of the consumers' effects finds what it should find."""
 
 from itertools import islice
 
@@ -16,7 +16,7 @@ def effects(a: list[int], b: tuple[int, ...] = (0, 1)) -> list[EventName]:
 
 
 def delivered(*members: int) -> list[Delivery]:
-    """Return deliveries of one record each time, to these members in turn."""
+    """Return deliveries of one record each, to these members in turn."""
     return [Delivery(time, member, "t", 0, 7) for time, member in enumerate(members)]
 
 

@@ -1,4 +1,4 @@
-"""The count finds what it is there to find."""
+"""The count finds what it should find."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -12,7 +12,7 @@ from tests.waiting import until
 
 @pytest.fixture
 def echo() -> Iterator[tuple[str, int]]:
-    """Give the address of a server that sends back what it gets."""
+    """Yield the address of a server that sends back what it gets."""
     listener = socket.create_server(("127.0.0.1", 0))
 
     def serve() -> None:

@@ -1,4 +1,4 @@
-"""Where requests may not go, however the address is written."""
+"""Requests must not go to certain addresses, however these are written."""
 
 import asyncio
 import ipaddress

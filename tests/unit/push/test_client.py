@@ -1,4 +1,4 @@
-"""The client against servers that answer as HTTP allows it, and as it does not."""
+"""The client against servers that answer within the rules of HTTP, and outside them."""
 
 import asyncio
 import ssl
@@ -28,7 +28,7 @@ Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Server:
-    """Runs a script for each connection, and notes what came."""
+    """Runs a script for each connection, and records what came."""
 
     def __init__(self, script: Script | bytes, context: ssl.SSLContext | None = None) -> None:
         self._script, self._context = script, context
@@ -264,7 +264,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_noti
     async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await asked(reader)
         writer.write(DONE)
-        await asked(reader)  # of the second request nothing is answered
+        await asked(reader)  # the second request gets no answer
         writer.close()
 
     async def talk(client: Client, server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What endpoints answer that mean no good, byte by byte."""
+"""Malicious answers of endpoints, byte by byte."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -20,7 +20,7 @@ class Transport:
     closed = False
 
     def write(self, data: bytes) -> None:
-        """Nobody reads it."""
+        """Do nothing: nobody reads it."""
 
     def is_closing(self) -> bool:
         return self.closed
@@ -40,7 +40,7 @@ class Asked:
         self.answer = self.connection.ask(b"", bodyless=False)
 
     def takes(self, data: bytes, *, times: int) -> int:
-        """Have `data` come up to so often, until the connection is closed; return how often."""
+        """Receive `data` up to `times` times, until the connection is closed; return how often."""
         for number in range(times):
             if self.transport.closed:
                 return number

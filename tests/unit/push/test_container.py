@@ -1,4 +1,4 @@
-"""What `compose/` runs push with."""
+"""The container in `compose/` in which push runs."""
 
 from typing import Any
 

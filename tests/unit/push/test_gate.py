@@ -1,4 +1,4 @@
-"""Who may send, who waits, and who is sent away."""
+"""Decide which requests may be sent, which wait, and which are sent away."""
 
 import asyncio
 from collections.abc import Awaitable, Callable

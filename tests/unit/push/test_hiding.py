@@ -1,4 +1,4 @@
-"""What an endpoint answers is shown, and what it was sent is not."""
+"""An endpoint's answer is shown, but not what it was sent."""
 
 import asyncio
 import json
@@ -46,13 +46,13 @@ class Echo:
 
 
 class Noted(list[Attempt]):
-    """A book."""
+    """A journal."""
 
     def attempted(self, attempt: Attempt) -> None:
         self.append(attempt)
 
     def disable(self, id_: str, reason: str) -> None:
-        """Nobody is."""
+        """Do nothing: no subscription is ever disabled here."""
 
 
 def test_what_is_written_down_of_an_echo_shows_no_secret() -> None:

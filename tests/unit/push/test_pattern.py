@@ -1,4 +1,4 @@
-"""Patterns of topics: what is read is what they say, and they stop nothing."""
+"""Patterns of topics: they decide what is read, and they stop nothing."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""A broker that cannot tell yet who reads with a group is asked again."""
+"""A broker that cannot say yet who reads with a group is asked again."""
 
 from concurrent.futures import Future
 from types import SimpleNamespace
@@ -16,7 +16,7 @@ READ = SimpleNamespace(state=ConsumerGroupState.STABLE, members=[1, 2])
 
 
 class Admin:
-    """Answers what it is given; the last answer again and again."""
+    """Gives the configured answers, and then the last one again and again."""
 
     def __init__(self, *answers: Any) -> None:
         self.answers = list(answers)

@@ -1,4 +1,4 @@
-"""Settings of push: little is needed, and nobody is let in by mistake."""
+"""Settings of push: few are needed, and nobody is let in by mistake."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an endpoint is sent for a record."""
+"""The request that an endpoint gets for a record."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""Secrets are sealed with the newest key, read with any, and looked up where it is allowed."""
+"""Secrets are sealed with the newest key, read with any key, and looked up only where allowed."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a delivery is made of, by what its subscription says."""
+"""The parts of a delivery, according to its subscription."""
 
 from datetime import timedelta
 from typing import Any

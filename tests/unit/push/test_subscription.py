@@ -1,4 +1,4 @@
-"""What a subscription may say, what is wrong with one that says otherwise, and its secrets."""
+"""The contents of a subscription, the errors in other contents, and its secrets."""
 
 import json
 from datetime import timedelta

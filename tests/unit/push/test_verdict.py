@@ -1,4 +1,4 @@
-"""What becomes of a record, for each answer there is."""
+"""The fate of a record, for each answer there is."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -100,7 +100,7 @@ def test_retry_after_is_obeyed_up_to_a_day() -> None:
 
 @pytest.mark.parametrize("told", ["0", "Thu, 01 Jan 2026 11:00:00 GMT"])
 def test_a_retry_after_that_is_over_leaves_the_wait_to_the_backoff(told: str) -> None:
-    # An endpoint whose clock is behind would use up all attempts at once.
+    # An endpoint whose clock lags would use up all attempts at once.
     verdict = judge(Answered(503, told), BACKOFF, now=NOW)
     assert isinstance(verdict, Retry)
     assert verdict.after is None

@@ -1,4 +1,4 @@
-"""What is read ahead is bounded in rows and bytes, and comes out in order."""
+"""Batches that are read ahead are bounded in rows and bytes, and come out in order."""
 
 import threading
 

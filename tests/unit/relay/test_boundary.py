@@ -1,4 +1,4 @@
-"""A change of the number of shards that is done is not undone by a slot that is in use."""
+"""A finished change of the number of shards is not undone by a slot that is in use."""
 
 from unittest.mock import Mock
 

@@ -1,4 +1,4 @@
-"""Clocks that differ are told before Kafka refuses what is published."""
+"""Clocks that differ are reported before Kafka refuses what is published."""
 
 import pytest
 

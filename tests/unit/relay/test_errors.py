@@ -1,4 +1,4 @@
-"""What an event cannot be published for is told with what mends just that."""
+"""The refusal of an event has advice for exactly its reason."""
 
 import pytest
 from confluent_kafka import KafkaError

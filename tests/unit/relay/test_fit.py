@@ -1,4 +1,4 @@
-"""What the database remembers of a name is held against progress."""
+"""Progress is compared with the database's record of a name."""
 
 from dataclasses import replace
 

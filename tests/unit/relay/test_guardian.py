@@ -1,4 +1,6 @@
-"""What waits is counted as often as that is cheap, and a slot is dropped only while it must be."""
+"""
+Waiting events are counted as often as that is cheap, and a slot is dropped only if necessary.
+"""
 
 import math
 from dataclasses import replace
@@ -18,7 +20,7 @@ SLOT = Slot("dovecote_5_6", "pgoutput", "shop", 100, 96, "reserved", None, None,
 
 
 class Server:
-    """Counts for as long as it is told to, on a clock of its own."""
+    """Takes a given time to count, on a clock of its own."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.now, self.takes, self.counted, self.metrics = 1000.0, 0.0, 0, metrics
@@ -48,7 +50,7 @@ def watching(server: Server) -> Guardian:
 
 
 def beats(server: Server, *, every: float, within: float) -> int:
-    """Beat `every` so many seconds; return how many of the beats counted."""
+    """Beat every `every` seconds; return how many of the beats counted."""
     guardian = watching(server)
     progress = cast("Progress", SimpleNamespace(cursor=Cursor()))
     began, counted = server.now, server.counted
@@ -103,7 +105,7 @@ def test_a_slot_that_still_holds_back_too_much_is_dropped_and_named(
     refused = watched.drop_slot(conn)
     conn.execute.assert_called_once_with("SELECT pg_drop_replication_slot(%s)", [SLOT.name])
     assert "more than wal.stop_bytes (2), and was dropped" in str(refused)
-    # As it stands, it must not be about another outbox.
+    # The command must not be about another outbox.
     assert "`dovecote init --schema shop_outbox --capture wal --accept-gap`" in str(refused)
 
 

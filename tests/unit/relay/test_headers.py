@@ -1,4 +1,4 @@
-"""A row's record carries the headers that the envelope gives the event it came from."""
+"""A row's record has the headers that the envelope gives to its event."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta

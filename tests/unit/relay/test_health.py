@@ -1,4 +1,4 @@
-"""Ready means progressing or nothing to do; what is in the way is named."""
+"""Ready means progressing or nothing to do; otherwise the reason is named."""
 
 from relay.health import Health
 

@@ -1,4 +1,4 @@
-"""An event that is refused is found, whatever it was sent with."""
+"""A refused event is found, whatever it was sent with."""
 
 from relay.rules.isolation import Isolation
 

@@ -1,12 +1,12 @@
-"""What an operator must mend is told from what is waited for."""
+"""Errors that an operator must resolve are distinguished from those that the relay waits for."""
 
 import pytest
 from confluent_kafka import KafkaError
 
 from relay.kafka.errors import CLOCK, OF_EVENT, OF_TOPIC, POISON, of_clocks, refusal, shuts_out
 
-# What each answer to a produce request is about: the codes of Kafka (common.protocol.Errors)
-# that ReplicaManager, LogValidator, UnifiedLog and KafkaApis give there, and librdkafka's own.
+# The subject of each answer to a produce request: the codes of Kafka (common.protocol.Errors) that
+# ReplicaManager, LogValidator, UnifiedLog and KafkaApis return, and librdkafka's own.
 MEANINGS = {
     "topic": [
         KafkaError.UNKNOWN_TOPIC_OR_PART,  # deleted, or never made
@@ -19,7 +19,7 @@ MEANINGS = {
         KafkaError.MSG_SIZE_TOO_LARGE,  # max.message.bytes; the client's own before it is sent
         KafkaError.RECORD_LIST_TOO_LARGE,  # segment.bytes
         KafkaError.INVALID_RECORD,  # LogValidator: no key on a compacted topic
-        KafkaError.POLICY_VIOLATION,  # gateways; a broker gives it of topics and settings alone
+        KafkaError.POLICY_VIOLATION,  # gateways; a broker returns it for topics and settings only
     ],
     "clock": [KafkaError.INVALID_TIMESTAMP],  # message.timestamp.after.max.ms; the time is ours
     "request": [

@@ -1,4 +1,4 @@
-"""A leaf is emptied when nobody is sent there, and writers go on only to one that is empty."""
+"""A leaf is emptied when no writer is sent there, and writers go on only to an empty one."""
 
 from hypothesis import given
 from hypothesis import strategies as st

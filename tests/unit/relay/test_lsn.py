@@ -1,4 +1,4 @@
-"""Positions are read and written as Postgres does it."""
+"""Positions are read and written like Postgres does it."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""A batch is never so large for long that it cannot be confirmed in time."""
+"""A batch is never for long so large that it cannot be confirmed in time."""
 
 import pytest
 
@@ -10,7 +10,7 @@ FULL = 16_000_000
 
 
 class Way:
-    """Takes so many bytes a second, and answers after so many seconds more."""
+    """Takes `rate` bytes per second, and answers `answer` seconds later."""
 
     def __init__(self, rate: float, answer: float = 0.01, longest: float = 60) -> None:
         self.rate, self.answer, self.longest = rate, answer, longest
@@ -36,7 +36,7 @@ def test_a_way_of_any_width_is_used(rate: float, answer: float) -> None:
     while way.now < 300 and way.through < 1e9:
         way.send(pace)
     assert way.lost <= 1
-    # What one answer takes is little beside a full batch.
+    # The time of one answer is small beside a full batch.
     possible = min(rate, FULL / (FULL / rate + answer))
     assert way.through / way.now > 0.7 * possible
 

@@ -1,4 +1,4 @@
-"""What operators ask for is carried out to its end, however long a turn of it takes."""
+"""Operators' commands are carried out to the end, however long one turn takes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -24,7 +24,7 @@ KEY: Key = ("orders", b"k")
 
 
 class FakeStore:
-    """Has one parked event, and what is left to do of two commands that requeue it."""
+    """Has one parked event, and the rest of two commands that requeue it."""
 
     def __init__(self) -> None:
         self.left = [Command(n, "requeue", *KEY, None) for n in (1, 2)]
@@ -32,7 +32,7 @@ class FakeStore:
         self.asked: list[tuple[int, int]] = []
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None:
-        """There is nothing of the relay before, but where it stood."""
+        """Do nothing: the relay before has left nothing but its place."""
         self.tidied = last_command, requeued, passed
 
     def load(self, _: int) -> Known:
@@ -60,7 +60,7 @@ class FakeStore:
 
 
 class SlowPublisher:
-    """Takes so many seconds for a batch, on a clock of its own."""
+    """Takes a given time for a batch, on a clock of its own."""
 
     def __init__(self, seconds: float) -> None:
         self.now, self.seconds = 100.0, seconds
@@ -113,7 +113,7 @@ def test_a_requeue_whose_turn_is_over_with_its_last_event_is_finished() -> None:
         assert behind is not None
         progress = behind
     assert (publisher.published, store.parked, store.left) == ([ROW], [], [])
-    # And then they are looked for seldom: one may have been asked for while the last event went.
+    # Now the relay looks rarely: one may have been given while the last event went.
     store.commands = Mock(return_value=[])  # type: ignore[method-assign]
     for _ in range(300):
         publisher.now += 0.1

@@ -1,4 +1,4 @@
-"""Which events are parked is a function of the batch and of what is held."""
+"""The events to park are a function of the batch and of what is held."""
 
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet

@@ -1,4 +1,4 @@
-"""What waiting does not mend is told from what it may mend."""
+"""Errors that waiting does not resolve are distinguished from those that it may."""
 
 import psycopg
 import pytest

@@ -1,4 +1,4 @@
-"""The relay writes the times that it reads as integers just as the envelope does."""
+"""The relay writes the times that it reads as integers exactly like the envelope."""
 
 from datetime import UTC, datetime, timedelta
 

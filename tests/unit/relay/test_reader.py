@@ -1,4 +1,4 @@
-"""Reading ahead keeps the order, bounds what is held, and brings errors to who waits."""
+"""Reading ahead keeps the order, limits what is held, and raises errors in the waiting thread."""
 
 import threading
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.waiting import until
 
 
 def batch(*numbers: int) -> Batch:
-    """Return a batch whose cursor tells its last number."""
+    """Return a batch whose cursor has its last number."""
     last = max(numbers, default=0)
     cursor = Cursor(Snapshot(1, 1), None, last)
     rows = [(number, f"id-{number}", 0, "orders", None, b"v") for number in numbers]
@@ -26,7 +26,7 @@ def batch(*numbers: int) -> Batch:
 
 
 class FakeCapture:
-    """Yields what it was given, once; then empty batches, or an error."""
+    """Yields its batches once; then empty batches, or an error."""
 
     def __init__(self, *batches: Batch | BaseException) -> None:
         self.left = list(batches)
@@ -47,14 +47,14 @@ class FakeCapture:
         self.interrupted.wait(seconds)
 
     def stay(self) -> None:
-        """There is no server."""
+        """Do nothing: there is no server."""
 
     def interrupt(self) -> None:
         self.interrupted.set()
 
 
 class FlowingCapture(FakeCapture):
-    """Has one event more each time that it is asked, until the server is lost."""
+    """Has one more event each time that it is asked, until the server is lost."""
 
     lost = False
 
@@ -67,7 +67,7 @@ class FlowingCapture(FakeCapture):
 
 
 class BusyCapture(FakeCapture):
-    """Has a hundred more events each time; to find them takes a while."""
+    """Has a hundred more events each time; finding them takes a while."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
@@ -220,7 +220,7 @@ def test_what_has_come_since_is_more_of_a_batch() -> None:
         first = next(each for each in batches if each.rows)
         until(lambda: len(capture.asked) >= 2, within=5, what="a poll that finds nothing")
         while reader._ahead.take(0):
-            """Until what comes now is what comes next."""
+            """The loop ends when the next batch is a new one."""
         capture.left.append(batch(3, 4))
         until(lambda: (found := reader.more(1)) and found.rows, within=5, what="more of it")
         capture.left.append(batch(5))

@@ -1,4 +1,4 @@
-"""What is on Kafka, what is not, and what the database has lost."""
+"""The events that Kafka has, those that it lacks, and those that the database has lost."""
 
 from uuid import UUID, uuid5
 

@@ -1,4 +1,4 @@
-"""Settings of a relay: defaults that hold together, and nothing that would break a guarantee."""
+"""Settings of a relay: consistent defaults, and nothing that would break a guarantee."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The shard of an event never changes, and what a shard is called."""
+"""The shard of an event never changes; and the names of shards."""
 
 from collections import Counter
 
@@ -11,7 +11,7 @@ from relay.rules.sharding import Shard, divided, shard_of
 ID = "0190a0b0-0000-7000-8000-000000000000"
 
 
-# Another answer in another version would hand a key to a relay that knows nothing of it.
+# Another answer in another version would give a key to a relay that knows nothing of it.
 @pytest.mark.parametrize(
     ("key", "shards"),
     [

@@ -1,4 +1,4 @@
-"""A standby says once whom it stands by for, and again only after it was active itself."""
+"""A standby logs once for whom it stands by, and again only after it was active itself."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ Told = Callable[..., list[str]]
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Told:
     def run(*turns: str, active: list[str | None], shards: int = 1) -> list[str]:
-        """Return what is logged in turns of which each finds the role taken or free."""
+        """Return the log of turns, each of which finds the role taken or free."""
         stop, left, found = threading.Event(), list(turns), iter(active)
 
         @contextmanager

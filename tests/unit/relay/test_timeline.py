@@ -1,4 +1,4 @@
-"""A history file tells where a server left each timeline before its own."""
+"""A history file shows where a server left each timeline before its own."""
 
 from relay.postgres.timeline import left_at
 

@@ -1,4 +1,4 @@
-"""A topic that events cannot go to holds up nobody, and is looked for."""
+"""A topic that takes no events holds up nobody, and the relay keeps looking for it."""
 
 from collections.abc import Collection, Mapping
 
@@ -23,7 +23,7 @@ def rows(*topics: str) -> list[Row]:
 
 
 class Broker:
-    """Has some topics, and counts what it is asked."""
+    """Has some topics, and counts its questions."""
 
     def __init__(self, *topics: str) -> None:
         self.topics, self.away = set(topics), False
@@ -86,7 +86,7 @@ def test_a_topic_that_is_made_in_time_appears_and_one_that_is_made_later_does_no
     assert topics.appeared(100.4, broker.ask) == set()
     broker.topics.add("soon")
     assert topics.appeared(101, broker.ask) == {"soon"}
-    # Until somebody has done what is to be done for it.
+    # Until the caller has dealt with it.
     assert topics.appeared(101.1, broker.ask) == {"soon"}
     topics.welcomed()
     assert topics.appeared(109, broker.ask) == set()
@@ -96,7 +96,7 @@ def test_a_topic_that_is_made_in_time_appears_and_one_that_is_made_later_does_no
     broker.topics.add("late")
     assert topics.appeared(1_000, broker.ask) == set()
     assert len(broker.asked) == 1, "it was waited for, and that is over"
-    # But what comes for it later goes there.
+    # But events that come for it later go there.
     assert topics.closed({"late"}, 1_001, broker.ask) == {}
     assert topics.appeared(1_002, broker.ask) == set()
 

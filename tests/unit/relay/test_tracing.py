@@ -1,4 +1,4 @@
-"""A batch that is published is a span, where anybody records spans."""
+"""A published batch is a span, if anybody records spans."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ print("nothing happened")
 
 
 def row(traceparent: str | None = None) -> tuple[Any, ...]:
-    """Return a row as a capture gives it."""
+    """Return a row in the form of a capture."""
     names = None if traceparent is None else ["traceparent", "tenant"]
     values = None if traceparent is None else [traceparent.encode(), b"a"]
     return (1, "id", 0, "orders", None, None, "T", "s", None, None, names, values)

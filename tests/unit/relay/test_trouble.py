@@ -1,4 +1,4 @@
-"""What is in a relay's way is told, and so is whether it goes on."""
+"""A relay's trouble is reported, and so is its recovery."""
 
 import threading
 

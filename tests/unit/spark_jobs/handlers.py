@@ -32,7 +32,7 @@ _RESULTS: Mapping[str, Result] = {
 
 
 def by_value(event: Event) -> Result | None:
-    """Do as the event's value says."""
+    """Return the result that the event's value names."""
     value: Any = event.value
     match value["do"]:
         case "raise":
@@ -45,7 +45,9 @@ def by_value(event: Event) -> Result | None:
 
 
 def waits(event: Event) -> None:
-    """Wait for the file that the event's value names, if it names one; tell with another."""
+    """
+    Wait for the file that the event's value names, if any; report the wait with another file.
+    """
     value: Any = event.value
     file = value.get("wait_for")
     if file is not None:

@@ -1,4 +1,4 @@
-"""Records as the Arrow batches that Spark hands to a task."""
+"""Records as the Arrow batches that Spark gives to a task."""
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
@@ -38,7 +38,7 @@ def record(
 
 
 def batches(records: Sequence[Record], *, size: int = 1000) -> Iterator[pa.RecordBatch]:
-    """Give `records` in batches of `size`, as Spark does: sorted, and cut anywhere."""
+    """Yield `records` in batches of `size`, like Spark: sorted, and cut anywhere."""
     for start in range(0, len(records), size):
         rows = [_row(each) for each in records[start : start + size]]
         yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)

@@ -1,4 +1,4 @@
-"""What a checkpoint on this machine tells."""
+"""The information in a checkpoint on this machine."""
 
 from pathlib import Path
 

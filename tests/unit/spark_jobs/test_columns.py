@@ -1,4 +1,4 @@
-"""Rows as columns, out of Arrow batches that end anywhere."""
+"""Rows as columns, from Arrow batches that end anywhere."""
 
 import pytest
 from hypothesis import given

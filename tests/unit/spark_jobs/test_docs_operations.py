@@ -1,4 +1,4 @@
-"""What the runbook shows is what the commands say."""
+"""The examples in the runbook are the commands' output."""
 
 import json
 import re
@@ -41,7 +41,7 @@ def _example(begins: str) -> str:
 
 
 def _buckets() -> list[BucketState]:
-    """Return the state that the example shows: two calls, one of which has a past."""
+    """Return the state of the example: two calls, one of which has a past."""
     (text,) = [
         block.text
         for block in blocks(ROOT / "docs/spark-operators.md", "toml")

@@ -1,4 +1,4 @@
-"""What the document says of settings is what the models have."""
+"""The settings in the document are those of the models."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -13,7 +13,7 @@ from spark_jobs.stateful.settings import DelayJob, recirculation
 from tests.documents import ROOT, blocks, table
 
 DOCUMENT = ROOT / "docs/spark-dedup.md"
-# Its table is in the document of the policies.
+# Its table is in the document on the policies.
 ELSEWHERE = {"operator"}
 # Their defaults are no constants.
 IN_WORDS = {"spark.master", "recirculation.checkpoint"}

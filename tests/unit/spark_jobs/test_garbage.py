@@ -1,4 +1,4 @@
-"""What a worker keeps is left out of the search for garbage that follows each task."""
+"""Objects that a worker keeps are left out of the garbage collection after each task."""
 
 import gc
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ class Cycle:
 
 @pytest.fixture
 def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let this process look like a worker of Spark, and none of it be left behind."""
+    """Make this process look like a worker of Spark, and restore it afterwards."""
     monkeypatch.setenv("SPARK_REUSE_WORKER", "1")
     yield
     gc.unfreeze()

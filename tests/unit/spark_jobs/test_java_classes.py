@@ -1,4 +1,4 @@
-"""A class of Java is looked for once."""
+"""A Java class is looked for once."""
 
 from types import SimpleNamespace
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the driver knows of the alarms of a stateful job's buckets."""
+"""The driver's knowledge of the alarms of a stateful job's buckets."""
 
 from spark_jobs.query.alarms import NONE, KnownAlarms
 

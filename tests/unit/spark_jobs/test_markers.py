@@ -1,4 +1,4 @@
-"""What a marker says, and what follows from it."""
+"""The contents of a marker, and the decisions that follow."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""What Prometheus sees of a job."""
+"""A job's metrics for Prometheus."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from spark_jobs.stateful.settings import SessionsJob
 
 SETTINGS = SessionsJob.model_validate(
     {
-        # Nobody is there: what is told to Kafka's tools must hold nothing up.
+        # Nobody is there: reports to Kafka's tools must hold nothing up.
         "kafka": {"bootstrap.servers": "127.0.0.1:1"},
         "source": {"topics": ["t"]},
         "operator": {"type": "sessions", "gap": "5s"},

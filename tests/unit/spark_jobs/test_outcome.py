@@ -1,4 +1,4 @@
-"""What an operator says becomes records: keys, values, headers, and counts."""
+"""An operator's outputs become records: keys, values, headers, and counts."""
 
 import json
 from typing import Any

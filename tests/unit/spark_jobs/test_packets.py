@@ -91,7 +91,7 @@ def test_the_order_does_not_depend_on_the_tasks(*, by_offset: bool) -> None:
 
 
 def test_a_source_that_is_behind_tells_every_bucket() -> None:
-    lag = 86_400_000  # the clock goes on from NOW while other tests run: not so far
+    lag = 86_400_000  # the clock goes on from NOW while other tests run, but not so far
     old = [_record(n, partition=1, time=NOW - lag - 1) for n in range(2)]
     fresh = [_record(n) for n in range(2, 4)]
     for records, behind in (([*old, *fresh], True), (fresh, False)):

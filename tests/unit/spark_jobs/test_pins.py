@@ -1,4 +1,4 @@
-"""What a checkpoint must go on with."""
+"""The settings with which a checkpoint must go on."""
 
 import pytest
 

@@ -7,7 +7,7 @@ def test_the_rate_is_of_the_time_since_the_first_batch_and_of_a_minute_at_most()
     recent = Recent()
     assert recent.rate(0.0) == 0.0
     recent.add(100.0, 500)
-    assert recent.rate(100.2) == 500.0  # of a second at least
+    assert recent.rate(100.2) == 500.0  # over one second at least
     recent.add(110.0, 500)
     assert recent.rate(120.0) == 50.0
     recent.add(150.0, 100)

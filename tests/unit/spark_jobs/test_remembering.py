@@ -21,7 +21,7 @@ AT = 1_700_000_000_000
 
 
 class State:
-    """What Spark keeps of a bucket."""
+    """Spark's value for a bucket."""
 
     def __init__(self) -> None:
         self.value: tuple[bytes] | None = None
@@ -87,7 +87,7 @@ def _offsets(packet: bytes) -> list[int]:
 def test_a_copy_of_an_earlier_batch_is_taken_out_and_counted() -> None:
     state = State()
     first = _step(_bucket(state), [(0, b"a", "x", AT), (1, b"a", "y", AT), (2, b"a", "x", AT)])
-    # Another worker, which knows what Spark has and nothing else.
+    # Another worker, which knows only what Spark has.
     second = _step(
         _bucket(state, query="elsewhere"),
         [

@@ -20,7 +20,7 @@ BEATS = 4
 
 
 class Beats:
-    """Counts the beats that were held, and asks to stop after some."""
+    """Counts the held beats, and asks to stop after some."""
 
     def __init__(self) -> None:
         self.stop = threading.Event()

@@ -1,4 +1,4 @@
-"""How Java is asked for; what Spark says on its stderr is passed on, if it means anything."""
+"""The options for Java; and Spark's stderr is passed on if it means anything."""
 
 import pytest
 
@@ -32,7 +32,7 @@ def test_workers_may_say_goodbye_at_once() -> None:
 
 
 def options(master: str | None = "local[2]", **conf: str) -> list[str]:
-    """Return what the driver's Java is asked for."""
+    """Return the options of the driver's Java."""
     given = {f"spark.driver.{name}": value for name, value in conf.items()}
     settings = SparkSettings(query="q", checkpoint="c", conf=given)
     found = configuration(settings, master=master)
@@ -45,7 +45,7 @@ def collectors(master: str | None = "local[2]", **conf: str) -> int:
 
 
 def compilers(master: str | None = "local[2]", **conf: str) -> int:
-    """Count what we say of how Java compiles."""
+    """Count our options about Java's compilation."""
     return sum(option.startswith("-XX:Tier4") for option in options(master, **conf))
 
 

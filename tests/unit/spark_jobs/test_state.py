@@ -1,4 +1,4 @@
-"""What is said when Spark does not hand over the state."""
+"""The errors when Spark does not hand over the state."""
 
 from typing import cast
 from unittest.mock import MagicMock

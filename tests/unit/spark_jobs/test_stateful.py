@@ -1,4 +1,4 @@
-"""What is to be closed by the wall clock is closed in the batch of its beat."""
+"""Sessions that the wall clock should close are closed in the batch of its beat."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""Settings that cannot be are refused, and the documents say what there is."""
+"""Impossible settings are refused, and the documents list the settings that exist."""
 
 from typing import Any
 

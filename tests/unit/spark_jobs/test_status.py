@@ -1,4 +1,4 @@
-"""What is told of a job from outside."""
+"""A job's status, seen from outside."""
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -13,7 +13,7 @@ def test_all_end_when_they_are_asked_to() -> None:
 
     def waits(name: str) -> Run:
         def run(asked: threading.Event) -> None:
-            stop.set()  # as a signal does, once it runs
+            stop.set()  # like a signal, once it runs
             assert asked.wait(30)
             ended.append(name)
 
@@ -28,7 +28,7 @@ def test_one_that_fails_ends_the_others_and_is_told() -> None:
     ended = threading.Event()
 
     def fails(_: threading.Event) -> None:
-        raise QueryFailed("broken")  # noqa: EM101  # as short as it gets
+        raise QueryFailed("broken")  # noqa: EM101  # as short as possible
 
     def waits(asked: threading.Event) -> None:
         assert asked.wait(30)

@@ -1,4 +1,4 @@
-"""Avro's binary encoding, by schemas of the configuration."""
+"""Avro's binary encoding, with schemas from the configuration."""
 
 import io
 import json
@@ -16,13 +16,13 @@ _NAMED = {"record", "error", "fixed"}
 
 class AvroCodec:
     """
-    Reads and writes events; which schema counts, the `schemaName` header says.
+    Reads and writes events with the schema that the `schemaName` header names.
 
-    A schema goes by the name and the full name of its record and by the name of its file. Without
-    the header the one that is marked as default counts, and if none is, the first.
+    A schema is known by the name and the full name of its record, and by the name of its file.
+    Without the header the schema marked as default is used; without a default, the first one.
 
     Raises:
-        ValueError: a schema is none.
+        ValueError: a schema is not valid.
     """
 
     content_type = "avro/binary"
@@ -38,8 +38,8 @@ class AvroCodec:
 
     def decode(self, data: bytes, schema: str | None) -> Any:  # noqa: ANN401  # JSON
         source = io.BytesIO(data)
-        # A record of a few thousand bytes nests as many levels deep, where its schema lets it, and
-        # the reader in C ends the process then.
+        # A record of a few thousand bytes may nest that many levels deep if its schema lets it,
+        # and the reader in C then kills the process.
         read = _read_py.schemaless_reader if self._recurses else fastavro.schemaless_reader
         try:
             found = read(source, self._schema(schema), None)
@@ -58,24 +58,24 @@ class AvroCodec:
 
     def require_readable(self) -> None:
         """
-        Look whether records can be read.
+        Check that records can be read.
 
         Raises:
             ValueError: a record of a few bytes could be larger than all memory.
         """
         if self._boundless:
             msg = (
-                f"{', '.join(self._boundless)}: an array of what takes no bytes cannot be read, "
-                "for nothing bounds how long it is"
+                f"{', '.join(self._boundless)}: an array whose item takes no bytes cannot be "
+                "read, because nothing bounds its length"
             )
             raise ValueError(msg)
 
     def require_writable(self) -> None:
         """
-        Look whether events can be written.
+        Check that events can be written.
 
         Raises:
-            ValueError: a schema has bytes, and events are made of JSON.
+            ValueError: a schema has bytes, but events are JSON.
         """
         if self._binary:
             msg = f"{', '.join(self._binary)}: `bytes` and `fixed` can be read, but not written"
@@ -91,7 +91,7 @@ class AvroCodec:
 
     def _parsed(self, path: str, text: str) -> Any:  # noqa: ANN401  # fastavro's
         try:
-            # What a logical type would make of numbers and text, no script could read.
+            # No script could read the values that logical types make of numbers and text.
             plain = _without_logical_types(json.loads(text))
             parsed = fastavro.parse_schema(plain)
         except UnknownType as error:
@@ -134,7 +134,7 @@ def _without_logical_types(schema: Any) -> Any:  # noqa: ANN401  # JSON
 
 
 class _Shape:
-    """What a schema allows records to be."""
+    """The properties of the records that a schema allows."""
 
     def __init__(self, schema: Any) -> None:  # noqa: ANN401  # JSON
         self.recurses = self.is_boundless = False
@@ -143,7 +143,7 @@ class _Shape:
         self._is_empty(schema)
 
     def _is_empty(self, schema: Any) -> bool:  # noqa: ANN401  # JSON
-        """Tell whether a value of it takes no bytes; look at all that is in it."""
+        """Return whether a value of the schema takes no bytes; look at everything in it."""
         if isinstance(schema, list):
             _ = [self._is_empty(each) for each in schema]
             return False  # the number of the branch
@@ -182,7 +182,7 @@ def _has_bytes(schema: Any) -> bool:  # noqa: ANN401  # JSON
 
 
 def _plain(value: Any) -> Any:  # noqa: ANN401  # JSON
-    """Return bytes as text with a character for each, as Avro's own JSON has them."""
+    """Return bytes as text with one character for each, as Avro's own JSON does."""
     match value:
         case bytes():
             return value.decode("latin-1")

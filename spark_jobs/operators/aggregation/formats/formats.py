@@ -1,4 +1,4 @@
-"""From the bytes of a record to an event, and back."""
+"""Convert the bytes of a record to an event, and back."""
 
 import csv
 import io
@@ -20,23 +20,23 @@ SCHEMA_NAME = "schemaName"
 
 _END = "\r\n"
 
-# A record is as long as its topic lets it be, and so may be each of its columns.
+# A record is as long as its topic allows, and each of its columns may be that long.
 csv.field_size_limit(2**31 - 1)
 
 
 class BadRecord(DovecoteError):
-    """Bytes that are not of their format, or an event that cannot be written in it."""
+    """Bytes that do not match their format, or an event that cannot be written in it."""
 
 
 class Headed(Protocol):
-    """What has headers."""
+    """A record or an event with headers."""
 
     @property
     def headers(self) -> Sequence[Pair]: ...
 
 
 class Codec(Protocol):
-    """One format; `schema` is what the `schemaName` header says."""
+    """One format; `schema` is the value of the `schemaName` header."""
 
     content_type: str
 
@@ -46,10 +46,10 @@ class Codec(Protocol):
 
 def reading(settings: AggregationSettings) -> Callable[[bytes | None, str | None], Any]:
     """
-    Return what reads the events of a step.
+    Return a function that reads the events of a step.
 
     Raises:
-        BadSettings: a schema is none, or one whose records nothing bounds.
+        BadSettings: a schema is not valid, or does not bound its records.
     """
     found = codec(settings.step.format.input, settings.input_schemas)
     if isinstance(found, AvroCodec):
@@ -59,10 +59,10 @@ def reading(settings: AggregationSettings) -> Callable[[bytes | None, str | None
 
 def writing(settings: AggregationSettings) -> tuple[Callable[[Any, str | None], bytes], str]:
     """
-    Return what writes the events of a step, and their media type.
+    Return a function that writes the events of a step, and their media type.
 
     Raises:
-        BadSettings: a schema is none, or one that scripts cannot fill.
+        BadSettings: a schema is not valid, or scripts cannot fill it.
     """
     found = codec(settings.step.format.output, settings.output_schemas)
     if isinstance(found, AvroCodec):
@@ -75,7 +75,7 @@ def codec(format_: Format, schemas: Sequence[Text]) -> Codec:
     Return the codec that `format_` describes.
 
     Raises:
-        BadSettings: a schema is none.
+        BadSettings: a schema is not valid.
     """
     if isinstance(format_, Csv):
         return _CsvCodec(format_)
@@ -103,7 +103,7 @@ def _guarded(work: Callable[[Any, str | None], Any]) -> Callable[[Any, str | Non
             raise BadRecord(msg)
         try:
             return work(given, schema)
-        # Libraries raise whatever they like at bytes that were made to break them.
+        # Libraries raise all kinds of errors at bytes that were made to break them.
         except Exception as error:
             msg = " ".join(str(error).split())[:500] or type(error).__name__
             raise BadRecord(msg) from error
@@ -164,7 +164,7 @@ class _CsvCodec:
             msg = f"there is no column {', '.join(map(str, unknown))}"
             raise ValueError(msg)
         out = io.StringIO(newline="")
-        # With an end of its own, or it would not quote one that a text holds.
+        # With its own line end; otherwise it would not quote a line end within a text.
         csv.writer(out, delimiter=self._separator, lineterminator=_END).writerow(
             [_cell(name, event.get(name)) for name in self._names]
         )
@@ -182,10 +182,10 @@ def _cell(name: str, value: object) -> object:
 
 def schema_name(record: Headed) -> str | None:
     """
-    Return what the `schemaName` header of a record says.
+    Return the value of a record's `schemaName` header.
 
     Raises:
-        BadRecord: it is not text.
+        BadRecord: the value is not text.
     """
     for name, value in record.headers:
         if name == SCHEMA_NAME and value is not None:

@@ -1,8 +1,8 @@
 """
 XML as JSON, and back: `<a x="1"><b>2</b><b/></a>` is `{"a": {"@x": "1", "b": ["2", ""]}}`.
 
-An element with text beside attributes or elements has it as `#text`. A document type is refused:
-entities, their expansion and what they would fetch all begin with one.
+An element with text beside attributes or elements has it as `#text`. Document types are refused:
+entities, their expansion and the files that they fetch all need one.
 """
 
 from typing import Any
@@ -17,9 +17,9 @@ def from_xml(data: bytes) -> dict[str, Any]:
     Return the document in `data`.
 
     Raises:
-        ValueError: it is none, or has a document type.
+        ValueError: it is not a document, or has a document type.
     """
-    # A parser is not to be shared between documents; to make one costs little.
+    # Documents must not share a parser, and making one is cheap.
     parser = etree.XMLParser(
         resolve_entities=False,
         load_dtd=False,
@@ -45,7 +45,7 @@ def to_xml(event: Any) -> bytes:  # noqa: ANN401  # JSON
     Return `event` as a document.
 
     Raises:
-        ValueError: it has not exactly one root, or a name or a text that XML cannot hold.
+        ValueError: it does not have exactly one root, or a name or a text does not fit into XML.
     """
     if not isinstance(event, dict) or len(event) != 1:
         msg = "a document is made of an object with one field, its root"

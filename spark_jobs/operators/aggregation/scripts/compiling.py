@@ -1,4 +1,4 @@
-"""A script of a step, compiled with what calls it; what is wrong with it, in one line."""
+"""Compile a step's script with the code that calls it, and report its errors in one line."""
 
 import re
 
@@ -7,16 +7,16 @@ import starlark
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.settings import Text
 
-# Starlark asks whether to stop about once in a thousand of its instructions. Counted, not timed:
-# the same call must end the same way when its batch is run again.
+# Starlark asks whether to stop about once every thousand instructions. The limit counts
+# instructions, not time: the same call must end the same way when its batch is run again.
 CHECKS = 2_000
 
-# What Starlark offers beyond itself. No load, no print, no clock, no chance.
+# The extensions of Starlark that scripts get: no load, no print, no clock, no randomness.
 _GLOBALS = starlark.Globals.extended_by(
     [starlark.LibraryExtension.StructType, starlark.LibraryExtension.Json]
 )
 
-# Before each script, so that it may call its own things what it likes.
+# Runs before each script, so that the script may use these names for its own things.
 _BEFORE = """
 dovecote_json, dovecote_struct, dovecote_type = json, struct, type
 dovecote_len, dovecote_str = len, str
@@ -68,9 +68,9 @@ def compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
     Return a script whose `dovecote_call` calls its function `name`.
 
     Raises:
-        BadSettings: it cannot be compiled, or lacks that function.
+        BadSettings: the script cannot be compiled, or lacks that function.
     """
-    # Behind the script, so that its lines keep their numbers.
+    # After the script, so that its lines keep their numbers.
     call = {"aggregate": _MANY, "key": _KEYS}.get(name, _ONE).replace("{name}", name)
     try:
         module = starlark.Module()
@@ -92,7 +92,7 @@ def compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
 
 
 def _require_function(module: starlark.Module, path: str, name: str) -> None:
-    """Say what a script lacks, not where the lines behind it are in want of that."""
+    """Report a missing function, rather than an error in our lines that need it."""
     near = None
     try:
         kind = starlark.eval(module, starlark.parse(path, f"dovecote_type({name})"), _GLOBALS)
@@ -105,7 +105,7 @@ def _require_function(module: starlark.Module, path: str, name: str) -> None:
 
 
 def reason(error: BaseException) -> str:
-    """Return the one line of Starlark's report that says what is wrong, and where."""
+    """Return the one line of Starlark's report that names the error and its place."""
     text = str(error)
     found = re.search(r"^error: (.*?)(?:, expected one of .*)?$", text, re.MULTILINE)
     place = re.search(r"^\s*--> (\S+)$", text, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The parent's side of the process that scripts run in: asks, and starts it again when it ends."""
+"""The parent's side of the scripts' process: send requests, and restart it when it ends."""
 
 import atexit
 import mmap
@@ -18,21 +18,21 @@ from spark_jobs.operators.aggregation.settings import AggregationSettings
 
 _KEPT = 4
 _TRIES = 100
-"""How many calls of one request may end a helper before no other is made."""
+"""How many calls of one request may end a helper before it stops making calls."""
 
 
 class Held(NamedTuple):
-    """A state that a helper may have, too."""
+    """A state that a helper may also have."""
 
     data: bytes
     start: int = 0
-    """Which start of the helper knows it; 0: none."""
+    """The start of the helper that knows the state; 0: none."""
     number: int = 0
     keys: range = range(0)
 
 
 class HelperFailed(DovecoteError):
-    """The process that scripts run in cannot do its work."""
+    """The process in which scripts run cannot do its work."""
 
 
 class Helper:
@@ -40,7 +40,7 @@ class Helper:
     A process that runs the scripts of a step.
 
     Raises:
-        BadSettings: a script or a schema is none.
+        BadSettings: a script or a schema is not valid.
     """
 
     def __init__(self, settings: AggregationSettings) -> None:
@@ -59,11 +59,12 @@ class Helper:
         """
         Return what `method` of the host returns; `state` comes before its arguments.
 
-        A call of a script that ends the process has failed: the rest is asked of a new one. After
-        many such calls those that follow have failed, too: to begin anew for each takes too long.
+        If a script call ends the process, that call has failed, and a new process does the rest.
+        After many such calls the following calls fail too, because starting again for each takes
+        too long.
 
         Raises:
-            HelperFailed: the process ends without a script being to blame.
+            HelperFailed: the process ended, and no script is to blame.
         """
         refused: dict[int, str] = {}
         given = arguments
@@ -86,7 +87,7 @@ class Helper:
             is_known = False
 
     def close(self) -> None:
-        """End the process; it ends by itself with its parent."""
+        """End the process. Otherwise it ends with its parent."""
         self._connection.close()
         self._process.wait()
         self._shared.close()
@@ -107,7 +108,7 @@ class Helper:
             pass_fds=(number, place),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            # Of what goes wrong there, the answers tell; Rust would add a page about each panic.
+            # The answers report its errors; Rust would add a page about each panic.
             stderr=subprocess.DEVNULL,
             env={**os.environ, "PYTHONPATH": paths, "RUST_BACKTRACE": "0"},
         )
@@ -148,22 +149,22 @@ class Helper:
 
 
 _helpers: OrderedDict[tuple[int, str], Helper] = OrderedDict()
-"""This process's: a fork has none of its parent's."""
+"""The helpers by process: a fork has none of its parent's."""
 
 
 @atexit.register
 def forget() -> None:
-    """Let go of this process's helpers."""
+    """Close this process's helpers."""
     for key in [each for each in _helpers if each[0] == os.getpid()]:
         _helpers.pop(key).close()
 
 
 def helper(settings: AggregationSettings) -> Helper:
     """
-    Return this process's helper for a step; it has compiled the scripts once.
+    Return this process's helper for a step, which compiles the scripts once.
 
     Raises:
-        BadSettings: a script or a schema is none.
+        BadSettings: a script or a schema is not valid.
     """
     key = os.getpid(), repr(settings)
     found = _helpers.pop(key, None) or Helper(settings)

@@ -1,10 +1,10 @@
 """
-What keeps scripts within their time and their memory: the process they run in is a helper.
+Keep scripts within their time and their memory; they run in a helper process.
 
-Starlark can be asked to stop between its instructions, but not within one: to double a text forty
-times, or to compare a list with itself that holds itself twice over, takes for ever and all memory
-there is. So the kernel ends the process then, and the helper's parent knows from a number in
-shared memory which call it was.
+Starlark can be stopped between its instructions, but not within one. Doubling a text forty times,
+or comparing a list that holds itself twice with itself, takes for ever and all memory there is. So
+the kernel kills the process, and the helper's parent knows from a number in shared memory which
+call it was.
 """
 
 import mmap
@@ -25,14 +25,15 @@ SIZE = _NUMBER.size
 REST = 0
 """Calls are counted from 1."""
 _MIB = 2**20
-# What a call may leave behind besides its answer, with which to ask anew how large we are.
+# The memory that a call may leave behind besides its answer; after enough of it, the size is read
+# again.
 _CALL_BYTES = 4_096
-# Linux tells how large a process is; elsewhere this is more than what it is when it starts.
+# Linux reports the size of a process; elsewhere this is more than its size at the start.
 _UNKNOWN_SIZE = 1_024 * _MIB
 
 
 class Limits:
-    """Counts the calls of a request, and has the kernel end the process with one that is stuck."""
+    """Counts the calls of a request, and lets the kernel end a process whose call is stuck."""
 
     def __init__(self, shared: mmap.mmap, *, milliseconds: int, mebibytes: int) -> None:
         self._shared, self._mebibytes = shared, mebibytes
@@ -46,12 +47,12 @@ class Limits:
 
     def begin(self, refused: Mapping[int, str]) -> None:
         """
-        Begin a request; `refused` are calls that ended a helper before, and why.
+        Begin a request; `refused` are calls that have ended a helper, with the reasons.
 
-        Number `REST` stands for all that come after the last of them.
+        Number `REST` stands for all calls after the last of them.
         """
         self._number, self._refused = 0, refused
-        self._grown = NEVER  # whatever has become of the memory since
+        self._grown = NEVER  # the memory may have changed meanwhile
         self._last = max(refused, default=0) if REST in refused else NEVER
 
     def call(self, work: Callable[[], str]) -> str:
@@ -59,7 +60,7 @@ class Limits:
         Make one call.
 
         Raises:
-            ScriptError: it has ended a helper before.
+            ScriptError: the call has ended a helper before.
         """
         self._number += 1
         number = REST if self._number > self._last else self._number
@@ -74,15 +75,15 @@ class Limits:
         return answer
 
     def guarded(self, work: Callable[[], T]) -> T:
-        """Have the kernel end the process if `work` takes more than a call may."""
-        # For the call alone, beyond what is in use: of what is made of its answer, and of all
-        # the others, it is not to blame.
+        """Let the kernel end the process if `work` takes more than a call may."""
+        # The limit is for the call alone, beyond what is in use: the call is not to blame for what
+        # is made of its answer, nor for other calls.
         if self._grown > _MIB:
             self._limit, self._grown = self._size() + self._mebibytes * _MIB, 0
         usual, hard = self._usual
         if hard == resource.RLIM_INFINITY or self._limit < hard:
             resource.setrlimit(resource.RLIMIT_AS, (self._limit, hard))
-        # Of processor time: a busy machine is no reason to give a script up.
+        # Processor time, because a busy machine is no reason to give up a script.
         signal.setitimer(signal.ITIMER_PROF, self._seconds)
         try:
             return work()
@@ -92,13 +93,13 @@ class Limits:
 
 
 def called(shared: mmap.mmap) -> int:
-    """Return the number of the call that was under way; 0: none."""
+    """Return the number of the call that was running; 0: none."""
     found: int = _NUMBER.unpack_from(shared, 0)[0]
     return found
 
 
 class _Size:
-    """How large this process is, in bytes; asked for often."""
+    """The size of this process in bytes; it is read often."""
 
     def __init__(self) -> None:
         try:

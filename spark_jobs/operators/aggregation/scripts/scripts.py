@@ -2,7 +2,7 @@
 The scripts of a step: compiled once, called with JSON, answered in JSON.
 
 Copying objects into Starlark one by one costs more than most scripts do, so they travel as one
-text that Starlark reads itself.
+text, which Starlark parses itself.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,25 +22,25 @@ from spark_jobs.operators.step import NEVER
 _CALL_DEPTH = 100
 _LONGEST = 200
 _LARGEST = 16 * 2**20
-"""An answer with its cache is no longer than this: no topic would take it."""
+"""The most characters of an answer with its cache: no topic would take a longer one."""
 _TOGETHER = 128 * 2**20
 _SHORT = 1_024
-"""What the answers of a batch may have together; short ones are taken in any case."""
+"""The most characters of a batch's answers together; answers up to `_SHORT` do not count."""
 _DEEPEST = 100
 LONGEST_KEY = 65_536
-# What orjson writes at most; so many lists around a value tell whether it nests too deeply.
+# orjson writes no more than 254 levels; this many lists around a value show if it is too deep.
 _LEVELS = 254 - _DEEPEST
 
 Caller: TypeAlias = Callable[[Callable[[], Any]], Any]
-"""Makes one call; may put limits around it."""
+"""Makes one call, possibly with limits around it."""
 
 
 class ScriptError(DovecoteError):
-    """A script failed, took too much, or answered what nobody understands."""
+    """A script failed, took too much, or gave an answer that cannot be understood."""
 
 
 class Answer(NamedTuple):
-    """What a script returned: a status, or a struct."""
+    """The return value of a script: a status, or a struct."""
 
     status: Any = None
     fields: Mapping[str, Any] = {}
@@ -69,7 +69,7 @@ class Scripts:
         self._left = NEVER
 
     def begin(self) -> None:
-        """Begin a batch: what the answers may have together is counted anew."""
+        """Begin a batch: the size of its answers is counted from 0."""
         self._left = _TOGETHER
 
     def has(self, name: str) -> bool:
@@ -78,7 +78,7 @@ class Scripts:
     def keys(
         self, events: Sequence[Any], records: Sequence[Record]
     ) -> Sequence["bytes | ScriptError"]:
-        """Return the key that the script finds in each event, or why it finds none."""
+        """Return the key that the script finds in each event, or the reason why it finds none."""
         try:
             found = self._called(
                 "key", [self._given(*each, 0, {}) for each in zip(events, records, strict=True)]
@@ -92,7 +92,7 @@ class Scripts:
         return [_key(*each) for each in found]
 
     def trigger(self, event: Any, record: Record, now: int, cache: Any) -> Answer:  # noqa: ANN401
-        """Return what the trigger says of an event."""
+        """Return the trigger's answer to an event."""
         return self._one("trigger", event, record, now, cache)
 
     def time(self, event: Any, record: Record, now: int, cache: Any) -> tuple[str, Any]:  # noqa: ANN401
@@ -112,7 +112,7 @@ class Scripts:
         age: int,
         cache: Any,  # noqa: ANN401  # JSON
     ) -> Answer:
-        """Return what the script makes of the events of a window."""
+        """Return the script's answer to the events of a window."""
         sources = [(each.topic, _text(each.key), self._headers(each)) for each in records]
         given = {"in": events, "sources": sources, "c": cache, "k": _text(key), "age": age}
         return self._asked("aggregate", given)
@@ -148,7 +148,7 @@ class Scripts:
         except ScriptError:
             raise
         except BaseException as error:
-            # A panic inside Starlark is not an Exception, yet no more than this call's failure.
+            # A panic inside Starlark is not an Exception, but still only a failure of this call.
             if isinstance(error, Exception) or type(error).__name__ == "PanicException":
                 msg = f"{name}: {reason(error)}"
                 raise ScriptError(msg) from error
@@ -179,7 +179,7 @@ class Scripts:
 
 
 def headers(record: Record) -> dict[str, str | None]:
-    """Return the headers of a record as text; of several with one name, the last."""
+    """Return the headers of a record as text; if several have the same name, the last one."""
     return {
         name: None if value is None else value.decode(errors="replace")
         for name, value in record.headers

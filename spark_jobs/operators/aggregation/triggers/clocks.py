@@ -1,4 +1,6 @@
-"""When a daily trigger fires: the same time of day, whatever the clocks of its zone do."""
+"""
+The times at which a daily trigger fires: the same time of day, whatever its zone's clocks do.
+"""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta, tzinfo
@@ -23,23 +25,23 @@ class Daily:
     @classmethod
     def parse(cls, text: str, pattern: TimePattern, zone_name: str) -> "Daily":
         """
-        Return the time of day in `text`; `zone_name` counts where the pattern has no offset.
+        Return the time of day in `text`; `zone_name` applies if the pattern has no offset.
 
         Raises:
-            ValueError: it is not of the pattern.
+            ValueError: `text` does not match the pattern.
         """
         found = pattern.parse(text)
         return cls(found.time, found.zone or zone(zone_name))
 
     def after(self, moment: int) -> int:
         """
-        Return the first moment after `moment` at which this time of day is, in milliseconds.
+        Return the next moment after `moment` that is this time of day, in milliseconds.
 
-        A time that the clocks leave out comes as much later as they were set on; of one that
-        comes twice, the first counts. So every day has exactly one.
+        If the clocks skip the time, it comes as much later as they were set forward; if it comes
+        twice, the first one counts. So every day has exactly one.
         """
         local = (_EPOCH + moment * _MILLISECOND).astimezone(self.zone)
-        date = local.date() - _DAY  # a day that the clocks shorten may have been passed
+        date = local.date() - _DAY  # the clocks may have skipped the time on a shorter day
         while True:
             found = datetime.combine(date, self.at, self.zone)
             milliseconds = (found.astimezone(UTC) - _EPOCH) // _MILLISECOND

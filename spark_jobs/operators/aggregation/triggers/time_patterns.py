@@ -30,7 +30,7 @@ _MICROSECOND_DIGITS = 6
 
 
 class TimeOfDay(NamedTuple):
-    """A time of day, and where, if the text says so."""
+    """A time of day, with its zone if the text names one."""
 
     time: time
     zone: tzinfo | None
@@ -41,7 +41,7 @@ class TimePattern:
     Reads times of day.
 
     Raises:
-        ValueError: a letter is none of those that occur in times of day.
+        ValueError: a letter does not occur in times of day.
     """
 
     def __init__(self, pattern: str) -> None:
@@ -58,10 +58,10 @@ class TimePattern:
 
     def parse(self, text: str) -> TimeOfDay:
         """
-        Return the time of day that `text` tells.
+        Return the time of day in `text`.
 
         Raises:
-            ValueError: it is not of the pattern, or there is no such time.
+            ValueError: `text` does not match the pattern, or there is no such time.
         """
         match = self._text.fullmatch(text)
         if match is None:

@@ -10,7 +10,7 @@ def zone(name: str) -> ZoneInfo:
     Return the time zone `name`.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such zone.
     """
     try:
         return ZoneInfo(name)

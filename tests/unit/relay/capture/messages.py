@@ -1,4 +1,4 @@
-"""Events as the SQL functions `encoded` and `emit_many` write them."""
+"""Events in the form of the SQL functions `encoded` and `emit_many`."""
 
 import struct
 

@@ -1,4 +1,6 @@
-"""The log is left when nobody writes to it any more, at a place that says what is published."""
+"""
+A relay leaves the log when nobody writes to it any more, at a place that says what is published.
+"""
 
 from relay.rules.places.progress import Cursor, LogPosition
 from relay.rules.places.snapshot import Snapshot

@@ -1,4 +1,4 @@
-"""What is handed over before it is on disk is published when it is, and not otherwise."""
+"""A batch handed over before it is on disk is published once it is, and not otherwise."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from relay.relay import _require_kept
 
 
 def broken() -> Pending:
-    """Return what was not written to disk, as far as anybody knows."""
+    """Return a batch that may not have been written to disk."""
     pending = Pending()
 
     def breaks() -> None:

@@ -1,4 +1,4 @@
-"""A shard tells its own events from their bytes as everybody tells them from their keys."""
+"""A shard recognises its events by their bytes, in the way that others do by their keys."""
 
 import pytest
 

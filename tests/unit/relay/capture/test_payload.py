@@ -1,4 +1,4 @@
-"""An event is read from its bytes as it was written, and nothing else is taken for one."""
+"""An event is decoded from its bytes as it was written, and nothing else is taken for one."""
 
 import struct
 

@@ -1,4 +1,4 @@
-"""Whatever is committed comes out once, in order, from whatever place the stream is begun."""
+"""Committed events come out once, in order, wherever the stream begins."""
 
 import struct
 from dataclasses import dataclass
@@ -88,7 +88,7 @@ class Transaction:
 
 
 def called(how: Call, numbers: tuple[int, ...]) -> list[bytes]:
-    """Return what the server sends of a call."""
+    """Return the server's messages for a call."""
     if how == "rows":
         return [insert(n, key=text(n)) for n in numbers]
     events = [payload(key=text(n), value=text(n)) for n in numbers]
@@ -129,7 +129,7 @@ def test_begun_again_at_any_place_every_event_comes_once_and_in_order(
 def taken_up_to(
     most: int, decoder: Decoder, messages: list[bytes]
 ) -> tuple[list[Row], LogPosition]:
-    """Return so many rows, which may end within a message, and the place behind them."""
+    """Return `count` rows, which may end within a message, and the place after them."""
     found: list[Row] = []
     for each in messages:
         rows = decoder.take(each)
@@ -160,7 +160,7 @@ def test_each_event_comes_to_one_shard_and_a_place_means_the_same_to_all(
 
 
 def taken_since(place: LogPosition, messages: list[bytes]) -> dict[tuple[object, ...], Row]:
-    """Return what one that takes all takes behind a place of any shard."""
+    """Return what a decoder of all events takes after a place of any shard."""
     rows = taken(Decoder(PREFIX, TABLES, place), messages)
     return {row[:1] + row[5:6]: row for row in rows}
 

@@ -1,4 +1,4 @@
-"""Each state of a slot is told, with what resolves it, and only a sound one is gone on from."""
+"""Each state of a slot is reported with its remedy, and a relay goes on only from a sound one."""
 
 from dataclasses import replace
 
@@ -109,7 +109,7 @@ def test_who_has_published_nothing_is_not_told_to_make_the_slots_of_others_anew(
     assert f"no replication slot {mine}, but {', '.join(sorted(others))}" in found.what
     assert f"published in {pieces}" in found.what
     assert found.resolve.startswith("set `name`, ")
-    # Behind a change of the number, slots of the one before are left for a while.
+    # After a change of the number, the earlier slots are left for a while.
     lost = fault(None, mine, "shop", BEGUN, place=LogPosition(200), others=others)
     assert lost is not None
     assert "--accept-gap" in lost.resolve
@@ -164,7 +164,7 @@ def test_a_log_that_was_left_is_gone_on_with_where_it_was_left() -> None:
     left = Cursor(Snapshot(20, 20), log=150)
     assert resume(BEGUN, left) == left
     assert entered(BEGUN, left, 180) == LogPosition(150, 0, Snapshot(20, 20), 180)
-    # Another slot since: of the log before it nothing is missing.
+    # There was another slot since, so nothing of the log before it is missing.
     anew = Beginning(160, Snapshot(30, 30))
     assert entered(anew, left, 180) == LogPosition(160, 0, Snapshot(20, 20), 180)
 

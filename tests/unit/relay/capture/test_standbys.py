@@ -1,4 +1,4 @@
-"""A relay that follows the log must be none of the standbys that commits wait for."""
+"""A relay that follows the log must not be one of the standbys that commits wait for."""
 
 import pytest
 from psycopg.conninfo import conninfo_to_dict

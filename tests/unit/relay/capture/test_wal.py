@@ -1,4 +1,4 @@
-"""A server is taken to be gone when it has said nothing for long, and only then."""
+"""A server counts as gone when it has been silent for long, and only then."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -24,5 +24,5 @@ def test_a_server_that_says_nothing_is_given_up(capture: WalCapture) -> None:
 
 
 def test_what_it_said_and_nobody_took_is_no_silence(capture: WalCapture) -> None:
-    # There was no room for it, while the broker was away.
+    # There was no room for it while the broker was away.
     capture._hear(cast("Any", SimpleNamespace(**{**vars(SILENT), "has_come": lambda: True})))

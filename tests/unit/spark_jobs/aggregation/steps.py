@@ -26,7 +26,7 @@ def place(topic: str) -> dict[str, Any]:
 
 
 def step(**fields: Any) -> dict[str, Any]:
-    """Return a configuration, with these fields instead of its own."""
+    """Return a configuration, in which these fields replace its own."""
     found = {
         "name": "aggregation",
         "type": "aggregation",
@@ -111,5 +111,5 @@ def values(outputs: Sequence[Output]) -> list[Any]:
 
 
 def reasons(outputs: Sequence[Output]) -> list[str]:
-    """Return why each result, skip, late record or error is there."""
+    """Return the reason of each result, skip, late record or error."""
     return [each.reason for each in outputs if isinstance(each, Made | Skipped | Late | Failed)]

@@ -1,4 +1,4 @@
-"""Whatever a script answers, it is an output or an error, and the step goes on."""
+"""Any answer of a script is an output or an error, and the step goes on."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""When daily triggers fire: named zones, the days their clocks change, leap days, midnight."""
+"""The times of daily triggers: named zones, the days their clocks change, leap days, midnight."""
 
 from datetime import UTC, date, datetime, timedelta
 from zoneinfo import ZoneInfo
@@ -23,16 +23,16 @@ def _after(text: str, moment: str, *, pattern: str = "HH:mm", zone: str = "UTC")
 @pytest.mark.parametrize(
     ("text", "pattern", "zone", "moment", "expected"),
     [
-        # Berlin leaves out 02:00-03:00 on 30 March 2025: 02:30 comes at 03:30 summer time.
+        # Berlin skips 02:00-03:00 on 30 March 2025: 02:30 comes at 03:30 summer time.
         ("02:30", "HH:mm", "Europe/Berlin", "2025-03-29T02:00Z", "2025-03-30 01:30"),
         ("02:30", "HH:mm", "Europe/Berlin", "2025-03-30T01:30Z", "2025-03-31 00:30"),
         # It has 02:00-03:00 twice on 26 October 2025: the first counts, and only that one.
         ("02:30", "HH:mm", "Europe/Berlin", "2025-10-25T12:00Z", "2025-10-26 00:30"),
         ("02:30", "HH:mm", "Europe/Berlin", "2025-10-26T00:30Z", "2025-10-27 01:30"),
-        # A time that is not touched moves by an hour in UTC.
+        # A time outside the change moves by an hour in UTC.
         ("11:05", "HH:mm", "America/New_York", "2025-03-08T20:00Z", "2025-03-09 15:05"),
         ("11:05", "HH:mm", "America/New_York", "2025-03-08T10:00Z", "2025-03-08 16:05"),
-        # An offset in the pattern counts instead of the zone, and knows no summer.
+        # An offset in the pattern replaces the zone, and has no summer time.
         (
             "11:05:00+03:00",
             "HH:mm:ssXXX",
@@ -44,14 +44,14 @@ def _after(text: str, moment: str, *, pattern: str = "HH:mm", zone: str = "UTC")
         ("23:59", "HH:mm", "Europe/Moscow", "2024-02-28T21:00Z", "2024-02-29 20:59"),
         ("23:59", "HH:mm", "Europe/Moscow", "2024-02-29T20:59Z", "2024-03-01 20:59"),
         ("12:00", "HH:mm", "UTC", "2023-02-28T12:00Z", "2023-03-01 12:00"),
-        # Midnight is the beginning of a day, where that day is.
+        # Midnight is the beginning of a day in the day's zone.
         ("00:00", "HH:mm", "Asia/Tokyo", "2025-01-01T14:59Z", "2025-01-01 15:00"),
         ("00:00", "HH:mm", "Asia/Tokyo", "2025-01-01T15:00Z", "2025-01-02 15:00"),
         ("24:00", "kk:mm", "Asia/Tokyo", "2025-01-01T14:59Z", "2025-01-01 15:00"),
-        # Beirut's clocks leave out midnight itself, and Samoa left out a whole day.
+        # Beirut's clocks skip midnight itself, and Samoa skipped a whole day.
         ("00:00", "HH:mm", "Asia/Beirut", "2025-03-29T12:00Z", "2025-03-29 22:00"),
         ("09:00", "HH:mm", "Pacific/Apia", "2011-12-29T19:00Z", "2011-12-30 19:00"),
-        # A quarter of an hour beside everybody else.
+        # A quarter of an hour away from everybody else.
         ("06:00", "HH:mm", "Asia/Kathmandu", "2025-05-05T00:00Z", "2025-05-05 00:15"),
     ],
 )

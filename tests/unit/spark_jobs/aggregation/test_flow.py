@@ -1,4 +1,4 @@
-"""What a flow's file says, and what is said of one that leads nowhere."""
+"""The contents of a flow's file, and the errors for one that leads nowhere."""
 
 import json
 from pathlib import Path

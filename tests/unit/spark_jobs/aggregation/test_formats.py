@@ -1,4 +1,4 @@
-"""What comes in and goes out, and what is refused."""
+"""Formats of input and output, and their errors."""
 
 import json
 import re

@@ -1,5 +1,5 @@
 """
-Whatever is configured and whatever comes: nothing crashes, and no record is lost.
+Nothing crashes and no record is lost, whatever is configured and whatever comes.
 
 `DOVECOTE_FUZZ=20` tries twenty times as much.
 """
@@ -57,7 +57,7 @@ def test_a_configuration_loads_or_says_what_is_wrong(changes: list[Any]) -> None
             table[name] = dict(inner) if isinstance(inner, dict) else {}
             table = table[name]
         table[path[-1]] = value
-    with suppress(BadSettings):  # and nothing else
+    with suppress(BadSettings):  # and no other error
         assert isinstance(checked(Step, found, "step.json"), Step)
 
 
@@ -139,7 +139,7 @@ def aggregate(IN, Env):
 
 @st.composite
 def damaged(draw: st.DrawFn) -> bytes:
-    """Return a whole value, or what is left of one."""
+    """Return a whole value, or the remainder of one."""
     data = draw(st.sampled_from(WHOLE))
     for place in draw(st.lists(st.integers(0, len(data) - 1), max_size=2)):
         data = data[:place] + draw(st.binary(max_size=2)) + data[place + 1 :]
@@ -167,7 +167,7 @@ def test_every_record_of_every_format_ends_so_too(tmp_path: Path, read: str, wri
 
 
 def _account(loaded: Running, records: st.SearchStrategy[Any]) -> None:
-    """Let records come at any time, and find each in what is said of it."""
+    """Let records come at any time, and find each one in the outputs."""
 
     @settings(max_examples=100 * TIMES)
     @given(st.lists(st.tuples(st.integers(0, 150), st.booleans(), records), max_size=12))
@@ -195,7 +195,7 @@ def _record(time: int, key: str | None, value: Any, headers: Any) -> Record:
 
 
 def _open(state: State) -> dict[int, bytes]:
-    """Return the offsets of the records that are in windows, and the keys of those."""
+    """Return the offsets of the records in windows, with the keys of the windows."""
     return {
         record.offset: key
         for key, held in state.keys.items()

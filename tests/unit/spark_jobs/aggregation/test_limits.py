@@ -1,4 +1,4 @@
-"""No script holds a job up: what takes too long or too much is an error of its event."""
+"""No script holds a job up: a call that takes too long or too much is an error of its event."""
 
 from pathlib import Path
 from typing import Any
@@ -74,7 +74,7 @@ def test_what_takes_too_much_is_an_error_and_what_is_around_it_goes_on(guarded: 
     assert values(said) == [{"ids": [100]}, {"ids": [101]}]
     failed = [each for each in reasons(said) if each != "script"]
     assert len(failed) == len(KINDS)
-    # Which comes first depends on the machine; on most, it is the count of instructions.
+    # Which one comes first depends on the machine; on most, it is the count of instructions.
     assert "is there a loop without an end?" in failed[0] or "took more than" in failed[0]
     assert all(len(reason) < 300 for reason in failed)
     _, said = _stepped(guarded, state, event(id=102))
@@ -115,7 +115,7 @@ def test_a_state_survives_the_helper_that_knew_it(tmp_path: Path) -> None:
     _, said = _stepped(operator, state, event(id=4, n=3))
 
     assert [each.shown for each in said if isinstance(each, Made)] == [{"ids": [1, 3, 4]}]
-    assert len(state.keys) == 0  # of a state that was just read, nobody knows yet
+    assert len(state.keys) == 0  # the size of a state that was just read is not known yet
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The manual's file in three languages, and what is said of one that is wrong."""
+"""The manual's file in three languages, and the errors for a wrong one."""
 
 import json
 from pathlib import Path

@@ -316,7 +316,7 @@ def test_w1_a_key_has_one_window_that_ends_by_the_gap_after_its_last_event(
     given = running(
         tmp_path, step(trigger=trigger, dsl={"path": "aggregate.star"}), aggregate=SUMS
     )
-    # Each is 100 after the last one, which is within.
+    # Each is 100 after the last one, which is within the gap.
     assert given.at(1000, *(event(id=n, time=100 * n) for n in range(3))) == []
     said = given.at(1000, event(id=3, time=301))
     assert values(said) == [{"ids": [0, 1, 2]}]
@@ -347,7 +347,7 @@ def test_w3_windows_are_merged_before_the_trigger_is_called(tmp_path: Path) -> N
     )
     given.at(0, event(id=1, time=500))
     assert given.at(0, event(id=2, time=600)) == []
-    # Its window reaches into the first, and so do those after it, which it alone would miss.
+    # Its window reaches into the first, and so do those after it, which it would miss by itself.
     (said,) = given.at(0, event(id=3, time=420))
     assert isinstance(said, Made)
     assert (said.start, said.end, said.events) == (420, 600, 3)

@@ -1,5 +1,5 @@
 """
-What Kafka Streams does with session windows, rule by rule, with stores that forget nothing.
+Session windows of Kafka Streams, rule by rule, with stores that forget nothing.
 
 Written from its description, not from the operator: three comparisons, not one.
 """
@@ -67,7 +67,7 @@ def final_by_suppress(trace: Sequence[Input], gap: int, grace: int) -> list[tupl
 
 
 def final_by_emit(trace: Sequence[Input], gap: int, grace: int) -> list[tuple[Any, ...]]:
-    """Return what `EmitStrategy.onWindowClose` says."""
+    """Return the results of `EmitStrategy.onWindowClose`."""
     kafka, closed_to, said = Kafka(gap, grace), 0, []
     for record in trace:
         kafka.take(record)

@@ -1,4 +1,4 @@
-"""What is shown of a state."""
+"""The readable form of a state."""
 
 from typing import Any
 

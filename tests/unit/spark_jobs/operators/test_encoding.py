@@ -1,4 +1,4 @@
-"""What was kept is found again, by this version and by the next."""
+"""A stored state is restored by this version and by the next."""
 
 from datetime import timedelta
 from typing import Any
@@ -28,7 +28,7 @@ def pairing(**more: Any) -> Pairing:
     return Pairing(PairingSettings.model_validate({"within": 60 * MS, "sides": sides, **more}))
 
 
-# Written by format 1: what each knew of one key, or of one record.
+# Written by format 1: the state of one key, or of one record.
 FORMAT_1: list[tuple[Operator[Any], list[Any], tuple[Any, ...]]] = [
     (
         sessions(),

@@ -1,9 +1,9 @@
 """
-Sessions beside what Kafka Streams 4.1.0 said of the same records.
+Sessions beside the results of Kafka Streams 4.1.0 for the same records.
 
 `kafka_streams.jsonl` was recorded with its own classes (TopologyTestDriver, a store that forgets
-nothing): 150 random traces, each with all changes, and with the results that it calls final in its
-two ways, `suppress(untilWindowCloses)` and `EmitStrategy.onWindowClose`.
+nothing): 150 random traces, each with all changes, and with the final results of its two ways,
+`suppress(untilWindowCloses)` and `EmitStrategy.onWindowClose`.
 """
 
 import json
@@ -27,12 +27,12 @@ def _trace(recorded: dict[str, Any]) -> list[Input]:
 
 
 def _windows(said: list[Any]) -> list[tuple[Any, ...]]:
-    """Return key, bounds and values of what Kafka Streams said."""
+    """Return key, bounds and values from Kafka Streams' results."""
     return [(*window, None if text is None else text.split(",")) for *window, text in said]
 
 
 def _agrees_with_itself(recorded: dict[str, Any]) -> bool:
-    """Tell whether both ways say the same, and nothing twice."""
+    """Return whether both ways have the same results, and none twice."""
     one, other = _windows(recorded["suppress"]), _windows(recorded["emit"])
     counted = Counter(value for *_, values in one for value in values)
     return sorted(one) == sorted(other) and set(counted.values()) <= {1}

@@ -290,7 +290,7 @@ def test_what_was_closed_is_forgotten_when_nothing_can_touch_it_any_more() -> No
 
 
 def _calls(data: st.DataObject, keys: str = "kj") -> list[tuple[str, int, int | None, int | None]]:
-    """Return calls at least 2T apart: key, number, and the times of its sides."""
+    """Return calls at least 2T apart: key, number, and the times of their sides."""
     found = []
     for key in keys:
         start = data.draw(st.integers(0, 50))
@@ -367,7 +367,7 @@ def test_on_close_does_not_depend_on_the_order_inside_the_grace(
     data: st.DataObject, events: list[Any], policy: str
 ) -> None:
     operator = pairing(on_duplicate_side=policy, grace=ms(1000))
-    trace = _records(list(dict.fromkeys(events)))  # of copies, the first that comes is the event
+    trace = _records(list(dict.fromkeys(events)))  # of copies, the first is the event
     shuffled = data.draw(st.permutations(trace))
     found, again = (
         [each for each in run(operator, [(0, t), (10**9, [])]) if each[0] == "result"]
@@ -433,7 +433,7 @@ def test_the_number_of_partitions_does_not_change_what_is_said(
     events: list[Any], partitions: int
 ) -> None:
     trace = _records(events)
-    # One partition after the other: how they come together is nobody's promise.
+    # One partition after the other: the order between partitions is not defined.
     spread = sorted(in_partitions(trace, partitions), key=lambda each: each.partition)
 
     found = run(pairing(), [(0, spread), (10**9, [])])

@@ -65,7 +65,7 @@ def test_neighbours_at_the_gap_are_of_one_session_and_one_further_are_not() -> N
             """A[0,0]=1 A[10,10]=2 -A[0,0] -A[10,10] A[0,10]=1+2+3 A[20,20]=4
             -A[0,10] -A[20,20] A[0,20]=1+2+3+4+5""",
         ),
-        (  # what is late by itself is saved by a session that it reaches
+        (  # late by itself, but saved by a session that it reaches
             0,
             "A:10:1 A:14:2 B:18:t A:9:3 A:4:4 A:12:5",
             """A[10,10]=1 -A[10,10] A[10,14]=1+2 B[18,18]=t -A[10,14] A[9,14]=1+2+3
@@ -88,7 +88,7 @@ def test_a_session_is_final_once_where_kafka_says_it_twice_or_loses_it() -> None
     ]
     state = sessions(grace=10).start()
     late = sessions(grace=10).step(state, trace, 0).outputs[-2]
-    # The last record is no further than the gap from a session that is closed: one of its own.
+    # The last record is within the gap of a closed session, and so starts its own.
     assert isinstance(late, Late)
     assert late.close_time == 1
 
@@ -201,7 +201,7 @@ def test_aggregates_that_have_a_name(name: str, values: list[Any], expected: Any
 
 
 class Longest:
-    """An aggregate of the user's: the longest text, and whose."""
+    """The user's own aggregate: the longest text, and its key."""
 
     @staticmethod
     def initializer() -> list[str]:
@@ -257,7 +257,7 @@ def test_where_kafka_streams_agrees_with_itself_the_results_are_its(
     suppressed, emitted = final_by_suppress(ends, gap, grace), final_by_emit(ends, gap, grace)
     counted = Counter(value for *_, values in suppressed for value in values)
     if sorted(suppressed) != sorted(emitted) or any(n > 1 for n in counted.values()):
-        return  # it says something twice, or one thing so and so
+        return  # it has contradictory or repeated results
     found = whole(sessions(gap, grace, emit="final"), ends)
     assert sorted(each[1:] for each in found if each[0] == "result") == sorted(suppressed)
 
@@ -317,7 +317,7 @@ def test_the_number_of_partitions_does_not_change_what_is_said(
     trace: Sequence[Input], partitions: int
 ) -> None:
     operator = sessions(3, 4, stream_time="per_key")
-    # One partition after the other: how they come together is nobody's promise.
+    # One partition after the other: the order between partitions is not defined.
     spread = sorted(in_partitions(trace, partitions), key=lambda each: each.partition)
 
     assert sorted(whole(operator, spread), key=repr) == sorted(whole(operator, trace), key=repr)

@@ -42,7 +42,7 @@ def golden(text: str, *, offset: int = 0) -> list[Input]:
 
 
 def brief(output: Output) -> tuple[Any, ...]:
-    """Return what tests look at."""
+    """Return the parts that tests look at."""
     match output:
         case Session(kind, key, start, end, value, _):
             return kind, key.decode(), start, end, value
@@ -65,7 +65,7 @@ def run(
     behind: bool = False,
     restart: bool = False,
 ) -> list[tuple[Any, ...]]:
-    """Return what comes of batches, each at its time; with `restart` the state is read anew."""
+    """Return the outputs of batches, each at its time; with `restart` the state is read anew."""
     state = operator.start()
     found: list[Output] = []
     for now, records in batches:
@@ -77,7 +77,9 @@ def run(
 
 
 def in_partitions(trace: Sequence[Input], partitions: int) -> list[Input]:
-    """Return `trace` as if its topics had so many partitions, each key in one of them."""
+    """
+    Return `trace` as if its topics had `partitions` partitions, with each key in one of them.
+    """
     return [
         each._replace(partition=0 if each.key is None else each.key[0] % partitions)
         for each in trace
