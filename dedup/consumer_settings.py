@@ -28,11 +28,11 @@ class ConsumerSettings(Settings):
     """One consumer: from topics of one Kafka cluster to one handler."""
 
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
-    """What is read; a name that begins with `^` is a regular expression."""
+    """Topics to read; a name that begins with `^` is a regular expression."""
 
     partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
-    """Of each topic, the numbers of the partitions to read; of one that is not here, all. They are
-    shared with no other member. Absent: the group shares the partitions."""
+    """For each topic, the numbers of the partitions to read; a topic that is not listed is read
+    whole. No other member shares them. Absent: the group shares the partitions."""
 
     group: str
     """Consumer group: its members share the partitions, and it is what offsets are kept for."""
@@ -67,7 +67,7 @@ class ConsumerSettings(Settings):
     """Above 1 the handler takes a list of so many events at most, and answers for each."""
 
     order: Literal["key", "partition", "none"] = "key"
-    """What is handled one after the other: records of a `key`, of a `partition`, or nothing."""
+    """Records that are handled one after the other: those of a `key`, of a `partition`, or none."""
 
     null_key: NullKey = "apart"
     """Records without a key: `apart`, in no order, or `partition`, one after the other."""

@@ -45,18 +45,18 @@ class TierSettings(Settings):
     """Its name. The consumer reads it, too."""
 
     wait: Duration = timedelta(0)
-    """What waits so long, or longer, waits here: up to the next tier's."""
+    """Records that wait at least this long wait here, up to the next tier's `wait`."""
 
 
 class RetriesSettings(RetrySettings):
     """What a consumer does with records that are not handled to their end."""
 
     dead_letter_topic: TopicName | None = None
-    """Where records go that are given up. Absent: none is, each holds its key."""
+    """Topic for dead letters. Absent: no record is given up; a failing record holds its key."""
 
     tiers: tuple[TierSettings, ...] = ()
-    """Retry topics, the shortest wait first. None: the key of a record that failed is held, and
-    its order kept."""
+    """Retry topics, the shortest wait first. None: a record that failed holds its key, so
+    that the order is kept."""
 
     dead_on: tuple[str, ...] = ()
     """Exceptions, `module:Class`, for which there is no other attempt."""
