@@ -13,7 +13,7 @@ DOCUMENT = ROOT / "docs/guarantees.md"
 SECTIONS = [
     heading
     for heading in re.findall(r"^## (.+)$", DOCUMENT.read_text(), flags=re.MULTILINE)
-    if not heading.startswith("What is not")
+    if not heading.startswith("Not promised")
 ]
 GUARANTEES = table(README, "What is guaranteed")
 # A link to a file of tests, whose title is the test's name; without a title its text is.
