@@ -26,6 +26,8 @@ MOST_WORDS = 40
 _SKIPPED = {".venv", ".git", "node_modules", ".mypy_cache", ".ruff_cache", "build", "dist", "site"}
 _SENTENCE = re.compile(r"(?<=[.:!?])(?:\*\*|\)|\")?\s+(?=[\"(*`]*[A-Z])")
 _MARKUP = re.compile(r"^[\s>*_\"(#-]+")
+_QUOTED = re.compile(r"`[^`]+`|\[[^\]]+\]\([^)]*\btests/[^)]*\)")
+"""Code, messages and the names of tests: each counts as one word."""
 
 
 class Fault(NamedTuple):
@@ -73,8 +75,9 @@ def _fault(sentence: str) -> str | None:
         return "no actor"
     if word := FOREIGN.search(plain):
         return f"“{word[0]}”"
-    if len(plain.split()) > MOST_WORDS:
-        return f"{len(plain.split())} words"
+    words = len(_QUOTED.sub("quoted", plain).split())
+    if words > MOST_WORDS:
+        return f"{words} words"
     return None
 
 
