@@ -15,7 +15,7 @@ SECTIONS = [
     for heading in re.findall(r"^## (.+)$", DOCUMENT.read_text(), flags=re.MULTILINE)
     if not heading.startswith("Not promised")
 ]
-GUARANTEES = table(README, "What is guaranteed")
+GUARANTEES = table(README, "Guarantees")
 # A link to a file of tests, whose title is the test's name; without a title its text is.
 _TEST = re.compile(r'\[([^\]]+)\]\((?:\.\./)?(tests/[^)\s]+\.py)(?: "([^"]+)")?\)')
 
