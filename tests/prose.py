@@ -73,10 +73,10 @@ def _fault(sentence: str) -> str | None:
     plain = _MARKUP.sub("", sentence)
     if HEADLESS.match(plain):
         return "no actor"
+    plain = _QUOTED.sub("quoted", plain)
     if word := FOREIGN.search(plain):
         return f"“{word[0]}”"
-    words = len(_QUOTED.sub("quoted", plain).split())
-    if words > MOST_WORDS:
+    if (words := len(plain.split())) > MOST_WORDS:
         return f"{words} words"
     return None
 
