@@ -67,7 +67,8 @@ class ConsumerSettings(Settings):
     """Above 1 the handler takes a list of so many events at most, and answers for each."""
 
     order: Literal["key", "partition", "none"] = "key"
-    """Records that are handled one after the other: those of a `key`, of a `partition`, or none."""
+    """Records that are handled one after the other: those of a `key`, of a `partition`, or
+    none."""
 
     null_key: NullKey = "apart"
     """Records without a key: `apart`, in no order, or `partition`, one after the other."""
