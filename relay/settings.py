@@ -79,9 +79,8 @@ class RelaySettings(Settings):
     """The Postgres schema the outbox is installed in."""
 
     name: str = ""
-    """What this outbox is called: in its progress topic, transactional ids and metrics. Default:
-    the schema. Never shared by two databases on one Kafka cluster. Does not end like
-    `.shard-0`."""
+    """Name of this outbox in its progress topic, transactional ids and metrics. Default: the
+    schema. Never shared by two databases on one Kafka cluster. Does not end like `.shard-0`."""
 
     capture: Literal["auto", "table", "wal"] = "auto"
     """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;

@@ -27,6 +27,8 @@ _SKIPPED = {".venv", ".git", "node_modules", ".mypy_cache", ".ruff_cache", "buil
 _SKIPPED |= {"old_schemas"}  # They stay as they were.
 _SENTENCE = re.compile(r"(?<=[.:!?])(?:\*\*|\)|\")?\s+(?=[\"(*`]*[A-Z])")
 _MARKUP = re.compile(r"^[\s>*_\"(#-]+")
+_QUOTED = re.compile(r"`[^`]+`|\[[^\]]+\]\([^)]*\btests/[^)]*\)")
+"""Code, messages and the names of tests: each counts as one word."""
 
 
 class Fault(NamedTuple):
@@ -72,10 +74,11 @@ def _fault(sentence: str) -> str | None:
     plain = _MARKUP.sub("", sentence)
     if HEADLESS.match(plain):
         return "no actor"
+    plain = _QUOTED.sub("quoted", plain)
     if word := FOREIGN.search(plain):
         return f"“{word[0]}”"
-    if len(plain.split()) > MOST_WORDS:
-        return f"{len(plain.split())} words"
+    if (words := len(plain.split())) > MOST_WORDS:
+        return f"{words} words"
     return None
 
 

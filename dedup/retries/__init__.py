@@ -1,1 +1,1 @@
-"""What becomes of records that fail."""
+"""Decide about failed records: retry, dead letter, or skip."""

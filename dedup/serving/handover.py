@@ -179,7 +179,7 @@ class Handover:
 
 
 class Workers(Protocol):
-    """Whoever handles records: threads, or tasks on a loop."""
+    """Handles records: threads, or tasks on a loop."""
 
     def wake(self, ready: int) -> None: ...
     def reclaim(self, *, everything: bool = False) -> None: ...

@@ -1,1 +1,1 @@
-"""What a settings file says, checked."""
+"""Settings of a consumer, checked."""

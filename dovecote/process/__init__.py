@@ -1,1 +1,1 @@
-"""What every long-running process of ours needs."""
+"""Parts of every long-running process: settings, HTTP, logs, memory."""

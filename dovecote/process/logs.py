@@ -32,7 +32,7 @@ def configure(form: LogFormat) -> logging.Logger:
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_Json() if form is LogFormat.JSON else text)
-    # Of libraries only what somebody has to look at: Py4J tells of each connection it closes.
+    # Libraries log only what somebody has to look at: Py4J tells of each connection it closes.
     logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
     log = logging.getLogger("dovecote")
     log.setLevel(logging.INFO)

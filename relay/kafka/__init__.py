@@ -1,1 +1,1 @@
-"""What the relay sends to Kafka and asks of it."""
+"""Speak with Kafka on behalf of the relay."""

@@ -1,1 +1,1 @@
-"""What the relay asks of Postgres and stores there."""
+"""Speak with Postgres on behalf of the relay."""

@@ -23,8 +23,7 @@ class Metrics:
         self._rows = self._counter("rows_total", "Rows read in finished batches.")
         self._records = self._counter(
             "records_total",
-            "What became of rows: handled (of a stateful job: results), skipped, retry, "
-            "dead_letter.",
+            "Rows by outcome: handled (of a stateful job: results), skipped, retry, dead_letter.",
             "result",
         )
         self._skipped = self._counter(

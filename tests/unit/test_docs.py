@@ -215,7 +215,7 @@ def documented(module: Path) -> dict[str, dict[str, str]]:
 
 def test_the_properties_that_cannot_be_set_are_those_that_are_refused() -> None:
     text = RELAY.read_text()
-    sentence = text.partition("Not to be set are the properties")[2].partition("\n\n")[0]
+    sentence = text.partition("You cannot set the following properties")[2].partition("\n\n")[0]
     assert set(code_spans(sentence)) == FIXED
 
 
@@ -240,7 +240,7 @@ def test_the_table_of_metrics_is_what_a_relay_exposes() -> None:
 
 
 def test_the_table_of_failures_is_what_a_relay_calls_them() -> None:
-    assert [row[0].strip("`") for row in table(RELAY, "What it says")] == list(KINDS.values())
+    assert [row[0].strip("`") for row in table(RELAY, "Errors")] == list(KINDS.values())
 
 
 def test_the_table_of_what_is_not_published_is_the_advice_that_the_relay_gives() -> None:

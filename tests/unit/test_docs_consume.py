@@ -84,7 +84,7 @@ def test_the_table_of_metrics_is_what_a_consumer_exposes() -> None:
 
 
 def test_the_properties_that_cannot_be_set_are_those_that_are_refused() -> None:
-    sentence = CONSUME.read_text().partition("not to be set are")[2].partition(": settings")[0]
+    sentence = CONSUME.read_text().partition("you cannot set")[2].partition(": they follow")[0]
     assert set(code_spans(sentence)) == FIXED
 
 

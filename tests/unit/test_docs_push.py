@@ -36,7 +36,7 @@ def test_answers_mean_what_the_table_says() -> None:
         status: type(judge(Answered(status), shape.rules(found), now=datetime.now(UTC)))
         for status in range(200, 600)
     }
-    told = [row[0] for row in table(DOCUMENT, "What an answer means")]
+    told = [row[0] for row in table(DOCUMENT, "Answers")]
     again = {int(text) for text in told[1].split(", ") if text.isdigit()}
     for status, meaning in meant.items():
         if status < 300:

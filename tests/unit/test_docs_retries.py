@@ -80,7 +80,7 @@ def test_the_table_of_settings_is_that_of_the_classes() -> None:
 
 
 def test_every_result_is_explained() -> None:
-    shown = " ".join(row[0] for row in table(DOCUMENT, "What a handler answers"))
+    shown = " ".join(row[0] for row in table(DOCUMENT, "Results of a handler"))
 
     assert {span.partition("(")[0] for span in code_spans(shown)} == {
         kind.__name__ for kind in get_args(Result)

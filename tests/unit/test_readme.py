@@ -13,10 +13,10 @@ DOCUMENT = ROOT / "docs/guarantees.md"
 SECTIONS = [
     heading
     for heading in re.findall(r"^## (.+)$", DOCUMENT.read_text(), flags=re.MULTILINE)
-    if not heading.startswith("What is not")
+    if not heading.startswith("Not promised")
 ]
-GUARANTEES = table(README, "What is guaranteed")
-# A link to a file of tests: its title is the test's name, or its text if it has no title.
+GUARANTEES = table(README, "Guarantees")
+# A link to a file of tests, whose title is the test's name; without a title its text is.
 _TEST = re.compile(r'\[([^\]]+)\]\((?:\.\./)?(tests/[^)\s]+\.py)(?: "([^"]+)")?\)')
 
 

@@ -1,1 +1,1 @@
-"""What a request holds, and what its answer means."""
+"""Compose a request, and judge its answer."""

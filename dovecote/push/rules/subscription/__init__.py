@@ -1,1 +1,1 @@
-"""What a subscription may say."""
+"""Check a subscription and its parts."""
