@@ -33,7 +33,7 @@ class QueryFailed(JobError):
 
 
 REPORTED = {kind.__name__: kind for kind in (MarkerRefused, Unwritable, KafkaUnavailable)}
-"""The errors that a task reports by name, so that they arrive at the driver as they were raised."""
+"""The errors that a task reports by name; they arrive at the driver as they were raised."""
 
 
 class StateTooLarge(JobError):

@@ -2,7 +2,7 @@
 Count what is not plain English: `python -m tests.prose [file or folder …]`.
 
 The rules are those of CONTRIBUTING: a sentence has an actor as its subject, holds one idea, and is
-short. What is counted is the part of them that a program can see.
+short. The lint counts the part of them that a program can see.
 """
 
 import ast
@@ -25,7 +25,7 @@ MOST_WORDS = 40
 
 _SKIPPED = {".venv", ".git", "node_modules", ".mypy_cache", ".ruff_cache", "build", "dist", "site"}
 _SKIPPED |= {"old_schemas"}  # They stay as they were.
-_SENTENCE = re.compile(r"(?<=[.:!?])(?:\*\*|\)|\")?\s+(?=[\"(*`]*[A-Z])")
+_SENTENCE = re.compile(r"(?<=[.:!?])(?:\*\*|\)|\")?\s+(?=[\"(*]*[A-Z`\[])|(?<=\.\*\*)\s+")
 _MARKUP = re.compile(r"^[\s>*_\"(#-]+")
 _QUOTED = re.compile(r"`[^`]+`|\[[^\]]+\]\([^)]*\btests/[^)]*\)")
 """Code, messages and the names of tests: each counts as one word."""

@@ -33,7 +33,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What a task tells the driver: what its turn came to, or why it could not be written."""
+    """A task's report to the driver: the counts of its turn, or why it could not be written."""
 
     partition: int
     counts: Counts = field(default_factory=Counts)
@@ -41,7 +41,7 @@ class Report:
     newest: int = 0
     """The newest timestamp among its rows, in milliseconds."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """Of the states that were stepped, by bucket: keys, what is open, bytes."""
+    """For each bucket whose state was stepped: keys, open entries, bytes."""
     alarms: Alarms = field(default_factory=dict)
     """When Spark will call the buckets that were stepped."""
     writer: str = ""
@@ -64,7 +64,7 @@ class Report:
 
 
 class Stage(Protocol):
-    """What becomes of the rows of a micro-batch."""
+    """Handles and writes the rows of a micro-batch."""
 
     @property
     def sink(self) -> SinkConfig: ...

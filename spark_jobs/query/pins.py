@@ -67,4 +67,4 @@ def _listed(value: object) -> str:
 
 
 PINNED = "dovecote.json"
-"""What a job leaves in a new checkpoint before Spark does, with a `.crc` of it."""
+"""The file that a job leaves in a new checkpoint before Spark does, with a `.crc` of it."""

@@ -175,7 +175,7 @@ def worth_telling(lines: Iterable[bytes]) -> Iterator[bytes]:
             yield from begun
             begun.clear()
             yield line
-    # What only begins to be said is a goodbye, too: Java ended while it passed it on.
+    # A goodbye that was cut off counts, too: Java ended while it passed it on.
 
 
 ADMIN_SECONDS = 30.0

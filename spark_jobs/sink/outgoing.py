@@ -23,7 +23,7 @@ class Outgoing(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """What the rows of a shuffle partition came to."""
+    """The result of the rows of a shuffle partition."""
 
     outgoing: list[Outgoing]
     counts: Counts
