@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.harness import peak_bytes
 from dedup.consumer import Consumer
 from dedup.settings.consumer import ConsumerSettings
-from dovecote.process.collector import relax
+from dovecote.process.memory import relax
 from outbox.event import Event
 
 

@@ -7,8 +7,7 @@ import sys
 import threading
 from typing import Any
 
-from dovecote.process.collector import relax
-from dovecote.process.turns import take_turns
+from dovecote.process.memory import relax, take_turns
 from dovecote.push.delivery.engine import Engine, Surroundings
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Attempt, Work

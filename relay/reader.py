@@ -13,9 +13,8 @@ from dovecote.process.memory import Arenas
 from outbox.errors import first_line
 from relay.ahead import Ahead
 from relay.errors import Outage
-from relay.rules.batch import Batch, Capture
+from relay.rules.batch import Batch, Capture, split
 from relay.rules.places.progress import Place
-from relay.rules.splitting import split
 
 Most: TypeAlias = Callable[[], tuple[int, int]]
 """Returns how many rows and bytes the next batch may have."""

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from dovecote.cli.http import serve
-from dovecote.process.collector import relax
 from dovecote.process.logs import LogFormat, configure
+from dovecote.process.memory import relax
 from dovecote.process.settings import load, without_secrets
 from relay.health import Health
 from relay.kafka.properties import check_properties

@@ -10,6 +10,8 @@ from prometheus_client import CollectorRegistry
 from dovecote.push.api.app import application
 from dovecote.push.api.control import Control
 from dovecote.push.api.web import Listening, page, served, state
+from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
+from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Book, Delivers
 from dovecote.push.settings import PushSettings
 from dovecote.push.store.feed import Feed
@@ -78,3 +80,20 @@ def running(
         feed.start()
         stack.callback(feed.stop)
         yield Running(at, feed)
+
+
+def engine(settings: PushSettings) -> Callable[[Book], tuple[Delivers, CollectorRegistry]]:
+    """Return a function that makes the engine and its metrics for a book."""
+    surroundings = Surroundings(
+        brokers=settings.brokers,
+        allow_addresses=networks(settings.allow_addresses),
+        ca_file=settings.ca_file,
+        origin=settings.origin,
+        held=HeldIn(dsn=settings.dsn, schema=settings.schema_name),
+    )
+
+    def make(book: Book) -> tuple[Delivers, CollectorRegistry]:
+        made = Engine(surroundings, book)
+        return made, made.metrics.registry
+
+    return make

@@ -17,8 +17,7 @@ from typing import Protocol, TypeAlias
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from outbox.errors import BadSettings
-from outbox.kafka import kafka_logger
-from outbox.reaching import reach
+from outbox.kafka import kafka_logger, reach
 from relay.decoding.headers import headers
 from relay.errors import Fenced, Outage, Refused, RelayError, Unpublishable
 from relay.kafka.errors import BROKEN, CLOCK, FENCED, FORBIDDEN, POISON, of_clocks, refusal

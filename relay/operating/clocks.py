@@ -12,7 +12,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported th
 from outbox.kafka import kafka_logger
 from relay.kafka.progress_topic import client_properties
 from relay.postgres.connect import connect
-from relay.rules.findings import Finding
+from relay.rules.diagnosis import Finding
 from relay.settings import RelaySettings
 
 _log = kafka_logger("dovecote.relay.kafka")

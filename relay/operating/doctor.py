@@ -30,8 +30,17 @@ from relay.postgres.desk import Desk
 from relay.postgres.lease import active, lock_key
 from relay.postgres.shard_count import require_noted
 from relay.postgres.timeline import shared
-from relay.rules.diagnosis import of_both, of_broker, of_orphans, of_server
-from relay.rules.findings import Broker, Finding, Server, Wanted, of_message
+from relay.rules.diagnosis import (
+    Broker,
+    Finding,
+    Server,
+    Wanted,
+    of_both,
+    of_broker,
+    of_message,
+    of_orphans,
+    of_server,
+)
 from relay.rules.places.fit import cluster_refusal
 from relay.rules.places.progress import Origin, Progress
 from relay.rules.server.slot import Budget

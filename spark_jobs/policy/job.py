@@ -55,8 +55,7 @@ def _remembering(
 ) -> tuple[DataFrame, StageConfig]:
     """Return what passes of `rows`, and the stage for it."""
     # Here, for a job that remembers nothing needs nothing of what this imports.
-    from spark_jobs.policy.remembering import RememberConfig, passed
-    from spark_jobs.policy.remembering_stage import RememberingStage
+    from spark_jobs.policy.remembering import RememberConfig, RememberingStage, passed
 
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)

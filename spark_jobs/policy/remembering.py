@@ -7,7 +7,7 @@ nothing becomes due, and old entries are forgotten when the next records come.
 
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import pandas as pd
@@ -23,11 +23,15 @@ from pyspark.sql.streaming.stateful_processor import (
 from dedup.rules.policies.memory import Memory, Seen
 from outbox import envelope
 from spark_jobs.errors import StateTooLarge
+from spark_jobs.policy.stage import StageConfig, Task
 from spark_jobs.query import source
+from spark_jobs.query.batch import SCHEMA as REPORT
+from spark_jobs.query.batch import Batch, Report, partition_id
 from spark_jobs.rows import columns, packets
 from spark_jobs.rows.columns import Rows
-from spark_jobs.rows.garbage import collect_rarely, spare
+from spark_jobs.rows.garbage import collect_rarely, rarely_collecting, spare
 from spark_jobs.rows.packets import Pack
+from spark_jobs.sink.markers import Counts
 
 _SCHEMA = "bucket int, packet binary, taken long, copies long, newest long, known long, bytes long"
 # A worker keeps the memories that it used last, each with the bytes that Spark has of it.
@@ -175,3 +179,55 @@ def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
     _memories[bucket_] = data, memory
     while len(_memories) > _KEPT:
         _memories.popitem(last=False)
+
+
+COPY = "duplicate"
+_ORDER = [(name, "ascending") for name in ("key", "topic", "partition", "offset")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RememberingStage(StageConfig):
+    """Like the stage of a job that remembers nothing, but after its memory."""
+
+    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+        """
+        Handle and write the rows that pass; no shuffle is needed, because a key has one bucket.
+        """
+        tasks = rows.mapInArrow(RememberingTask(self, batch), REPORT)
+        return [Report.decode(row["report"]) for row in tasks.collect()]
+
+
+class RememberingTask(Task):
+    """
+    Handles and writes the rows that the buckets of one shuffle partition let pass.
+
+    It runs in the task that has used their memories. If the task ends before Spark has stored
+    them, the batch is run again with the old ones, for which the same records are copies.
+    """
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with rarely_collecting():
+            found = [row for batch in batches for row in batch.to_pylist()]
+            if not found:
+                return
+            copies = sum(row["copies"] for row in found)
+            skipped = Counts(rows=copies, skipped={COPY: copies} if copies else {})
+            rows = columns.read(_unpacked(row["packet"] for row in found))
+            if rows is None:
+                report = Report(partition=partition_id(), counts=skipped)
+            else:
+                now = found[0][columns.NOW]
+                report = self._report(replace(rows, now=now), partition_id(), skipped)
+            report = replace(
+                report,
+                newest=max(row["newest"] for row in found),
+                buckets={str(row["bucket"]): [row["known"], 0, row["bytes"]] for row in found},
+            )
+        yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
+
+
+def _unpacked(found: Iterator[bytes]) -> list[pa.RecordBatch]:
+    """Return the rows of all packets, with each key's rows together and in order."""
+    tables = [pa.ipc.open_stream(packet).read_all() for packet in found]
+    batches: list[pa.RecordBatch] = pa.concat_tables(tables).sort_by(_ORDER).to_batches()
+    return batches

@@ -1,13 +1,13 @@
 """Name the numbers that a Spark job exposes."""
 
 import time
+from collections import deque
 from collections.abc import Mapping
 from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from spark_jobs.query.progress import BatchLine
-from spark_jobs.query.recent import Recent
 from spark_jobs.sink.markers import Counts
 
 _SECONDS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
@@ -127,3 +127,34 @@ class Metrics:
 
     def committed(self, outcome: Literal["ok", "failed"]) -> None:
         self._commits.labels(self._query, outcome).inc()
+
+
+_WINDOW_SECONDS = 60.0
+_SHORTEST_SECONDS = 1.0
+
+
+class Recent:
+    """The rows of the last minute."""
+
+    def __init__(self) -> None:
+        self._rows: deque[tuple[float, int]] = deque()
+        self._since: float | None = None
+
+    def add(self, now: float, rows: int) -> None:
+        """Count the rows of a batch that ended at `now`."""
+        if self._since is None:
+            self._since = now
+        self._rows.append((now, rows))
+        self._forget(now)
+
+    def rate(self, now: float) -> float:
+        """Return the rows per second in the last minute, or since the first batch."""
+        self._forget(now)
+        if self._since is None:
+            return 0.0
+        seconds = min(_WINDOW_SECONDS, max(_SHORTEST_SECONDS, now - self._since))
+        return sum(rows for _, rows in list(self._rows)) / seconds
+
+    def _forget(self, now: float) -> None:
+        while self._rows and self._rows[0][0] < now - _WINDOW_SECONDS:
+            self._rows.popleft()

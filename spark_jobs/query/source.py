@@ -1,13 +1,23 @@
 """The source of a job's rows, and the start of its batches."""
 
+from typing import Protocol
+
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs.query.reading import Reading
-from spark_jobs.query.settings import SparkSettings
+from spark_jobs.query.settings import SourceSettings, SparkSettings
 from spark_jobs.rows import columns
 from spark_jobs.sink import kafka_options
+
+
+class Reading(Protocol):
+    """The settings of a job that say what it reads."""
+
+    @property
+    def kafka(self) -> dict[str, str]: ...
+    @property
+    def source(self) -> SourceSettings: ...
 
 
 def rows(settings: Reading, spark: SparkSession) -> DataFrame:

@@ -1,14 +1,16 @@
 """Report on a query while it runs: metrics, health, and its offsets for Kafka's tools."""
 
 import logging
+import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
 
 from dedup.settings.consumer import HttpSettings
 from dovecote.process.http import serve
 from dovecote.process.settings import Duration
-from spark_jobs.query.health import Health
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
 from spark_jobs.query.settings import SparkSettings
@@ -84,3 +86,52 @@ def watching(settings: Watched, *, reads: Mapping[str, str] | None = None) -> It
             )
             _log.info("serving /metrics, /healthz, /readyz on %s:%d", http.host, port)
         yield watch
+
+
+Role = Literal["starting", "running", "stopped"]
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One look at a job; `ok` decides between 200 and 503."""
+
+    ok: bool
+    role: Role
+    reason: str
+
+
+@dataclass(slots=True)
+class Health:
+    """
+    Facts that Spark reports and the HTTP server reads.
+
+    Ready: within `stall_after` seconds a batch was done and recorded, or Spark has looked and
+    found nothing to do. A query that runs but finishes nothing is not ready.
+    """
+
+    stall_after: float
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
+    _role: Role = "starting"
+    _progressed: float = field(default_factory=time.monotonic)
+
+    def progressed(self) -> None:
+        """Record that a batch is done, or that there was none to do."""
+        with self._lock:
+            self._role, self._progressed = "running", time.monotonic()
+
+    def stopped(self) -> None:
+        with self._lock:
+            self._role = "stopped"
+
+    def ready(self) -> Report:
+        """Return whether batches get done, or would be if there were any."""
+        with self._lock:
+            role, idle = self._role, time.monotonic() - self._progressed
+        if role == "stopped":
+            return Report(ok=False, role=role, reason="stopped")
+        if idle > self.stall_after:
+            reason = f"no batch was finished for {idle:.0f} s"
+            return Report(ok=False, role=role, reason=reason)
+        if role == "starting":
+            return Report(ok=False, role=role, reason="no batch was finished yet")
+        return Report(ok=True, role=role, reason="progressing")

@@ -10,7 +10,7 @@ from functools import partial
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from dovecote.process.memory import keep_freed
-from outbox.reaching import reach
+from outbox.kafka import reach
 from spark_jobs.errors import JobError, KafkaUnavailable
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.marker_topic import MarkerTopic, fence

@@ -8,10 +8,9 @@ from pyspark.sql import SparkSession
 
 from spark_jobs.operators.table import operator
 from spark_jobs.query import source
-from spark_jobs.query.arrivals import Arrivals
 from spark_jobs.query.pinned import pin
 from spark_jobs.query.query import Query, Show
-from spark_jobs.query.resting import Rest
+from spark_jobs.query.resting import Arrivals, Rest
 from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
 from spark_jobs.query.topics import require_topics
 from spark_jobs.query.watching import watching

@@ -18,8 +18,8 @@ from spark_jobs.operators.settings import (
     milliseconds,
 )
 from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
-from spark_jobs.query.reading import Reading
 from spark_jobs.query.settings import DedupSettings, SourceSettings, SparkSettings, StateSettings
+from spark_jobs.query.source import Reading
 from spark_jobs.sink.kafka_options import leave_guarantees_alone
 from spark_jobs.stateful.outcome import OperatorTopics
 

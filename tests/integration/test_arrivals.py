@@ -3,7 +3,7 @@
 from confluent_kafka import Producer
 
 from dovecote.devstack import Stack
-from spark_jobs.query.arrivals import Arrivals
+from spark_jobs.query.resting import Arrivals
 from tests.fix_stack import MakeTopic
 from tests.waiting import until
 

@@ -92,7 +92,7 @@ def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
         raise RuntimeError(begun)  # the rest waits for a signal
 
     monkeypatch.setattr("dovecote.push.process.running", running)
-    monkeypatch.setattr("dovecote.process.collector.relax", relax)
+    monkeypatch.setattr("dovecote.process.memory.relax", relax)
     monkeypatch.setattr("signal.signal", lambda *_: None)
     CliRunner().invoke(app, ["push", "--config", str(file)])
     assert begun == ["loaded", "relaxed"]

@@ -12,7 +12,7 @@ from dovecote.process import memory as heap
 # In a process of its own, because the settings stay until its end.
 RELAXED = """
 import gc
-from dovecote.process.collector import relax
+from dovecote.process.memory import relax
 from dovecote.process.memory import keep_freed
 
 relax()

@@ -2,7 +2,7 @@ import sys
 
 import pytest
 
-from dovecote.process.turns import take_turns
+from dovecote.process.memory import take_turns
 
 
 def test_who_wants_the_interpreter_has_it_sooner_than_by_default(

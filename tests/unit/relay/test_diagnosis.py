@@ -4,8 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from relay.rules.diagnosis import of_both, of_broker, of_server
-from relay.rules.findings import Broker, Finding, Server, Wanted, of_message
+from relay.rules.diagnosis import (
+    Broker,
+    Finding,
+    Server,
+    Wanted,
+    of_both,
+    of_broker,
+    of_message,
+    of_server,
+)
 from relay.rules.places.progress import Cursor, Lag, LogPosition, Origin, Place, at
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.server.slot import Beginning, Budget, Slot

@@ -2,11 +2,10 @@
 
 import pytest
 
-from relay.rules.batch import Batch, Row
+from relay.rules.batch import Batch, Row, split
 from relay.rules.places.lsn import log_number, log_place
 from relay.rules.places.progress import Cursor, LogPosition, Place
 from relay.rules.places.snapshot import Snapshot
-from relay.rules.splitting import split
 
 ONE, TWO = Snapshot(10, 10), Snapshot(20, 20)
 

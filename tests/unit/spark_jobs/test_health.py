@@ -1,4 +1,4 @@
-from spark_jobs.query.health import Health
+from spark_jobs.query.watching import Health
 from tests.waiting import until
 
 

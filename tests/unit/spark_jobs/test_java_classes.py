@@ -7,7 +7,7 @@ import pytest
 from py4j.java_gateway import JVMView  # type: ignore[import-untyped]  # it has no types
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # as above
 
-from spark_jobs.query.java_classes import JavaClasses
+from spark_jobs.query.session import JavaClasses
 
 
 class Java:

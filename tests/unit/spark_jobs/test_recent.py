@@ -1,6 +1,6 @@
 import pytest
 
-from spark_jobs.query.recent import Recent
+from spark_jobs.query.metrics import Recent
 
 
 def test_the_rate_is_of_the_time_since_the_first_batch_and_of_a_minute_at_most() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from outbox.envelope import ID
 from spark_jobs.errors import StateTooLarge
-from spark_jobs.policy.remembering import RememberConfig, Remembering
-from spark_jobs.policy.remembering_stage import _unpacked
+from spark_jobs.policy.remembering import RememberConfig, Remembering, _unpacked
 from spark_jobs.rows import columns, packets
 from spark_jobs.rows.packets import Pack
 

@@ -10,10 +10,10 @@ from dovecote.cli.main import app
 from dovecote.cli.spark_status import table
 from dovecote.process.http import serve
 from outbox.errors import BadSettings
-from spark_jobs.query.health import Health
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import Summary, line
 from spark_jobs.query.status import Status, address, look
+from spark_jobs.query.watching import Health
 from spark_jobs.sink.markers import Counts
 from spark_jobs.stateful.settings import SessionsJob
 
