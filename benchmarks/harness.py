@@ -102,7 +102,7 @@ def topic_at(
 
 @contextmanager
 def relay(stack: Stack, dsn: str, **settings: str) -> Iterator[int]:
-    """Run `dovecote relay` in its own process and yield its pid."""
+    """Run `dovecote relay run` in its own process and yield its pid."""
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "relay.toml"
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
@@ -111,7 +111,13 @@ def relay(stack: Stack, dsn: str, **settings: str) -> Iterator[int]:
             "\n".join([*lines, "[kafka]", f'"bootstrap.servers" = {servers}']),
             encoding="utf-8",
         )
-        command = [str(Path(sys.executable).with_name("dovecote")), "relay", "-c", str(config)]
+        command = [
+            str(Path(sys.executable).with_name("dovecote")),
+            "relay",
+            "run",
+            "-c",
+            str(config),
+        ]
         with (Path(folder) / "relay.log").open("w+b") as log:
             # The dsn has a password, and secrets do not go into the file.
             environ = {**os.environ, "DOVECOTE_RELAY_DSN": dsn}

@@ -113,7 +113,9 @@ class Consumer:
             KafkaException: Kafka refuses a request for good.
             NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
-        require_threads("a consumer", "run it in a process of its own, as `dovecote consume` does")
+        require_threads(
+            "a consumer", "run it in a process of its own, as `dovecote consume run` does"
+        )
         with assembled(
             self._settings,
             self._given,

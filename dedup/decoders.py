@@ -60,7 +60,7 @@ def _registry(settings: ConsumerSettings) -> Any:  # noqa: ANN401  # the client'
         library = import_module("confluent_kafka.schema_registry")
         return library.SchemaRegistryClient(dict(settings.registry))
     except (ImportError, ValueError, TypeError) as error:
-        msg = f"registry: {error} (pip install './dovecote[schema-registry]' brings its client)"
+        msg = f"registry: {error} (pip install 'dovecote[schema-registry]' brings its client)"
         raise BadSettings(msg) from error
 
 
@@ -68,7 +68,7 @@ def _library(module: str, name: str) -> Any:  # noqa: ANN401  # a class of an op
     try:
         return getattr(import_module(f"confluent_kafka.schema_registry.{module}"), name)
     except ImportError as error:
-        msg = f"value: {error}; pip install './dovecote[schema-registry]'"
+        msg = f"value: {error}; pip install 'dovecote[schema-registry]'"
         raise BadSettings(msg) from error
 
 

@@ -10,7 +10,7 @@ DovecoteError                the base: one `except` catches all of them
 ├── NoThreads                the threads here are greenlets; the message says what to do instead
 ├── NotAllowed               the role lacks a right; the message has the command that grants it
 ├── SharedSession            a pooler hands the session to others between two statements
-├── SchemaMissing            the outbox is not installed here; run `dovecote init`
+├── SchemaMissing            the outbox is not installed here; run `dovecote init outbox`
 ├── SchemaTooNew             the database was upgraded by a newer Dovecote; upgrade this one
 └── BadSettings              a setting is missing, unknown or impossible; the message names it
 """

@@ -68,9 +68,7 @@ class Commands:
                 raise Failed(msg) from None
         succeeded = process.returncode == 0
         told = out if succeeded else error
-        self._journal.note(
-            f"`dovecote {arguments[0]}`: exit status {process.returncode}: {_end(told)}"
-        )
+        self._journal.note(f"{_named(arguments)}: exit status {process.returncode}: {_end(told)}")
         _check(arguments, error)
         if must_succeed and not succeeded:
             msg = f"`dovecote {' '.join(arguments)}` did not do what it was asked for: {told}"
@@ -105,12 +103,12 @@ class Commands:
                 if child.status is not None:
                     return False
                 child.pause()
-                self._journal.note(f"`dovecote {arguments[0]}` stopped")
+                self._journal.note(f"{_named(arguments)} stopped")
                 ended = _end_sessions(server, proxy.ports())
                 proxy.cut()
                 rival()
                 child.resume()
-                self._journal.note(f"`dovecote {arguments[0]}` woken, {ended} sessions ended")
+                self._journal.note(f"{_named(arguments)} woken, {ended} sessions ended")
                 self._wait_for(child, arguments)
             finally:
                 child.end()
@@ -125,7 +123,7 @@ class Commands:
                 raise Failed(msg)
             self._rest.wait(0.02)
         self._journal.note(
-            f"`dovecote {arguments[0]}`, woken: exit status {child.status}: {_end(child.tail())}"
+            f"{_named(arguments)}, woken: exit status {child.status}: {_end(child.tail())}"
         )
 
 
@@ -145,6 +143,11 @@ def _end_sessions(server: str, ports: Sequence[int]) -> int:
 
 def _end(told: str) -> str:
     return told.strip().splitlines()[-1].strip()[:200] if told.strip() else ""
+
+
+def _named(arguments: Sequence[str]) -> str:
+    """Return the words that name a command, without its options."""
+    return f"`dovecote {' '.join(arguments[:2])}`"
 
 
 def _check(arguments: Sequence[str], said: str) -> None:

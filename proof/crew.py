@@ -38,7 +38,7 @@ class Member:
     def _started(self) -> Child:
         return Child(
             f"relay {self.number}",
-            dovecote("relay", "--config", str(self._config)),
+            dovecote("relay", "run", "--config", str(self._config)),
             self._log,
             environment={"DOVECOTE_RELAY_DSN": self._dsn},
         )

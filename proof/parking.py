@@ -83,11 +83,11 @@ class Parker:
         self._world.make_topic(f"proof-late-{late}")
         if chance.random() < _DROPS and (large := self.large(chance)):
             self.given_up |= {_known(each) for each in large}
-            self._each_shard(crew, ["parked", "drop", *large])
+            self._each_shard(crew, ["relay", "parked", "drop", *large])
             done.drops += 1
             return
         self._world.alter_topic(SMALL, "max.message.bytes", _NO_LIMIT)
-        self._each_shard(crew, ["parked", "requeue", "--all"])
+        self._each_shard(crew, ["relay", "parked", "requeue", "--all"])
         self._world.alter_topic(SMALL, "max.message.bytes", _LIMIT)
         done.requeues += 1
 
@@ -103,8 +103,8 @@ class Parker:
         """Return a command that may be stopped and woken."""
         if chance.random() < _DROPS and (large := self.large(chance)):
             self.given_up |= {_known(each) for each in large}
-            return ["parked", "drop", *large]
-        return ["parked", "requeue", "--all"]
+            return ["relay", "parked", "drop", *large]
+        return ["relay", "parked", "requeue", "--all"]
 
     def release(self, crew: Crew) -> int:
         """Remove every obstacle, requeue what is parked, and return how many events that is."""
@@ -115,7 +115,7 @@ class Parker:
             row = conn.execute("SELECT count(*) FROM outbox.parked").fetchone()
         left = int(row[0]) if row else 0
         if left:
-            self._each_shard(crew, ["parked", "requeue", "--all"])
+            self._each_shard(crew, ["relay", "parked", "requeue", "--all"])
         return left
 
     def _each_shard(self, crew: Crew, arguments: list[str]) -> None:

@@ -220,7 +220,7 @@ class Servers(Waiting):
         crew.kill()
         told = scene.commands.run(
             scene.dsn,
-            *("reconcile", "--accept-restored", "--json", "--config", str(crew.config)),
+            *("relay", "reconcile", "--accept-restored", "--json", "--config", str(crew.config)),
             must_succeed=True,
         )
         for line in told.splitlines():

@@ -185,7 +185,7 @@ class Troubles(Waiting):
         def rival() -> None:
             if chance.random() < _HALF:
                 self.kill(chance)
-            scene.commands.run(scene.dsn, "parked", "requeue", "--all", *arguments[-2:])
+            scene.commands.run(scene.dsn, "relay", "parked", "requeue", "--all", *arguments[-2:])
             self.rest(chance.random())
 
         return scene.commands.wake(scene.world.postgres_dsn(scene.dsn), arguments, rival, chance)
@@ -206,7 +206,7 @@ class Troubles(Waiting):
             self.rest(chance.random())
 
         server = scene.world.postgres_dsn(scene.dsn)
-        woke = scene.commands.wake(server, ["init", "--capture", name], rival, chance)
+        woke = scene.commands.wake(server, ["init", "outbox", "--capture", name], rival, chance)
         with psycopg.connect(scene.dsn, connect_timeout=10) as conn:
             row = conn.execute("SELECT outbox.writes_to_wal()").fetchone()
         scene.writes_to_wal = bool(row and row[0])
@@ -217,7 +217,7 @@ class Troubles(Waiting):
         scene, crew = self.scene, self.scene.crew
         before, after = crew.shards, 3 - crew.shards
         crew.stop()
-        arguments = ["reshard", "--config", str(crew.configured(after))]
+        arguments = ["relay", "reshard", "--config", str(crew.configured(after))]
 
         def rival() -> None:
             if chance.random() < _HALF:

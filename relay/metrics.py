@@ -109,7 +109,8 @@ class Metrics:
         ).labels(*values)
         self._parked_events = Counter(
             "dovecote_relay_events_parked_total",
-            "Events that were parked, by `reason`: the code that `dovecote parked show` has.",
+            "Events that were parked, by `reason`: the code that `dovecote relay parked show` "
+            "has.",
             ["outbox", "reason"],
             registry=self.registry,
         )

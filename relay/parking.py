@@ -156,8 +156,8 @@ class Parking:
         if fresh and self._count - self._unsettled() >= most:
             msg = (
                 f"{self._count} events are parked, and park_most is {most}: nothing more is "
-                "published until there is room. Resolve the cause and `dovecote parked requeue`, "
-                "or raise park_most"
+                "published until there is room. Resolve the cause and `dovecote relay parked "
+                "requeue`, or raise park_most"
             )
             raise Full(msg)
         lsn = self._store.park(events, self._highest + 1)

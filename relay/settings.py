@@ -1,4 +1,4 @@
-"""Settings of `dovecote relay`."""
+"""Settings of `dovecote relay run`."""
 
 import re
 from datetime import timedelta
@@ -83,12 +83,12 @@ class RelaySettings(Settings):
     schema. Never shared by two databases on one Kafka cluster. Does not end like `.shard-0`."""
 
     capture: Literal["auto", "table", "wal"] = "auto"
-    """Where events are read: `auto` follows `dovecote init --capture`, also while the relay runs;
-    `table` and `wal` refuse to read anywhere else."""
+    """Where events are read: `auto` follows `dovecote init outbox --capture`, also while the relay
+    runs; `table` and `wal` refuse to read anywhere else."""
 
     shards: int = Field(default=1, ge=1, le=64)
     """How many relays share the work, each with the keys of one shard: the same for all relays of
-    an outbox, and changed with `dovecote reshard`."""
+    an outbox, and changed with `dovecote relay reshard`."""
 
     shard: int | None = Field(default=None, ge=0)
     """Publish this shard alone, counted from 0. Default: any that no other relay publishes."""

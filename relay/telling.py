@@ -36,7 +36,7 @@ class Telling:
             self._lines.add(kind)
             row, why, holds, _ = parked[0]
             _log.warning(
-                "parked event %s for topic %r, key %s%s: %s%s; see `dovecote parked list`",
+                "parked event %s for topic %r, key %s%s: %s%s; see `dovecote relay parked list`",
                 *(row[1], row[3], shown(row[4])),
                 f", and {len(parked) - 1} more" if len(parked) > 1 else "",
                 f"{why.text} ({ADVICE[why.code]})",
@@ -50,7 +50,7 @@ class Telling:
         if self._more:
             _log.warning(
                 "parked %d more events for similar reasons, for %d topics; "
-                "see `dovecote parked list`",
+                "see `dovecote relay parked list`",
                 *(self._more, len(self._topics)),
             )
         self._until = self._clock() + _EVERY

@@ -1,4 +1,4 @@
-"""Run `dovecote relay` as its own process, and compare its results with what they should be."""
+"""Run `dovecote relay run` as its own process, and compare its results with the expected ones."""
 
 import json
 import os
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class RelayProcess:
-    """One `dovecote relay`, whose log is kept."""
+    """One `dovecote relay run`, whose log is kept."""
 
     def __init__(self, folder: Path, settings: str, environ: Mapping[str, str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ class RelayProcess:
         self.log_file = folder / "relay.log"
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
-                [COMMAND, "relay", "--config", str(config)],
+                [COMMAND, "relay", "run", "--config", str(config)],
                 env={**os.environ, **environ},
                 stdout=log,
                 stderr=subprocess.STDOUT,

@@ -77,7 +77,7 @@ def reconcile(
 
 
 def asked(fleet: Relays, *options: str, **fields: Any) -> list[str]:
-    """Return the command that `reconcile` runs."""
+    """Return the command that `relay reconcile` runs."""
     config = fleet.folder / "reconcile.toml"
     config.write_text(settings(fleet.bootstrap, **{"name": fleet.name, **fields}))
-    return [COMMAND, "reconcile", "--config", str(config), "--json", *options]
+    return [COMMAND, "relay", "reconcile", "--config", str(config), "--json", *options]

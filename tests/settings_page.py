@@ -112,26 +112,26 @@ class Section:
 def _sections() -> Iterator[Section]:
     yield Section(
         "The relay",
-        f"`dovecote relay`; variables begin with `{relay_settings.PREFIX}_`. "
+        f"`dovecote relay run`; variables begin with `{relay_settings.PREFIX}_`. "
         "The guide is [The relay](relay.md).",
         RelaySettings,
     )
     yield Section(
         "The consumer",
-        f"`dovecote consume`; variables begin with `{consumer_settings.PREFIX}_`. "
+        f"`dovecote consume run`; variables begin with `{consumer_settings.PREFIX}_`. "
         "`Consumer` takes the same settings without `handler` and `http`. "
         "The guides are [Consuming](consume.md) and [Retries](retries.md).",
         ConsumeSettings,
     )
     yield Section(
         "Dead letters",
-        f"`dovecote dead` reads these of the consumer's or the Spark job's file; variables begin "
-        f"with `{dead_settings.PREFIX}_`. It ignores the file's other settings.",
+        "`dovecote consume dead` reads these of the consumer's or the Spark job's file; variables "
+        f"begin with `{dead_settings.PREFIX}_`. It ignores the file's other settings.",
         DeadSettings,
     )
     yield Section(
         "Push",
-        f"`dovecote push`; variables begin with `{push_settings.PREFIX}_`. "
+        f"`dovecote push serve`; variables begin with `{push_settings.PREFIX}_`. "
         "The guide is [Pushing](push.md), which also has the fields of a subscription.",
         PushSettings,
     )

@@ -11,7 +11,7 @@ from outbox.schema.templates import fill
 
 DEFAULT_SCHEMA = "inbox"
 
-_INBOX = Migrations("dedup.inbox", "inbox", "--inbox", DEFAULT_SCHEMA)
+_INBOX = Migrations("dedup.inbox", "inbox", "inbox", DEFAULT_SCHEMA)
 
 # All the rights that a consumer needs, and no others: it cannot read, change or delete what others
 # handled.
@@ -83,7 +83,7 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
 
 def not_allowed(role: str, schema: str) -> NotAllowed:
     """Return the error with the command that lets a role consume with this inbox."""
-    command = f"dovecote init --inbox{_INBOX.place(schema)} --consumer-role {shlex.quote(role)}"
+    command = f"dovecote init inbox{_INBOX.place(schema)} --consumer-role {shlex.quote(role)}"
     msg = (
         f"role {role!r} may not do all that a consumer does in schema {schema!r}: as the schema's "
         f"owner, run `{command}`"

@@ -1,4 +1,4 @@
-"""Settings of a consumer and of `dovecote consume`."""
+"""Settings of a consumer and of `dovecote consume run`."""
 
 from datetime import timedelta
 from typing import Annotated, Literal, Self
@@ -193,7 +193,7 @@ class ConsumerSettings(Settings):
 
 
 class ConsumeSettings(ConsumerSettings):
-    """A consumer that is a process of its own: `dovecote consume`."""
+    """A consumer that is a process of its own: `dovecote consume run`."""
 
     handler: str | None = None
     """`module:function`, unless the command line says it."""

@@ -1,4 +1,4 @@
-"""The settings of a consumer or a Spark job, as far as `dovecote dead` reads them."""
+"""The settings of a consumer or a Spark job, as far as `dovecote consume dead` reads them."""
 
 from typing import Any
 

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli.options import JsonOption
 from outbox.errors import BadSettings, DovecoteError
 
 # With fewer, hardly a flight is late or early enough to be retried or refused.
@@ -24,27 +25,34 @@ def demo(
     flights: Annotated[
         int,
         typer.Option(
-            min=_FEWEST_FLIGHTS, max=_MOST_FLIGHTS, help="how many of the year's flights"
+            metavar="N",
+            min=_FEWEST_FLIGHTS,
+            max=_MOST_FLIGHTS,
+            help="The number of flights, out of those of a year.",
         ),
     ] = 15_000,
     writers: Annotated[
-        int, typer.Option(min=1, max=32, help="concurrent writers of the service")
+        int, typer.Option(metavar="N", min=1, max=32, help="Concurrent writers of the service.")
     ] = 4,
     kills: Annotated[
-        int, typer.Option(min=0, max=20, help="how often the relay is killed with SIGKILL")
+        int,
+        typer.Option(metavar="N", min=0, max=20, help="How often SIGKILL ends the relay."),
     ] = 2,
     keep: Annotated[
         Path | None,
-        typer.Option(help="new folder for configuration files, logs and checkpoint, which stay"),
+        typer.Option(
+            metavar="FOLDER",
+            help="A new folder that keeps the configuration files, logs and checkpoint.",
+        ),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="one JSON line on stdout, all else on stderr")
-    ] = False,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Run the whole pipeline on real flights, kill the relay on the way, and check the result.
+    Run the whole pipeline on real flights.
 
-    Exit status 1 unless nothing was lost, doubled, out of order or wrongly deduplicated.
+    It kills the relay on the way and checks the result. The exit status is 1 if an event was lost,
+    doubled, out of order or wrongly deduplicated. With --json, one line goes to standard output
+    and all the rest to standard error.
 
     Example: dovecote demo --flights 5000 --keep demo-run
     """
@@ -54,7 +62,7 @@ def demo(
         from dovecote.demo.run import Options, run
         from dovecote.demo.view import show_table, shown
     except ModuleNotFoundError as error:
-        msg = f"the demo needs {error.name}: pip install './dovecote[demo]'"
+        msg = f"the demo needs {error.name}: pip install 'dovecote[demo]'"
         raise BadSettings(msg) from error
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         msg = f"--keep {keep} exists and is not an empty folder; name a new one"

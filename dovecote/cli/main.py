@@ -1,75 +1,41 @@
-"""One command, `dovecote`: each subcommand lives in the module of its name."""
+"""One command, `dovecote`: each of its groups is a package, each other command a module."""
 
 import sys
-from importlib import import_module
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
-from typer.core import TyperGroup
-from typer.main import get_command
 
+from dovecote.cli.commands import App, Lazy
 from dovecote.cli.printed import visible
 from outbox.errors import BadSettings, DovecoteError
 
-_COMMANDS = (
-    "consume",
-    "demo",
-    "doctor",
-    "init",
-    "relay",
-    "replay",
-    "reconcile",
-    "reshard",
-    "schema",
-    "status",
-    "spark",
-    "dead",
-    "parked",
-    "push",
-    "stack",
-)
-"""Each is in the module of its name: a function, or an app with commands of its own."""
 
+class _Commands(Lazy):
+    places: ClassVar = {
+        "init": "init:init",
+        "relay": "relay:relay",
+        "consume": "consume:consume",
+        "push": "push:push",
+        "spark": "spark:spark",
+        "replay": "replay:replay",
+        "schema": "schema:schema",
+        "stack": "stack:stack",
+        "demo": "demo:demo",
+    }
 
-class _Commands(TyperGroup):
-    """Imports the command that is asked for alone: a relay starts in half the time."""
-
-    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401, ARG002  # typer's own click
-        return list(_COMMANDS)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ANN401, ARG002  # as above
-        if cmd_name not in _COMMANDS:
-            return None
-        found = getattr(import_module(f"{__package__}.{cmd_name}"), cmd_name)
-        if not isinstance(found, typer.Typer):
-            alone = typer.Typer(
-                add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-            )
-            alone.command()(found)
-            found = alone
-        command = get_command(found)
-        command.name = cmd_name
-        return command
-
-    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # as above
+    def invoke(self, ctx: Any) -> Any:  # noqa: ANN401  # typer's own click
         try:
             return super().invoke(ctx)
         except typer.BadParameter as error:
-            # What pydantic puts in front of it says nothing to whoever mistyped an option.
+            # Pydantic puts this before the message, and it means nothing to a user.
             error.message = error.message.removeprefix("Value error, ")
             raise
 
 
-app = typer.Typer(
-    name="dovecote",
-    cls=_Commands,
-    help="Reliable events: Postgres to Kafka, exactly once, in order per key.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-)
+_SUMMARY = "Reliable events: Postgres to Kafka, exactly once, in order per key."
+
+app = App("dovecote", _SUMMARY, cls=_Commands, add_completion=True)
 
 
 def _version(wanted: bool) -> None:
@@ -82,10 +48,13 @@ def _version(wanted: bool) -> None:
 def dovecote(
     *,
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print it and end.")
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
     ] = False,
 ) -> None:
-    """Reliable events: Postgres to Kafka, exactly once, in order per key."""
+    """Define the options of `dovecote` itself."""
 
 
 def main() -> None:

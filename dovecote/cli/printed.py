@@ -1,22 +1,22 @@
-"""What others wrote, printed so that it can neither steer a terminal nor forge a line."""
+"""Print text of others so that it can neither steer a terminal nor forge a line."""
 
 import json
 from collections.abc import Iterator, Mapping
 
-# So much of one value is printed, in characters; JSON has all of it.
+# The most characters of a value that are printed; JSON has all of it.
 _MOST = 2_000
 
 
 def text(given: str) -> str:
     """Return text as it is, or in quotes and escaped where a character of it is not printable."""
-    # What begins as quoted text does is quoted too: nobody can pass for what was escaped.
+    # Text that begins like quoted text is quoted too, so that nobody can imitate escaped text.
     plain = given.isprintable() and given[:1] not in {"'", '"'}
     cut = given[:_MOST]
     return (cut if plain else repr(cut)) + _in_all(given.encode(errors="surrogatepass"), cut)
 
 
 def key(given: bytes | None) -> str:
-    """Return a key in quotes, which a key that is the word `none` is told by."""
+    """Return a key in quotes; `none` without quotes means that there is no key."""
     return "none" if given is None else quoted(given)
 
 

@@ -3,44 +3,37 @@
 import os
 import sys
 from contextlib import redirect_stdout
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from dovecote.cli.options import CheckOption, RequiredConfigOption
 from outbox.errors import BadSettings
 
 
 def replay(
+    *,
     operator: Annotated[
         str,
         typer.Argument(
-            help=(
-                "What to run: first_match, exact, latest, aggregation, delay, pairing or sessions."
-            ),
+            metavar="OPERATOR",
+            help="One of first_match, exact, latest, aggregation, delay, pairing, sessions.",
             show_default=False,
         ),
     ],
-    config: Annotated[
-        Path,
-        typer.Option(
-            help="TOML file with an [operator] table; of an aggregation: its step.",
-            show_default=False,
-        ),
-    ],
-    check: Annotated[
-        bool, typer.Option("--check", help="Check the settings, and read no trace.")
-    ] = False,
+    config: RequiredConfigOption,
+    check: CheckOption = False,
 ) -> None:
     """
-    Run one operator over a recorded trace, without Kafka or Spark.
+    Run one operator over a recorded trace.
 
-    Reads the trace from standard input, one JSON object a line, and writes what becomes of each
-    record to standard output, one JSON object a line.
+    It needs neither Kafka nor Spark. It reads the trace from standard input, one JSON object a
+    line, and writes the fate of each record to standard output, one JSON object a line. The
+    settings have a table [operator]; for an aggregation the file is its step.
 
     Example: dovecote replay first_match --config orders.toml < records.jsonl > results.jsonl
 
-    Exit status: 0 done, 1 a line of the trace is bad, 2 bad usage or settings.
+    The exit status is 1 if a line of the trace is bad, and 2 for bad usage or settings.
     """
     try:
         from dedup.replay.replay import replay as run
@@ -48,7 +41,7 @@ def replay(
         from dedup.replay.trace import to_json
         from spark_jobs.operators.replay import OPERATORS
     except ModuleNotFoundError as error:
-        msg = f"replay needs {error.name}: pip install './dovecote[spark]'"
+        msg = f"replay needs {error.name}: pip install 'dovecote[spark]'"
         raise BadSettings(msg) from error
 
     # Filters and handlers are the user's modules; those in the way of installed ones lose.

@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli.options import one_of
+
 
 class What(StrEnum):
     """The files that have one."""
@@ -14,7 +16,10 @@ class What(StrEnum):
 
 
 def schema(
-    what: Annotated[What, typer.Argument(help="Of which file.", show_default=False)],
+    what: Annotated[
+        What,
+        typer.Argument(metavar=one_of(What), help="The kind of the file.", show_default=False),
+    ],
 ) -> None:
     """
     Print the JSON Schema of a file.

@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dovecote.cli.commands import App
+from dovecote.cli.options import JsonOption, one_of
 from outbox.errors import BadSettings
 
 if TYPE_CHECKING:
     from dovecote.devstack.detached import State
 
-stack = typer.Typer(
-    name="stack",
-    help="Run a real Postgres and a real Kafka for development.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+stack = App("stack", "Run a real Postgres and Kafka for development.")
 
 
 class CutFrom(StrEnum):
@@ -37,36 +33,40 @@ _CUT = {
     CutFrom.BOTH: "the other brokers and its clients",
 }
 
-Directory = Annotated[
+DirectoryOption = Annotated[
     Path | None,
     typer.Option(
-        help="where the servers keep their data and this command what it started;"
-        " default: .dovecote/stack"
+        "--directory",
+        metavar="FOLDER",
+        help="The folder of the servers' data; by default .dovecote/stack.",
     ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="one JSON line")]
 
 
 def _detached(name: str = "detached") -> ModuleType:
     """Return what runs servers without a parent; it needs the extra `stack`."""
     try:
-        return import_module(f"dovecote.devstack.{name}")
+        return import_module(f"devstack.{name}")
     except ModuleNotFoundError as error:
-        msg = f"the stack needs {error.name}: pip install './dovecote[stack]'"
+        msg = f"the stack needs {error.name}: pip install 'dovecote[stack]'"
         raise BadSettings(msg) from error
 
 
 @stack.command()
 def up(
-    directory: Directory = None,
-    as_json: AsJson = False,
+    directory: DirectoryOption = None,
+    as_json: JsonOption = False,
     brokers: Annotated[
         int | None,
-        typer.Option(help="1, or 3 that replicate, with gates between them; default: as before"),
+        typer.Option(
+            metavar="N", help="Start 1, or 3 that replicate, with gates; by default as before."
+        ),
     ] = None,
 ) -> None:
     """
-    Start both servers, which go on when this command has ended.
+    Start both servers.
+
+    They go on running after this command has ended.
 
     Example: dovecote stack up --directory /var/tmp/dovecote --json
     """
@@ -80,9 +80,11 @@ def up(
 
 
 @stack.command()
-def down(directory: Directory = None) -> None:
+def down(directory: DirectoryOption = None) -> None:
     """
-    Stop what `up` started, and nothing else; the data stays.
+    Stop the servers that `up` started.
+
+    It stops nothing else, and the data stays.
 
     Example: dovecote stack down
     """
@@ -93,17 +95,20 @@ def down(directory: Directory = None) -> None:
 
 @stack.command()
 def isolate(
-    broker: Annotated[int, typer.Argument(help="its number, from 1")],
-    directory: Directory = None,
+    broker: Annotated[int, typer.Argument(metavar="N", help="The number of the broker, from 1.")],
+    directory: DirectoryOption = None,
     cut_from: Annotated[
-        CutFrom, typer.Option("--from", help="from whom it is cut off")
+        CutFrom,
+        typer.Option("--from", metavar=one_of(CutFrom), help="The side it is cut off from."),
     ] = CutFrom.PEERS,
     reset: Annotated[
-        bool, typer.Option("--reset", help="break connections, instead of holding back silently")
+        bool, typer.Option("--reset", help="Reset connections, instead of holding data back.")
     ] = False,
 ) -> None:
     """
-    Cut one of three brokers off, without stopping it, until `heal`.
+    Cut one of three brokers off, until `heal`.
+
+    The broker goes on running.
 
     Example: dovecote stack isolate 2 --from peers
     """
@@ -118,9 +123,9 @@ def isolate(
 
 
 @stack.command()
-def heal(directory: Directory = None) -> None:
+def heal(directory: DirectoryOption = None) -> None:
     """
-    Undo `isolate`; what was held back arrives.
+    Undo `isolate`: data that was held back arrives.
 
     Example: dovecote stack heal
     """
@@ -129,9 +134,11 @@ def heal(directory: Directory = None) -> None:
 
 
 @stack.command()
-def status(directory: Directory = None, as_json: AsJson = False) -> None:
+def status(directory: DirectoryOption = None, as_json: JsonOption = False) -> None:
     """
-    Tell whether both servers run, and where; exit status 1 if not.
+    Show whether both servers run, and where.
+
+    The exit status is 1 if one of them does not run.
 
     Example: dovecote stack status --json
     """

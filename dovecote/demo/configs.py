@@ -20,7 +20,7 @@ ASIDE = ("trips.late", "trips.dead", "days.late", "days.dead")
 PARTITIONS = 4
 
 _RELAY = """\
-# The relay of the demo: `dovecote relay --config relay.toml`
+# The relay of the demo: `dovecote relay run --config relay.toml`
 name = "flight-ops"       # transactional.id and progress are named after it
 mode = "exactly_once"
 poll_min = "20ms"         # small machine: fewer, larger transactions instead of the lowest latency

@@ -94,7 +94,7 @@ class Pipeline:
         """Start a relay; return its process id."""
         self._relay = Child(
             "the relay",
-            dovecote("relay", "--config", str(self._files.relay)),
+            dovecote("relay", "run", "--config", str(self._files.relay)),
             self._log("relay"),
             environment=self._secrets,
         )

@@ -14,6 +14,15 @@ class LogFormat(StrEnum):
     JSON = "json"
 
 
+class LogLevel(StrEnum):
+    """Which messages are logged."""
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARNING = "warning"
+    ERROR = "error"
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {
@@ -27,13 +36,14 @@ class _Json(logging.Formatter):
         return json.dumps(fields)
 
 
-def configure(form: LogFormat) -> logging.Logger:
+def configure(form: LogFormat, level: LogLevel = LogLevel.INFO) -> logging.Logger:
     """Send the log of this process to stderr, and return its logger."""
+    least = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
     text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
     handler.setFormatter(_Json() if form is LogFormat.JSON else text)
-    # Libraries log only what somebody has to look at: Py4J tells of each connection it closes.
-    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    # Libraries log warnings alone: Py4J has a message for each connection that it closes.
+    logging.basicConfig(level=max(least, logging.WARNING), handlers=[handler], force=True)
     log = logging.getLogger("dovecote")
-    log.setLevel(logging.INFO)
+    log.setLevel(least)
     return log

@@ -1,4 +1,4 @@
-"""Errors of requests to `dovecote push`."""
+"""Errors of requests to `dovecote push serve`."""
 
 from outbox.errors import DovecoteError
 

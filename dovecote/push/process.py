@@ -1,4 +1,4 @@
-"""All of `dovecote push` in one process: the engine, its subscriptions, the API and the page."""
+"""Run all of `dovecote push serve` in one process: engine, subscriptions, API and page."""
 
 import os
 from collections.abc import Callable, Iterator, Mapping

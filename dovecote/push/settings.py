@@ -1,4 +1,4 @@
-"""Settings of `dovecote push`."""
+"""Settings of `dovecote push serve`."""
 
 import re
 from collections.abc import Mapping

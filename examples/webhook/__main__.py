@@ -77,8 +77,8 @@ def main() -> None:
         port = free_port()
         text = PUSH.replace("BOOTSTRAP", bootstrap).replace("PORT", str(port))
         (folder / "push.toml").write_text(text)
-        stack.enter_context(dovecote("relay", folder / "relay.toml", environment))
-        stack.enter_context(dovecote("push", folder / "push.toml", environment))
+        stack.enter_context(dovecote("relay", "run", folder / "relay.toml", environment))
+        stack.enter_context(dovecote("push", "serve", folder / "push.toml", environment))
         with psycopg.connect(servers.postgres.dsn) as conn:
             for flight in flights(FLIGHTS):
                 write(conn, event(flight))
@@ -114,9 +114,9 @@ def subscribe(url: str, endpoint: str, folder: Path) -> None:
 
 
 @contextmanager
-def dovecote(name: str, config: Path, environment: dict[str, str]) -> Iterator[None]:
-    """Run one of our commands beside this program; it reports its problems on stderr."""
-    arguments = [command(), name, "--config", str(config)]
+def dovecote(group: str, name: str, config: Path, environment: dict[str, str]) -> Iterator[None]:
+    """Run a command of ours beside this program; it says on stderr what is in its way."""
+    arguments = [command(), group, name, "--config", str(config)]
     process = subprocess.Popen(arguments, env={**os.environ, **environment})
     try:
         yield

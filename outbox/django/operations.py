@@ -15,7 +15,8 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
     """
     Install the outbox, or upgrade it if it is older than `version`.
 
-    An upgrade brings it to the newest version. The operation keeps what `dovecote init` did.
+    An upgrade brings it to the newest version. The operation keeps what `dovecote init outbox`
+    did.
 
     The schema is `settings.OUTBOX_SCHEMA`, or `outbox`; `settings.OUTBOX_ROLES` are granted what
     they need after an upgrade, and whenever `version` is the newest. Taking it away again is

@@ -15,7 +15,7 @@ __all__ = ["LOCK", "Migration", "Roles", "fill", "install", "migrations", "requi
 
 DEFAULT_SCHEMA = "outbox"
 
-_OUTBOX = Migrations(__name__, "outbox", "", DEFAULT_SCHEMA)
+_OUTBOX = Migrations(__name__, "outbox", "outbox", DEFAULT_SCHEMA)
 
 Duty = Literal["writer", "relay"]
 
@@ -121,7 +121,7 @@ def limit_events(conn: Connection, schema: str, most_bytes: int) -> None:
 
 def advice(duty: Duty, role: str, schema: str) -> str:
     """Return the command that gives `role` what it lacks for its duty."""
-    command = f"dovecote init --{duty}-role {shlex.quote(role)}{place(schema)}"
+    command = f"dovecote init outbox --{duty}-role {shlex.quote(role)}{place(schema)}"
     return f"run `{command}` as its owner"
 
 
@@ -132,7 +132,9 @@ def place(schema: str) -> str:
 
 def about(schema: str, message: str) -> str:
     """Return `message` with its commands of `dovecote init` changed to apply to `schema`."""
-    return re.sub("`dovecote init(?![^`]*--schema)", lambda it: f"{it[0]}{place(schema)}", message)
+    return re.sub(
+        "`dovecote init outbox(?![^`]*--schema)", lambda it: f"{it[0]}{place(schema)}", message
+    )
 
 
 def installing(schema: str) -> str:

@@ -13,8 +13,8 @@ from outbox.schema import restored, slots
 from outbox.schema.belongings import showing
 from outbox.schema.migrations import own_functions_only
 
-# Everyone that makes or drops slots takes this lock: `dovecote init` and `reshard`, and a relay
-# that has left the log.
+# Everyone that makes or drops slots takes this lock: `dovecote init outbox` and
+# `dovecote relay reshard`, and a relay that has left the log.
 LOCK = 0x646F7665636F7466
 
 

@@ -20,7 +20,7 @@ from outbox.postgres.session import OWN_FUNCTIONS_ONLY
 from outbox.schema.belongings import BEHIND, FOUND, LEDGER, NOTHING_FOR_PUBLIC, require_seen
 from outbox.schema.templates import fill, require_name
 
-# One number for all our schemas in a database: two `dovecote init` at once take turns.
+# One number for all our schemas in a database: two `dovecote init outbox` at once take turns.
 LOCK = 0x646F7665636F7465
 
 
@@ -56,14 +56,14 @@ class Migrations:
     package: str
     thing: str
     """The thing that the steps install, as messages name it."""
-    option: str
-    """The option of `dovecote init` that installs it, if there is one."""
+    part: str
+    """The command of `dovecote init` that installs it."""
     default: str
     """The schema to install into if none is named."""
 
     def advice(self, schema: str, *, installed: int = 0) -> str:
         """Return what to do if the steps, or those after version `installed`, are missing."""
-        command = f"dovecote init{self.option and f' {self.option}'}{self.place(schema)}"
+        command = f"dovecote init {self.part}{self.place(schema)}"
         printed = f"{command} --print-sql{f' --since {installed}' if installed else ''}"
         return f"run `{command}`, or apply what `{printed}` shows"
 
@@ -240,10 +240,9 @@ class Migrations:
         """
         Return the message's text before and after the names of foreign objects in the schema.
         """
-        option = self.option and f" {self.option}"
         behind = (
             f"), from which PUBLIC's rights would be taken; give the {self.thing} a schema of "
-            f"their own, such as `dovecote init{option} --schema {self.default}`"
+            f"their own, such as `dovecote init {self.part} --schema {self.default}`"
         )
         return f"schema {schema!r} holds what others use (", behind
 

@@ -2,7 +2,7 @@
 The schema's migrations as one SQL statement, for migration tools that callers already use.
 
 It is one statement because not every driver takes several. It looks first at what is installed, so
-it may run after `dovecote init`, before it, or again.
+it may run after `dovecote init outbox`, before it, or again.
 """
 
 from outbox import schema as outbox_schema
@@ -45,7 +45,7 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = $say$outbox: there are events in {schema}, and they may not be $say$
                 || 'published yet',
-            HINT = 'Stop the writers, see with `dovecote status` that nothing waits, then '
+            HINT = 'Stop the writers, see with `dovecote relay status` that nothing waits, then '
                 || $say$TRUNCATE {schema}.events and try again.$say$;
     END IF;
     IF to_regclass($name${schema}.reading$name$) IS NOT NULL THEN
@@ -61,8 +61,8 @@ BEGIN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = $say$outbox: events of {schema} may be in the write-ahead log, and not $say$
                 || 'be published yet' || coalesce('; it is held by ' || slots, ''),
-            HINT = $say$Run `dovecote init --capture table{place}`, and the relays until they $say$
-                || 'have left the log and dropped their slots, then try again.';
+            HINT = $say$Run `dovecote init outbox --capture table{place}`, and the relays $say$
+                || 'until they have left the log and dropped their slots, then try again.';
     END IF;
     IF EXISTS (SELECT FROM pg_publication WHERE pubname = publication) THEN
         EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);

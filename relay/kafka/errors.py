@@ -63,7 +63,8 @@ def of_clocks(topic: str | None, said: str, now: float) -> str:
     return (
         f"Kafka: {which} refuses the time of records ({said}): this relay's clock says {ours}, "
         "and the broker's is further from that than the topic's message.timestamp.after.max.ms "
-        "(or before.max.ms) allows; set the clock that is wrong, `dovecote doctor` compares them"
+        "(or before.max.ms) allows; set the clock that is wrong, `dovecote relay doctor` compares "
+        "them"
     )
 
 

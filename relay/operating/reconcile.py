@@ -105,8 +105,8 @@ def reconcile(settings: RelaySettings, accepted: Accepted) -> Iterator[Reconcile
             if outbox_capture.installed(conn, schema).state == "leaving":
                 msg = (
                     "the outbox is on its way out of the write-ahead log: run `dovecote init "
-                    "--capture wal` and then this again, and leave the log when the relay runs; "
-                    "nothing was changed"
+                    "outbox --capture wal` and then this again, and leave the log when the relay "
+                    "runs; nothing was changed"
                 )
                 raise Refused(msg)
             if accepted:

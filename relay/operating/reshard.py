@@ -103,8 +103,8 @@ def _settled_state(conn: psycopg.Connection[tuple[object, ...]], schema: str) ->
     if state == "leaving":
         msg = (
             "the relays of this outbox are on their way from the write-ahead log into the table: "
-            "start them with the old number of shards, and wait until `dovecote doctor` finds "
-            "that events are read from the table; nothing was changed"
+            "start them with the old number of shards, and wait until `dovecote relay doctor` "
+            "finds that events are read from the table; nothing was changed"
         )
         raise Refused(msg)
     return state
@@ -245,7 +245,7 @@ def _require_none_parked(
     if parked:
         msg = (
             f"{parked} events are parked: start the relays with the old number of shards, run "
-            f"`dovecote parked` to requeue or drop them, and `{RESHARD}` again; nothing was "
+            f"`dovecote relay parked` to requeue or drop them, and `{RESHARD}` again; nothing was "
             "changed"
         )
         raise Refused(msg)

@@ -249,6 +249,6 @@ def require_known(which: Which, found: Sequence[ParkedEvent]) -> None:
     if missing := sorted(set(which.ids) - {event.id for event in found}):
         msg = (
             f"not parked: {', '.join(missing)}; it was published or dropped, or is of another "
-            "outbox. `dovecote parked list` shows what is parked"
+            "outbox. `dovecote relay parked list` shows what is parked"
         )
         raise DovecoteError(msg)

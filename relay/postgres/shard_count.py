@@ -12,7 +12,7 @@ from relay.postgres.capture.catalog import number_of_shards
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.sharding import Shard
 
-RESHARD = "dovecote reshard"
+RESHARD = "dovecote relay reshard"
 
 
 def settle(conn: psycopg.Connection[Any], schema: str, shard: Shard) -> None:

@@ -122,7 +122,7 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
             "warn",
             f"role {server.role} lacks {', '.join(server.lacks)}: published rows may stay, and "
             "keys of `outbox.Producer` in the outbox",
-            f"run `dovecote init --relay-role {shlex.quote(server.role)}` as its owner",
+            f"run `dovecote init outbox --relay-role {shlex.quote(server.role)}` as its owner",
         )
     else:
         yield Finding("ok", f"role {server.role} has the rights of a relay")
@@ -141,7 +141,7 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
         yield Finding(
             "warn",
             f"events parked: {server.parked}, refused by the broker or behind one that is",
-            "see `dovecote parked list`",
+            "see `dovecote relay parked list`",
         )
     if server.gone:
         yield Finding(
@@ -152,7 +152,7 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
             "docs/relay.md#storage",
         )
     if server.active is None:
-        yield Finding("warn", "no relay is active", "run `dovecote relay`")
+        yield Finding("warn", "no relay is active", "run `dovecote relay run`")
     else:
         yield Finding("ok", f"the active relay is at {server.active}")
 
@@ -230,7 +230,7 @@ def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
                 "warn",
                 f"replication slot {slot.name} holds back {server.retained:,} bytes, and nobody "
                 "reads it",
-                "run `dovecote relay`",
+                "run `dovecote relay run`",
             )
         # It waits for a topic or for Kafka, and has released the slot meanwhile.
         return Finding(

@@ -240,7 +240,9 @@ def test_autocommit_outside_a_transaction_is_refused(run: Run, dsn: str) -> None
 def test_a_missing_outbox_says_how_to_install_it(run: Run) -> None:
     async def scenario(writer: Writer) -> None:
         for events in ([event()], [event(), event()]):
-            with pytest.raises(SchemaMissing, match=r"in schema 'elsewhere' of .*dovecote init"):
+            with pytest.raises(
+                SchemaMissing, match=r"in schema 'elsewhere' of .*dovecote init outbox"
+            ):
                 async with writer.savepoint():
                     await writer.write(*events, schema="elsewhere")
 
@@ -251,7 +253,7 @@ def test_a_role_that_may_not_write_is_told_what_it_lacks(run: Run, stranger: str
     async def scenario(writer: Writer) -> None:
         await writer.ask(f"SET LOCAL ROLE {stranger}")
         with pytest.raises(
-            NotAllowed, match=r"^permission denied for .*; run `dovecote init --wri"
+            NotAllowed, match=r"^permission denied for .*; run `dovecote init outbox --wri"
         ):
             await writer.write(event())
 

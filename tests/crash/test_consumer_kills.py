@@ -38,7 +38,7 @@ def handle(event):
 
 @contextmanager
 def member(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [str(Path(sys.executable).with_name("dovecote")), "consume", "-c", "c.toml"]
+    command = [str(Path(sys.executable).with_name("dovecote")), "consume", "run", "-c", "c.toml"]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command, cwd=folder, stderr=log)
         try:

@@ -130,9 +130,11 @@ def encoded(request: pytest.FixtureRequest, stack: Stack) -> Iterator[tuple[str,
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def init(dsn: str, *arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+def init(
+    dsn: str, *arguments: str, part: str = "outbox", **environ: str
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, "init", "--dsn", dsn, *arguments],
+        [COMMAND, "init", part, "--dsn", dsn, *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -197,8 +199,8 @@ def test_nobody_else_loses_a_right(database: str, place: str) -> None:
             kind, what = create.partition(";")[0].split()[1:3]
             what = what.partition("(")[0]
             with conn.transaction(force_rollback=True):
-                for option in ((), ("--inbox",), ("--push",)):
-                    refused = init(database, *option, "--schema", place)
+                for part in ("outbox", "inbox", "push"):
+                    refused = init(database, "--schema", place, part=part)
                     assert refused.returncode == 2
                     assert f"schema '{place}' holds what others use ({kind.lower()} {what}" in (
                         refused.stderr

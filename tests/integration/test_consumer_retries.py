@@ -231,7 +231,7 @@ def test_a_consumer_without_its_inbox_says_what_to_do(
     kafka: str, topic: MakeTopic, database: str
 ) -> None:
     given = settings(kafka, topic(), inbox={"dsn": without_password(database)})
-    with pytest.raises(SchemaMissing, match="dovecote init --inbox"):
+    with pytest.raises(SchemaMissing, match="dovecote init inbox"):
         Consumer(given, lambda _event, _tx: None).run()
 
 

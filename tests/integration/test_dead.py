@@ -1,4 +1,4 @@
-"""`dovecote dead`: dead letters are shown, requeued once and in order, or dropped."""
+"""`dovecote consume dead`: dead letters are shown, requeued once and in order, or dropped."""
 
 import json
 import threading
@@ -37,7 +37,7 @@ class Desk(NamedTuple):
     bootstrap: str
 
     def run(self, command: str, *arguments: str, **kwargs: bool) -> Outcome:
-        words = ["dead", command, *arguments, "--config", str(self.config)]
+        words = ["consume", "dead", command, *arguments, "--config", str(self.config)]
         return CliRunner().invoke(app, words, **kwargs)  # type: ignore[arg-type]  # switches of it
 
     def ids(self, *arguments: str) -> list[str]:

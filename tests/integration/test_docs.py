@@ -241,7 +241,7 @@ def test_a_role_without_the_rights_is_told_which_it_needs(
         )
         relay = Standby(settings, health=Health(), metrics=[Metrics(settings.name)])
         for asked in (lambda: relay.run(threading.Event()), lambda: status(settings)):
-            wanted = rf"run `dovecote init --relay-role {roles}relay` as its owner"
+            wanted = rf"run `dovecote init outbox --relay-role {roles}relay` as its owner"
             with pytest.raises(Refused, match=wanted):
                 asked()
 

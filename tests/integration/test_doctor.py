@@ -1,4 +1,4 @@
-"""`dovecote doctor` finds what is wrong with an outbox, and changes nothing."""
+"""`dovecote relay doctor` finds what is wrong with an outbox, and changes nothing."""
 
 import json
 import subprocess
@@ -47,7 +47,7 @@ def doctor(
         relay_settings(bootstrap or fleet.bootstrap, name=fleet.name, **fields), encoding="utf-8"
     )
     return subprocess.run(
-        [COMMAND, "doctor", "--config", str(config), *arguments],
+        [COMMAND, "relay", "doctor", "--config", str(config), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -68,11 +68,11 @@ def test_an_outbox_is_followed_from_nothing_to_one_that_works(
     name = topic(1)
     nothing = doctor(fleet)
     assert (nothing.returncode, nothing.stderr) == (1, "")
-    assert "is not installed; run `dovecote init`" in nothing.stdout
+    assert "is not installed; run `dovecote init outbox`" in nothing.stdout
     installed(fleet.dsn)
     before = doctor(fleet)
     assert before.returncode == 0
-    assert "warn  no relay is active; run `dovecote relay`" in before.stdout
+    assert "warn  no relay is active; run `dovecote relay run`" in before.stdout
     relay = fleet.active()
     commit(fleet.dsn, event(name, 1))
     published(fleet, name, 1)
@@ -129,7 +129,7 @@ def test_what_resolves_it_is_about_the_schema_of_the_relay(fleet: Relays) -> Non
     (slot,) = use_wal(fleet.dsn, "shop")
     with psycopg.connect(fleet.dsn, autocommit=True) as conn:
         conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-    command = "`dovecote init --schema shop --capture wal --accept-gap`"
+    command = "`dovecote init outbox --schema shop --capture wal --accept-gap`"
     assert command in doctor(fleet, schema="shop").stdout
     relay = fleet.start(schema="shop")
     assert relay.wait() == 1
@@ -168,7 +168,7 @@ def test_a_role_that_lacks_a_right_is_told_what_grants_it(fleet: Relays) -> None
                 line for line in doctor(fleet, dsn=own).stdout.splitlines() if line[:4] == "fail"
             ]
             assert "EXECUTE on settle_shards, INSERT on parked, " in line
-            assert f"`dovecote init --relay-role {role}`" in line
+            assert f"`dovecote init outbox --relay-role {role}`" in line
             install(conn, roles=Roles(relays=[role]))
             assert f"ok    role {role} has the rights of a relay" in doctor(fleet, dsn=own).stdout
             conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.confirm FROM {role}".encode())

@@ -34,7 +34,7 @@ def doctor(fleet: Relays, dsn: str = "") -> str:
     config = fleet.folder / "doctor.toml"
     config.write_text(relay_settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
     return subprocess.run(
-        [COMMAND, "doctor", "--config", str(config)],
+        [COMMAND, "relay", "doctor", "--config", str(config)],
         capture_output=True,
         text=True,
         check=False,

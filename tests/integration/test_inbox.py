@@ -292,7 +292,7 @@ def test_the_connection_is_the_handlers_own(inbox: str) -> None:
 
 def test_a_missing_inbox_is_said_with_the_command(database: str) -> None:
     with psycopg.connect(database) as conn:
-        with pytest.raises(SchemaMissing, match="dovecote init --inbox"):
+        with pytest.raises(SchemaMissing, match="dovecote init inbox"):
             inbox_schema.require(conn)
         inbox_schema.install(conn)
         inbox_schema.require(conn)
@@ -504,7 +504,7 @@ def test_an_upgrade_lets_those_go_on_who_consumed_before(
 def test_a_role_without_its_rights_is_refused_with_the_command(
     inbox: str, consumer_role: str
 ) -> None:
-    command = f"dovecote init --inbox --consumer-role {consumer_role}"
+    command = f"dovecote init inbox --consumer-role {consumer_role}"
     dsn = as_consumer(inbox, consumer_role)
     states = PostgresStates(dsn, "billing")
     with psycopg.connect(dsn) as tx, pytest.raises(NotAllowed, match=command):

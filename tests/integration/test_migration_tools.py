@@ -1,4 +1,4 @@
-"""Django's and Alembic's migrations install the outbox that `dovecote init` installs."""
+"""Django's and Alembic's migrations install the outbox that `dovecote init outbox` installs."""
 
 import asyncio
 import io

@@ -58,11 +58,11 @@ class Done(NamedTuple):
 
 
 def parked(fleet: Relays, *arguments: str) -> Done:
-    """Run `dovecote parked`, in this process."""
+    """Run `dovecote relay parked`, in this process."""
     config = fleet.folder / "parked.toml"
     config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
     result = CliRunner().invoke(
-        app, ["parked", *arguments, "--config", str(config)], env={DSN: fleet.dsn}
+        app, ["relay", "parked", *arguments, "--config", str(config)], env={DSN: fleet.dsn}
     )
     if isinstance(result.exception, DovecoteError):
         # As `dovecote.cli.main.main` ends.
@@ -535,7 +535,7 @@ def test_what_is_not_parked_is_said_to_be_so(fleet: Relays) -> None:
     for arguments in (("show", unknown), ("requeue", unknown), ("drop", unknown)):
         failed = parked(fleet, *arguments)
         assert (failed.returncode, unknown in failed.stderr) == (1, True)
-        assert "`dovecote parked list`" in failed.stderr
+        assert "`dovecote relay parked list`" in failed.stderr
     assert "no such event is parked" in parked(fleet, "requeue", "--key", "k").stderr
     for wrong in ("drop", "drop --all --key k", "requeue not-an-id"):
         assert parked(fleet, *wrong.split()).returncode == 2

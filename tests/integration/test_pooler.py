@@ -88,14 +88,14 @@ def test_commands_are_refused_likewise(
     database: str, via: str, stack: Stack, tmp_path: Path
 ) -> None:
     with relays(tmp_path, database, stack.kafka.bootstrap) as fleet:
-        for name in (("doctor",), ("status",), ("reshard",), ("parked", "list")):
-            done = command(fleet, via, *name)
+        for name in (["doctor"], ["status"], ["reshard"], ["parked", "list"]):
+            done = command(fleet, via, "relay", *name)
             assert done.returncode == 1, done
             assert _SAYS in done.stdout + done.stderr
             assert "Traceback" not in done.stderr
-        for arguments in ((), ("--capture", "wal"), ("--inbox",)):
+        for part in (["outbox"], ["outbox", "--capture", "wal"], ["inbox"]):
             done = subprocess.run(
-                [COMMAND, "init", "--dsn", via, *arguments],
+                [COMMAND, "init", *part, "--dsn", via],
                 capture_output=True,
                 text=True,
                 check=False,

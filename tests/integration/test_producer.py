@@ -231,7 +231,7 @@ def test_a_database_without_an_outbox_is_named(database: str) -> None:
     )
     with (
         Producer(database, NOWHERE, options=options) as producer,
-        pytest.raises(NotAccepted, match="dovecote init"),
+        pytest.raises(NotAccepted, match="dovecote init outbox"),
     ):
         producer.send(Event(topic="t", type="T"))
 

@@ -1,4 +1,4 @@
-"""`dovecote push` as people run it: made by its commands, killed, replayed, its dead revived."""
+"""`dovecote push serve` as people run it: with its commands, kills, replays and dead letters."""
 
 import json
 import os
@@ -62,7 +62,7 @@ class Pushing:
         log = self._folder / "push.log"
         with log.open("ab") as out:
             process = subprocess.Popen(
-                [COMMAND, "push", "--config", "push.toml"],
+                [COMMAND, "push", "serve", "--config", "push.toml"],
                 cwd=self._folder,
                 env=self._environment,
                 stderr=out,
@@ -177,19 +177,19 @@ def given_up_and_revived(
     )
     assert letters[0]["id"] == "unwanted-1"
     assert "404" in letters[0]["reason"]
-    whole = pushing.api("GET", "/subscriptions/hook/dead/unwanted-1").body
+    assert pushing("dead", "list", "hook").endswith("1 of 1 dead letters\n")
+    whole = json.loads(pushing("dead", "show", "hook", "unwanted-1", "--json"))
     assert json.loads(whole["value"]) == {"n": 1}
     answers["status"] = 204
     sent = len(endpoint.requests)
-    done = pushing.api("POST", "/subscriptions/hook/dead/requeue", {"ids": ["unwanted-1"]})
-    assert [each["id"] for each in done.body] == ["unwanted-1"]
+    assert pushing("dead", "requeue", "hook", "unwanted-1") == "requeued 1 record\n"
     endpoint.has_got(sent + 1, within=30)
     assert endpoint.requests[sent].headers["webhook-id"] == "unwanted-1"
     assert pushing.api("GET", "/subscriptions/hook/dead").body["total"] == 0
 
 
 def test_commands_say_what_is_wrong_and_settings_are_checked(pushing: Pushing) -> None:
-    assert "settings are valid" in pushing("--config", "push.toml", "--check")
+    assert "settings are valid" in pushing("serve", "--config", "push.toml", "--check")
     assert "does not answer" in pushing("list", status=1)
     assert "say what" in pushing("subscribe", status=2)
     assert "--start or --offset" in pushing("replay", "x", status=2)

@@ -238,7 +238,7 @@ def test_each_shard_is_told_and_accepted_by_itself(
             use_wal(dsn, "outbox")
             config = fleet.folder / "reshard.toml"
             config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=2))
-            command = [COMMAND, "reshard", "--config", str(config)]
+            command = [COMMAND, "relay", "reshard", "--config", str(config)]
             subprocess.run(command, env={**os.environ, DSN: dsn}, check=True, timeout=60)
         crew = [fleet.start(shards=2) for _ in range(2)]
         fill(dsn, name, 50)

@@ -377,7 +377,7 @@ def test_a_database_without_an_outbox_is_a_clear_end(
     with relays(tmp_path, database, stack.kafka.bootstrap) as fleet:
         relay = fleet.start()
         assert relay.wait() == 1
-    assert "is not installed; run `dovecote init`" in relay.log
+    assert "is not installed; run `dovecote init outbox`" in relay.log
     assert "Traceback" not in relay.log
 
 
@@ -387,7 +387,7 @@ def test_an_outbox_that_vanishes_under_a_relay_ends_it(fleet: Relays) -> None:
         conn.execute("DROP SCHEMA outbox CASCADE")
     assert relay.wait(within=20) == 1
     assert re.search(
-        "in schema 'outbox' was dropped or is not whole; run `dovecote init`", relay.log
+        "in schema 'outbox' was dropped or is not whole; run `dovecote init outbox`", relay.log
     )
     assert "Traceback" not in relay.log
 
@@ -406,7 +406,7 @@ def test_bad_settings_end_it_before_anything_happens(
 ) -> None:
     config = tmp_path / "relay.toml"
     config.write_text(f'{extra}\n[kafka]\n"bootstrap.servers" = "h"', encoding="utf-8")
-    done = run("relay", "--config", str(config), "--check")
+    done = run("relay", "run", "--config", str(config), "--check")
     assert done.returncode == 2
     assert re.search(says, done.stderr), done.stderr
 
@@ -414,7 +414,7 @@ def test_bad_settings_end_it_before_anything_happens(
 def test_a_property_that_librdkafka_does_not_know_is_found_by_check(tmp_path: Path) -> None:
     config = tmp_path / "relay.toml"
     config.write_text(settings("127.0.0.1:1", kafka={"lingre.ms": "1"}), encoding="utf-8")
-    done = run("relay", "--config", str(config), "--check")
+    done = run("relay", "run", "--config", str(config), "--check")
     assert (done.returncode, "lingre.ms" in done.stderr) == (2, True), done.stderr
 
 

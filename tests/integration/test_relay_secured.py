@@ -192,7 +192,7 @@ def status(secured: Secured, fleet: Relays) -> subprocess.CompletedProcess[str]:
     config = fleet.folder / "status.toml"
     config.write_text(relay_settings(secured.bootstrap, name=fleet.name, kafka=client(secured)))
     return subprocess.run(
-        [COMMAND, "status", "--config", str(config)],
+        [COMMAND, "relay", "status", "--config", str(config)],
         capture_output=True,
         text=True,
         check=False,

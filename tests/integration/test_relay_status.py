@@ -1,4 +1,4 @@
-"""`dovecote status` reports the same as the servers."""
+"""`dovecote relay status` reports the same as the servers."""
 
 import json
 import re
@@ -29,7 +29,7 @@ def status(fleet: Relays, *arguments: str, **replaced: str) -> subprocess.Comple
     bootstrap = replaced.get("bootstrap", fleet.bootstrap)
     config.write_text(relay_settings(bootstrap, name=fleet.name), encoding="utf-8")
     return subprocess.run(
-        [COMMAND, "status", "--config", str(config), *arguments],
+        [COMMAND, "relay", "status", "--config", str(config), *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -49,7 +49,7 @@ def test_it_follows_an_outbox_from_the_first_event_to_the_last(
     name = topic(1)
     nothing = status(fleet)
     assert nothing.returncode == 1
-    assert "run `dovecote init`" in nothing.stderr
+    assert "run `dovecote init outbox`" in nothing.stderr
     installed(fleet.dsn)
     commit(fleet.dsn, *[event(name, number) for number in range(3)])
     waiting = told(fleet)

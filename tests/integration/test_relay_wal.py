@@ -41,7 +41,7 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
 
 def init(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, "init", *arguments],
+        [COMMAND, "init", "outbox", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -70,7 +70,7 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
     )
     config = fleet.folder / "relay-0/relay.toml"
     shown = subprocess.run(
-        [COMMAND, "status", "--json", "-c", str(config)],
+        [COMMAND, "relay", "status", "--json", "-c", str(config)],
         capture_output=True,
         text=True,
         check=True,

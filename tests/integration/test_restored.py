@@ -29,7 +29,7 @@ def doctor(fleet: Relays) -> str:
     config = fleet.folder / "doctor.toml"
     config.write_text(settings(fleet.bootstrap, name=fleet.name))
     done = subprocess.run(
-        [COMMAND, "doctor", "--config", str(config)],
+        [COMMAND, "relay", "doctor", "--config", str(config)],
         env={**os.environ, DSN: fleet.dsn},
         capture_output=True,
         text=True,
@@ -64,7 +64,7 @@ def test_it_is_refused_however_often_a_supervisor_starts_the_relay(
             relay = fleet.start()
             assert relay.wait() == 1
         assert PUT_BACK in relay.log
-        assert "dovecote reconcile" in relay.log
+        assert "dovecote relay reconcile" in relay.log
         if capture == "wal":
             # Only a reader of the slot sees the end of the log.
             return

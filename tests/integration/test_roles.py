@@ -45,8 +45,8 @@ RELAY_RIGHTS = {
     ("parked_commands", "DELETE"),
     ("settle_shards", "EXECUTE"),
 }
-# Without these it publishes all the same; see test_retention.py. `dovecote doctor` needs them, and
-# reports less without them.
+# Without these it publishes all the same; see test_retention.py. `dovecote relay doctor` needs
+# them, and reports less without them.
 LOOK = ("relays", "SELECT")
 ROOM_RIGHTS = {
     (function, "EXECUTE")
@@ -94,7 +94,7 @@ def bare(stack: Stack) -> Iterator[Crew]:
 
 @pytest.fixture
 def crew(bare: Crew) -> Crew:
-    """Roles of this test, which `dovecote init` has given the rights that they need."""
+    """Roles of this test, which `dovecote init outbox` has given the rights that they need."""
     done = init(
         *("--dsn", bare.owner, "--writer-role", bare.role("writer")),
         *("--relay-role", bare.role("relay")),
@@ -167,7 +167,7 @@ def test_an_owner_who_lacks_a_right_is_told_which(bare: Crew) -> None:
 
 
 def test_the_command_ends_with_that_and_no_traceback(crew: Crew) -> None:
-    result = CliRunner().invoke(app, ["init", "--dsn", crew.relay, "--capture", "wal"])
+    result = CliRunner().invoke(app, ["init", "outbox", "--dsn", crew.relay, "--capture", "wal"])
     assert isinstance(result.exception, DovecoteError)
     assert "to whom the outbox belongs" in str(result.exception)
 
@@ -336,7 +336,7 @@ def test_a_relay_needs_each_right_that_it_has_and_says_what_grants_it(
 ) -> None:
     progress = topic(1, cleanup_policy="compact")
     role = crew.role("relay")
-    wanted = f"run `dovecote init --relay-role {role}` as its owner"
+    wanted = f"run `dovecote init outbox --relay-role {role}` as its owner"
     with psycopg.connect(crew.owner, autocommit=True) as owner:
         for table, right in sorted(RELAY_RIGHTS):
             kind = "FUNCTION" if right == "EXECUTE" else "TABLE"
@@ -352,7 +352,7 @@ def test_a_relay_needs_each_right_that_it_has_and_says_what_grants_it(
 
 
 def test_a_stranger_is_told_which_command_lets_it_write(crew: Crew) -> None:
-    wanted = f"run `dovecote init --writer-role {crew.role('stranger')}` as its owner"
+    wanted = f"run `dovecote init outbox --writer-role {crew.role('stranger')}` as its owner"
     with psycopg.connect(crew.stranger) as conn:
         for events in ([Event(topic="t", type="T")], [Event(topic="t", type="T")] * 2):
             with pytest.raises(NotAllowed, match=wanted):
@@ -369,7 +369,7 @@ async def refused_async(crew: Crew, wanted: str) -> None:
 
 def test_the_command_that_is_named_names_the_schema() -> None:
     assert schema.advice("writer", "shop", "outbox").startswith(
-        "run `dovecote init --writer-role shop` "
+        "run `dovecote init outbox --writer-role shop` "
     )
     assert "--relay-role 'two words' --schema 'my box'`" in schema.advice(
         "relay", "two words", "my box"

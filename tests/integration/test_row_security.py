@@ -75,7 +75,7 @@ def command(fleet: Relays, name: str) -> subprocess.CompletedProcess[str]:
     config = fleet.folder / f"{name}.toml"
     config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
     return subprocess.run(
-        [COMMAND, name, "--config", str(config)],
+        [COMMAND, "relay", name, "--config", str(config)],
         capture_output=True,
         text=True,
         check=False,

@@ -65,7 +65,7 @@ def catalog(dsn: str, name: str = "outbox") -> list[tuple[Any, ...]]:
 
 def init(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [COMMAND, "init", *arguments],
+        [COMMAND, "init", "outbox", *arguments],
         capture_output=True,
         text=True,
         check=False,
@@ -173,23 +173,21 @@ def test_installing_is_part_of_the_callers_transaction(database: str) -> None:
         schema.install(conn)
         conn.rollback()
         assert schema.version(conn) == 0
-        with pytest.raises(SchemaMissing, match="is not installed; run `dovecote init`"):
+        with pytest.raises(SchemaMissing, match="is not installed; run `dovecote init outbox`"):
             schema.require(conn)
 
 
 def test_what_installs_a_missing_schema_names_it_unless_it_is_the_usual_one(database: str) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
-        for module, option, other in (
-            (schema, "", "outboxx"),
-            (inbox_schema, " --inbox", "inboxx"),
-            (push_schema, " --push", "pushh"),
+        for module, part, other in (
+            (schema, "outbox", "outboxx"),
+            (inbox_schema, "inbox", "inboxx"),
+            (push_schema, "push", "pushh"),
         ):
-            usual = (
-                rf"run `dovecote init{option}`, or .* `dovecote init{option} --print-sql` shows$"
-            )
+            usual = rf"run `dovecote init {part}`, or .* `dovecote init {part} --print-sql` shows$"
             with pytest.raises(SchemaMissing, match=usual):
                 module.require(conn)
-            named = rf"run `dovecote init{option} --schema {other}`, or .* --print-sql` shows$"
+            named = rf"run `dovecote init {part} --schema {other}`, or .* --print-sql` shows$"
             with pytest.raises(SchemaMissing, match=named):
                 module.require(conn, other)
 
@@ -267,7 +265,7 @@ def test_an_older_schema_is_told_to_upgrade(
         monkeypatch.setattr(Migrations, "steps", lambda _: [*known, newer])
         with pytest.raises(SchemaMissing, match=f"is at version {known[-1].version}, not") as it:
             schema.require(conn)
-        assert f"`dovecote init --print-sql --since {known[-1].version}`" in str(it.value)
+        assert f"`dovecote init outbox --print-sql --since {known[-1].version}`" in str(it.value)
         assert schema.install(conn) == [newer]
         schema.require(conn)
 

@@ -147,7 +147,7 @@ def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) ->
     divided_ = fleet.start(shards=2)
     assert divided_.wait() == 1
     assert f"outbox '{fleet.name}' is published in one piece" in divided_.log
-    assert "dovecote reshard" in divided_.log
+    assert "dovecote relay reshard" in divided_.log
     require_told(wanted(fleet, 2), "is published in one piece")
     with pytest.raises(Refused, match="in one piece"), desk(wanted(fleet, 2, shard=1)):
         pytest.fail("nothing is parked there")
@@ -161,7 +161,7 @@ def require_told(other: RelaySettings, what: str) -> None:
     assert wrong is not None
     assert wrong.level == "fail"
     assert what in wrong.what
-    assert "dovecote reshard" in wrong.resolve
+    assert "dovecote relay reshard" in wrong.resolve
     with pytest.raises(Refused, match=what):
         status(other, other.own_shards()[0])
 
@@ -246,7 +246,7 @@ def test_the_command_changes_the_number(fleet: Relays) -> None:
     config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=3), encoding="utf-8")
     for way in ("", ", as it was before"):
         done = subprocess.run(
-            [COMMAND, "reshard", "--config", str(config)],
+            [COMMAND, "relay", "reshard", "--config", str(config)],
             capture_output=True,
             text=True,
             check=False,
@@ -280,7 +280,7 @@ def test_parked_events_are_those_of_a_shard_and_keep_the_number(
     config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=2), encoding="utf-8")
     listed = [
         subprocess.run(
-            [COMMAND, "parked", "list", "--config", str(config)],
+            [COMMAND, "relay", "parked", "list", "--config", str(config)],
             capture_output=True,
             text=True,
             check=False,

@@ -549,7 +549,9 @@ def test_a_missing_slot_is_refused_until_the_gap_is_accepted(dsn: str) -> None:
     drop_slot(dsn)
     with (
         capturing(dsn) as capture,
-        pytest.raises(Refused, match=r"is missing.*dovecote init --capture wal --accept-gap"),
+        pytest.raises(
+            Refused, match=r"is missing.*dovecote init outbox --capture wal --accept-gap"
+        ),
     ):
         capture.resume(progress)
     with pytest.raises(DovecoteError, match=r"is missing.*--accept-gap"):
@@ -620,7 +622,7 @@ def test_a_slot_of_another_database_is_refused(dsn: str, stack: Stack) -> None:
 def test_a_relay_that_is_to_read_one_capture_reads_no_other(database: str) -> None:
     installed(database)
     with closing(expecting(database, "wal")) as capture:
-        with pytest.raises(Refused, match=r"are in the table.*dovecote init --capture wal"):
+        with pytest.raises(Refused, match=r"are in the table.*dovecote init outbox --capture wal"):
             capture.resume(None)
         use_wal(database, "outbox")
         assert capture.resume(None) == Cursor()
@@ -795,7 +797,7 @@ def test_a_role_that_cannot_follow_the_log_is_named_and_its_relay_refused(databa
         conn.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'x'".encode())
         own = psycopg.conninfo.make_conninfo(database, user=role, password="x")  # noqa: S106  # of a moment
         try:
-            given = ["init", "--dsn", database, "--relay-role", role]
+            given = ["init", "outbox", "--dsn", database, "--relay-role", role]
             assert CliRunner().invoke(app, given).exit_code == 0
             conn.execute(f"ALTER ROLE {role} NOREPLICATION".encode())
             for more in ([], ["--capture", "wal"]):

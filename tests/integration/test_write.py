@@ -217,7 +217,7 @@ def test_autocommit_outside_a_transaction_is_refused(dsn: str) -> None:
 def test_a_missing_outbox_says_how_to_install_it(database: str) -> None:
     with (
         psycopg.connect(database) as conn,
-        pytest.raises(SchemaMissing, match=r"schema 'outbox' of 'test_.*dovecote init"),
+        pytest.raises(SchemaMissing, match=r"schema 'outbox' of 'test_.*dovecote init outbox"),
     ):
         write(conn, event())
 
@@ -316,7 +316,7 @@ def test_the_async_form_does_the_same(dsn: str) -> None:
             await write_async(conn, event(value=b"1"))
             await write_async(conn, event(value=b"2"), event(value=b"3"))
             assert status(conn) is TransactionStatus.INTRANS
-            with pytest.raises(SchemaMissing, match="dovecote init"):
+            with pytest.raises(SchemaMissing, match="dovecote init outbox"):
                 async with conn.transaction():
                     await write_async(conn, event(), schema="elsewhere")
             with pytest.raises(InvalidEvent):

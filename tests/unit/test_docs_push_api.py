@@ -24,6 +24,15 @@ from tests.documents import ROOT, blocks, code_spans, commands, table
 
 PUSH = ROOT / "docs/push-api.md"
 COMMANDS = [each for each in commands(PUSH) if each.line.startswith("dovecote push")]
+LETTER = {
+    "id": "0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10",
+    "key": "k",
+    "origin": "flights/0/7",
+    "reason": "it answered 503",
+    "attempts": 3,
+    "died_at": "2026-02-01T09:30:00+00:00",
+    "size": 2,
+}
 
 
 @pytest.fixture
@@ -48,6 +57,12 @@ def api(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, Any]]]
             answer: Any = {"id": "slack", "status": {"state": "active"}}
             if self.path.endswith("/replay"):
                 answer = {"offsets": {"flights": {"0": 120}}}
+            elif self.path.endswith(("/dead/requeue", "/dead/drop")):
+                answer = [LETTER]
+            elif "/dead/" in self.path:
+                answer = {**LETTER, "headers": [["ce_id", LETTER["id"]]], "value": "{}"}
+            elif "/dead?" in self.path:
+                answer = {"total": 1, "letters": [LETTER]}
             elif self.command == "GET":
                 answer = []
             data = json.dumps(answer).encode()
@@ -150,6 +165,14 @@ def test_the_commands_do_what_they_say(here: Path, api: list[tuple[str, str, Any
     asked = [(method, path) for method, path, _ in api]
     assert asked.count(("POST", "/subscriptions")) == 2
     assert ("DELETE", "/subscriptions/slack") in asked
+    assert [each for each in asked if "/dead" in each[1]] == [
+        ("GET", "/subscriptions/slack/dead?limit=50"),
+        ("GET", f"/subscriptions/slack/dead/{LETTER['id']}"),
+        ("POST", "/subscriptions/slack/dead/requeue"),
+        ("POST", "/subscriptions/slack/dead/drop"),
+    ]
+    chosen = [body for _, path, body in api if path.endswith(("/requeue", "/drop"))]
+    assert chosen == [{"reason": "503"}, {"ids": [LETTER["id"]]}]
     replays = [body for _, path, body in api if path.endswith("/replay")]
     assert replays == [
         {"start": "earliest"},

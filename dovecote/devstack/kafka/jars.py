@@ -196,7 +196,7 @@ def _ivy() -> Path:
     for location in locations:
         for jar in Path(location).glob("jars/ivy-*.jar"):
             return jar
-    msg = "Ivy, which fetches jars, comes with the pyspark wheel: pip install './dovecote[stack]'"
+    msg = "Ivy, which fetches jars, comes with the pyspark wheel: pip install 'dovecote[stack]'"
     raise JarsMissing(msg)
 
 

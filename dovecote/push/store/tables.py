@@ -59,7 +59,7 @@ class Tables:
         except psycopg.errors.InsufficientPrivilege as error:
             advice = (
                 "as the schema's owner, run "
-                f"`dovecote init --push{place(self.schema)} --push-role …` with this role"
+                f"`dovecote init push{place(self.schema)} --push-role …` with this role"
             )
             if hides_rows(error):
                 advice = showing(self.schema)

@@ -1,4 +1,4 @@
--- After `dovecote init --capture wal`, writers write events to the write-ahead log alone.
+-- After `dovecote init outbox --capture wal`, writers write events to the write-ahead log alone.
 
 CREATE TABLE {schema}.capture (
     one    boolean PRIMARY KEY DEFAULT true CHECK (one),
@@ -27,7 +27,7 @@ INSERT INTO {schema}.reading DEFAULT VALUES;
 COMMENT ON TABLE {schema}.reading IS
     'Where the relay reads events: in the table, or in the write-ahead log.';
 
--- Whether events are written to the log. This is a setting and not code: `dovecote init --capture`
+-- Whether events are written to the log. This is a setting and not code: `dovecote init outbox --capture`
 -- replaces the function, and no upgrade does. As a constant it costs the functions that ask
 -- nothing, and Postgres plans them anew when it changes.
 CREATE FUNCTION {schema}.writes_to_wal() RETURNS boolean

@@ -36,7 +36,7 @@ CREATE INDEX parked_id ON {schema}.parked (id);
 CREATE INDEX parked_key ON {schema}.parked USING hash (key);
 
 COMMENT ON TABLE {schema}.parked IS
-    'Events that cannot be published, and those that wait behind them. See `dovecote parked`.';
+    'Events that cannot be published, and those that wait behind them. See `dovecote relay parked`.';
 
 -- Commands of operators. The active relay carries them out between two batches.
 CREATE TABLE {schema}.parked_commands (
@@ -56,4 +56,4 @@ CREATE TABLE {schema}.parked_commands (
 );
 
 COMMENT ON TABLE {schema}.parked_commands IS
-    'Commands for the active relay, in the order of their numbers. Written by `dovecote parked`.';
+    'Commands for the active relay, in the order of their numbers. Written by `dovecote relay parked`.';

@@ -2,7 +2,7 @@
 -- have to fetch it first.
 
 -- The most bytes of one event: key, value, headers and texts. This is a setting and not code:
--- `dovecote init --max-event-bytes` replaces the function, and no upgrade does.
+-- `dovecote init outbox --max-event-bytes` replaces the function, and no upgrade does.
 CREATE FUNCTION {schema}.max_event_bytes() RETURNS int
 LANGUAGE sql IMMUTABLE
 AS 'SELECT 16777216';

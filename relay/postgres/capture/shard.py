@@ -30,8 +30,8 @@ class ShardCapture:
             msg = (
                 f"the progress of {progress.name!r} is that of {progress.shards} shards, not "
                 f"{self._shard.of}: a change of their number was interrupted, or two outboxes "
-                "share a name. Run `dovecote reshard` once more, or give this outbox another "
-                "`name`"
+                "share a name. Run `dovecote relay reshard` once more, or give this outbox "
+                "another `name`"
             )
             raise Refused(msg)
         return self._capture.resume(progress)

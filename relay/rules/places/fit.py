@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from relay.rules.places.progress import Cursor, Newest, Progress
 
-RECONCILE = "dovecote reconcile"
+RECONCILE = "dovecote relay reconcile"
 ACCEPT_RESTORED, ACCEPT_CLUSTER = "--accept-restored", "--accept-cluster"
 
 

@@ -15,9 +15,11 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 # The most topics in a progress record; more would make it large.
 _MOST_TOPICS = 100
 
-_WAY_OUT = "`dovecote reconcile` tells what is missing where, and goes on with `--accept-restored`"
+_WAY_OUT = (
+    "`dovecote relay reconcile` tells what is missing where, and goes on with `--accept-restored`"
+)
 
-ACCEPT = "dovecote init --capture wal --accept-gap"
+ACCEPT = "dovecote init outbox --capture wal --accept-gap"
 """The command that makes the slot anew: later events are captured, and the rest is given up."""
 
 

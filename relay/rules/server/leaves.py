@@ -7,7 +7,7 @@ PARENT = -1
 """The number of `events` itself, which has the rows written before there were leaves."""
 
 TABLES = ("events", *(f"events_{number}" for number in range(4)))
-"""The tables that take rows: the parent, and the leaves that `dovecote init` makes."""
+"""The tables that take rows: the parent, and the leaves that `dovecote init outbox` makes."""
 
 # A leaf that holds less keeps being written to: emptying it would gain nothing, and would leave a
 # few dead rows in the catalog each time.

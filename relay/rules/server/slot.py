@@ -11,7 +11,7 @@ from relay.rules.places.snapshot import BEGINNING, Snapshot
 
 PLUGIN = "pgoutput"
 
-INIT = "dovecote init --capture wal"
+INIT = "dovecote init outbox --capture wal"
 
 _SHARD = re.compile(r"_([0-9]+)_of_([0-9]+)$")
 
@@ -24,7 +24,7 @@ def accept(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Beginning:
-    """Where the installed slot begins, as `dovecote init` recorded it."""
+    """Where the installed slot begins, as `dovecote init outbox` recorded it."""
 
     lsn: int
     before: Snapshot | None
@@ -112,7 +112,7 @@ def mismatch(expected: str, state: str) -> Fault | None:
     if expected == "table" and state != "table":
         return Fault(
             "events of this outbox are in the write-ahead log, not in the table",
-            'set `capture = "auto"`, or run `dovecote init --capture table`',
+            'set `capture = "auto"`, or run `dovecote init outbox --capture table`',
         )
     if expected == "wal" and state == "table":
         return Fault(

@@ -23,7 +23,7 @@ def fault(names: str) -> Fault | None:
     return Fault(
         f"synchronous_standby_names is {names!r}, by which the relay itself is a synchronous "
         "standby: commits wait until Kafka has what it reads, and no longer for a real standby",
-        "name the real standbys there; or read the table, `dovecote init --capture table`",
+        "name the real standbys there; or read the table, `dovecote init outbox --capture table`",
     )
 
 

@@ -60,7 +60,7 @@ def parse(text: str, file: Path) -> dict[str, Any]:
     try:
         found = parser(text)
     except ImportError as error:
-        msg = f"cannot read {file}: {error.name} is not installed: pip install './dovecote[spark]'"
+        msg = f"cannot read {file}: {error.name} is not installed: pip install 'dovecote[spark]'"
         raise BadSettings(msg) from error
     except ValueError as error:
         msg = f"{file} is not {language}: {_one_line(error)}"

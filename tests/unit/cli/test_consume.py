@@ -1,4 +1,4 @@
-"""`dovecote consume`: its messages before anything runs."""
+"""`dovecote consume run`: what it says before anything runs."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ HANDLER = ["--handler", "os.path:exists"]
 def check(tmp_path: Path, text: str, *more: str) -> tuple[int, str, BaseException | None]:
     file = tmp_path / "consume.toml"
     file.write_text(text)
-    shown = CliRunner().invoke(app, ["consume", "--check", "-c", str(file), *more])
+    shown = CliRunner().invoke(app, ["consume", "run", "--check", "-c", str(file), *more])
     return shown.exit_code, shown.output, shown.exception
 
 
@@ -45,7 +45,7 @@ def test_what_is_wrong_is_named_before_anything_runs(tmp_path: Path, text: str, 
 
 def test_a_handler_is_needed_and_looked_for(tmp_path: Path) -> None:
     _, _, error = check(tmp_path, SETTINGS)
-    assert "say --handler module:function" in str(error)
+    assert "give --handler module:function" in str(error)
     _, _, error = check(tmp_path, SETTINGS, "--handler", "os.path:nowhere")
     assert "os.path:nowhere" in str(error)
     assert check(tmp_path, 'handler = "os.path:exists"\n' + SETTINGS)[0] == 0

@@ -1,4 +1,4 @@
-"""`dovecote dead`: the contents of records, printed."""
+"""`dovecote consume dead`: what records say, printed."""
 
 import json
 from types import SimpleNamespace
@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+import dovecote.cli.consume.dead
 from dedup.retries import copies
 from dedup.retries.letter import letter
 from dovecote.cli.main import app
@@ -24,11 +25,11 @@ def test_a_record_neither_steers_the_terminal_nor_forges_a_line(
     record = Record("dead", 0, 1, 0, given, died.value, died.headers)
     topic = SimpleNamespace(letters=lambda _: [letter(record)], record=lambda _: record)
     settings = SimpleNamespace(group=None)
-    monkeypatch.setattr("dovecote.cli.dead._opened", lambda *_: (settings, topic))
-    shown = CliRunner().invoke(app, ["dead", *words]).stdout
+    monkeypatch.setattr(dovecote.cli.consume.dead, "_opened", lambda *_: (settings, topic))
+    shown = CliRunner().invoke(app, ["consume", "dead", *words]).stdout
     assert len(shown.splitlines()) == lines
     assert all(line.isprintable() for line in shown.splitlines())
-    told = json.loads(CliRunner().invoke(app, ["dead", *words, "--json"]).stdout)
+    told = json.loads(CliRunner().invoke(app, ["consume", "dead", *words, "--json"]).stdout)
     assert (told["id"], told["key"]) == (FORGED, FORGED)
     if words[0] == "show":
         assert told["value"] == FORGED

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -5,7 +6,7 @@ from importlib.metadata import version
 import pytest
 from typer.testing import CliRunner
 
-from dovecote.cli.main import _COMMANDS, app
+from dovecote.cli.main import app
 
 
 def test_the_version_is_the_distributions() -> None:
@@ -15,7 +16,12 @@ def test_the_version_is_the_distributions() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["init", "--capture", "log"], ["relay", "--log-format", "log"], ["schema", "log"]]
+    "words",
+    [
+        ["init", "outbox", "--capture", "log"],
+        ["relay", "run", "--log-format", "log"],
+        ["schema", "log"],
+    ],
 )
 def test_a_mistyped_choice_is_told_plainly(words: list[str]) -> None:
     result = CliRunner().invoke(app, words)
@@ -25,20 +31,25 @@ def test_a_mistyped_choice_is_told_plainly(words: list[str]) -> None:
     assert "Value error" not in result.stderr
 
 
-@pytest.mark.parametrize("command", _COMMANDS)
-def test_no_command_offers_to_change_the_shell(command: str) -> None:
-    result = CliRunner().invoke(app, [command, "--help"])
-
-    assert result.exit_code == 0
-    assert "completion" not in result.output
+def test_completion_is_offered_once_and_knows_the_commands_of_a_group() -> None:
+    assert "--show-completion" in CliRunner().invoke(app, ["--help"]).output
+    assert "completion" not in CliRunner().invoke(app, ["relay", "--help"]).output
+    asked = {"_DOVECOTE_COMPLETE": "complete_bash", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from dovecote.cli.main import app; app(prog_name='dovecote')"],
+        env={**os.environ, **asked, "COMP_WORDS": "dovecote relay re"},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == ["reshard", "reconcile"]
 
 
 def test_a_command_loads_what_it_needs_and_no_other() -> None:
-    heavy = (
-        "import sys; print(sorted({'rich', 'starlark', 'dovecote.cli.spark', 'dovecote.cli.demo'}"
-        " & {*sys.modules}))"
-    )
-    run = "from dovecote.cli.main import main; sys.argv = ['dovecote', 'relay', '--help']"
+    names = {"rich", "starlark", "cli.spark", "cli.demo", "cli.relay.parked"}
+    heavy = f"import sys; print(sorted({names} & {{*sys.modules}}))"
+    run = "from dovecote.cli.main import main; sys.argv = ['dovecote', 'relay', 'run', '--help']"
     done = subprocess.run(
         [
             sys.executable,

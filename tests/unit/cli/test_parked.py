@@ -1,4 +1,4 @@
-"""`dovecote parked`: its answers to an operator."""
+"""`dovecote relay parked`: what an operator is told who asks for something."""
 
 import json
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from typer.testing import CliRunner
 
+import dovecote.cli.relay.parked
 from dovecote.cli.main import app
 from outbox.errors import DovecoteError
 from relay.postgres.desk import Asked, Content, ParkedEvent
@@ -31,10 +32,10 @@ def test_who_waits_without_a_relay_is_told_so(
             left=lambda _: 0,
         )
 
-    monkeypatch.setattr("dovecote.cli.parked.desk", desk)
+    monkeypatch.setattr(dovecote.cli.relay.parked, "desk", desk)
     config = tmp_path / "relay.toml"
     config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
-    drop = ["parked", "drop", "--all", "--config", str(config)]
+    drop = ["relay", "parked", "drop", "--all", "--config", str(config)]
     waited = CliRunner().invoke(app, [*drop, "--wait"])
     assert waited.stdout == "dropped 2 events\n"
     assert ("no relay is active: waiting" in waited.stderr) is not has_relay
@@ -63,13 +64,13 @@ def test_who_waits_is_told_how_many_of_those_stay_parked(
             left=lambda _: left,
         )
 
-    monkeypatch.setattr("dovecote.cli.parked.desk", desk)
+    monkeypatch.setattr(dovecote.cli.relay.parked, "desk", desk)
     config = tmp_path / "relay.toml"
     config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
-    requeue = ["parked", "requeue", "--all", "--wait", "--config", str(config)]
+    requeue = ["relay", "parked", "requeue", "--all", "--wait", "--config", str(config)]
     result = CliRunner().invoke(app, requeue)
     assert isinstance(result.exception, DovecoteError)
-    assert str(result.exception) == f"{said}: see `dovecote parked list`"
+    assert str(result.exception) == f"{said}: see `dovecote relay parked list`"
     assert result.stdout == f"{done}\n"
 
 
@@ -111,14 +112,18 @@ def test_an_event_neither_steers_the_terminal_nor_forges_a_line(
             content=lambda _: content,
         )
 
-    monkeypatch.setattr("dovecote.cli.parked.desk", desk)
+    monkeypatch.setattr(dovecote.cli.relay.parked, "desk", desk)
     config = tmp_path / "relay.toml"
     config.write_text('dsn = "host=h"\n[kafka]\n"bootstrap.servers" = "b"\n', encoding="utf-8")
-    shown = CliRunner().invoke(app, ["parked", *words, "--config", str(config)]).stdout
+    shown = CliRunner().invoke(app, ["relay", "parked", *words, "--config", str(config)]).stdout
     assert len(shown.splitlines()) == lines
     assert all(line.isprintable() for line in shown.splitlines())
     assert r"'Esc\x1b[31mRED\n'" in shown
-    exact = CliRunner().invoke(app, ["parked", *words, "--json", "--config", str(config)]).stdout
+    exact = (
+        CliRunner()
+        .invoke(app, ["relay", "parked", *words, "--json", "--config", str(config)])
+        .stdout
+    )
     told = json.loads(exact)
     assert told["type"] == forged().type
     assert (told["key"], told["reason"]) == (FORGED, FORGED)

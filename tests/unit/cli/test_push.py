@@ -1,4 +1,4 @@
-"""`dovecote push`: its messages if something is missing or wrong, without any server."""
+"""`dovecote push serve`: what it says where something is missing or wrong, without any server."""
 
 import json
 from collections.abc import Iterator
@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from dovecote.cli import push as module
 from dovecote.cli.main import app
-from dovecote.cli.push_client import Api
+from dovecote.cli.push import packages
+from dovecote.cli.push.client import Api
 from dovecote.push.api.access import hashed
 from dovecote.push.store.secrets import Keys
 from outbox.errors import DovecoteError
@@ -46,9 +46,9 @@ def test_a_key_seals() -> None:
 def test_settings_are_checked(tmp_path: Path) -> None:
     file = tmp_path / "push.toml"
     file.write_text('dsn = "host=h"\n[brokers.a]\n"bootstrap.servers" = "b"\n')
-    assert said("--config", str(file), "--check") == "settings are valid: brokers a\n"
+    assert said("serve", "--config", str(file), "--check") == "settings are valid: brokers a\n"
     file.write_text("dsn = 3\n")
-    assert "brokers: is missing" in wrong("--config", str(file), "--check")
+    assert "brokers: is missing" in wrong("serve", "--config", str(file), "--check")
 
 
 @pytest.mark.parametrize(
@@ -59,6 +59,10 @@ def test_settings_are_checked(tmp_path: Path) -> None:
         (["list", "--api", "file:///etc/passwd"], "not a URL"),
         (["list", "--token-file", "/nowhere/token"], "cannot read"),
         (["list", "--api", "http://127.0.0.1:1"], "does not answer"),
+        (["dead", "requeue", "a"], "say which ones"),
+        (["dead", "drop", "a", "b", "--all"], "say which ones"),
+        (["dead", "requeue", "a", "--since", "noon"], "--since 'noon' is not a time"),
+        (["dead", "list", "a", "--api", "http://127.0.0.1:1"], "does not answer"),
         (["replay", "a"], "--start or --offset"),
         (["replay", "a", "--start", "noon"], "earliest, latest"),
         (["replay", "a", "--offset", "t:0"], "TOPIC:PARTITION:OFFSET"),
@@ -94,7 +98,7 @@ def test_what_is_loaded_is_left_out_of_collections_before_it_serves(
     monkeypatch.setattr("dovecote.push.process.running", running)
     monkeypatch.setattr("dovecote.process.memory.relax", relax)
     monkeypatch.setattr("signal.signal", lambda *_: None)
-    CliRunner().invoke(app, ["push", "--config", str(file)])
+    CliRunner().invoke(app, ["push", "serve", "--config", str(file)])
     assert begun == ["loaded", "relaxed"]
 
 
@@ -126,6 +130,60 @@ def test_the_list_says_what_holds_a_subscription_up(monkeypatch: pytest.MonkeyPa
     ]
 
 
+LETTER = {
+    "id": "e-1",
+    "key": None,
+    "origin": "flights/0/7",
+    "reason": "it\x1b answered 503",
+    "attempts": 3,
+    "died_at": "2026-02-01T09:30:00+00:00",
+    "size": 2,
+}
+
+
+def test_dead_letters_are_shown_so_that_they_steer_no_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = {"total": 7, "letters": [LETTER]}
+    monkeypatch.setattr(Api, "__call__", lambda *_: found)
+    line, count = said("dead", "list", "a").splitlines()
+    assert line.startswith("e-1  flights/0/7  key none  2026-02-01T09:30:00+00:00  'it\\x1b ans")
+    assert count == "1 of 7 dead letters"
+    assert json.loads(said("dead", "list", "a", "--json")) == LETTER
+
+    whole = {**LETTER, "headers": [["x", None], ["y", "z"]], "value": None}
+    monkeypatch.setattr(Api, "__call__", lambda *_: whole)
+    assert "headers      x: none, y: 'z'" in said("dead", "show", "a", "e-1").splitlines()
+    assert json.loads(said("dead", "show", "a", "e-1", "--json")) == whole
+
+
+def test_dead_letters_that_are_meant_are_asked_for_and_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Any] = []
+
+    def ask(_: Api, method: str, path: str, body: object) -> list[dict[str, Any]]:
+        asked.append((method, path, body))
+        return [LETTER]
+
+    monkeypatch.setattr(Api, "__call__", ask)
+    assert said("dead", "requeue", "a", "--since", "2026-02-01", "--key", "k") == (
+        "requeued 1 record\n"
+    )
+    assert json.loads(said("dead", "drop", "a/b", "--all", "--json"))["action"] == "dropped"
+    assert asked == [
+        (
+            "POST",
+            "/subscriptions/a/dead/requeue",
+            {"key": "k", "since": "2026-02-01T00:00:00+00:00"},
+        ),
+        ("POST", "/subscriptions/a%2Fb/dead/drop", {"all": True}),
+    ]
+    assert "no dead letter with id e-2" in wrong("dead", "requeue", "a", "e-1", "e-2")
+    monkeypatch.setattr(Api, "__call__", lambda *_: [])
+    assert "no such dead letter" in wrong("dead", "drop", "a", "--reason", "503")
+
+
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_NEEDED", ("json", "not_there"))
-    assert wrong("key") == 'push needs not_there: pip install "./dovecote[push]"'
+    monkeypatch.setattr(packages, "_NEEDED", ("json", "not_there"))
+    assert wrong("key") == 'push needs not_there: pip install "dovecote[push]"'

@@ -107,7 +107,7 @@ def test_a_bad_line_stops_the_replay_with_its_number_and_status_1(place: Path) -
         (["exact", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
         (["exact", "--config", "latest.toml"], 'type is "latest" here, but exact was asked for'),
         (["exact"], "--config"),
-        ([], "operator"),
+        ([], "OPERATOR"),
     ],
 )
 def test_bad_usage_and_bad_settings_have_status_2_and_say_why(
@@ -159,5 +159,5 @@ def test_without_the_packages_of_spark_it_says_how_to_get_them(place: Path) -> N
     done = dovecote(place, "exact", "--config", "orders.toml", environ=environ)
 
     assert done.returncode == 2
-    said = b"replay needs msgpack: pip install './dovecote[spark]'"
+    said = b"replay needs msgpack: pip install 'dovecote[spark]'"
     assert (said in done.stderr, b"Traceback" in done.stderr) == (True, False)

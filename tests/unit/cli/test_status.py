@@ -1,4 +1,4 @@
-"""`dovecote status`: for people, for programs, and by its exit status."""
+"""`dovecote relay status`: for people, for programs, and by its exit status."""
 
 import json
 from dataclasses import replace
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import dovecote.cli.relay.status
 from dovecote.cli.main import app
 from relay.operating.status import Status
 from relay.rules.sharding import Shard
@@ -23,8 +24,8 @@ def config(tmp_path: Path) -> str:
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, found: Status, *arguments: str) -> tuple[int, str]:
-    monkeypatch.setattr("dovecote.cli.status.look", lambda *_: found)
-    result = CliRunner().invoke(app, ["status", *arguments])
+    monkeypatch.setattr(dovecote.cli.relay.status, "look", lambda *_: found)
+    result = CliRunner().invoke(app, ["relay", "status", *arguments])
     return result.exit_code, result.output
 
 
@@ -56,7 +57,9 @@ def test_people_see_what_is_parked_if_anything_is(
 ) -> None:
     assert "parked" not in shown(monkeypatch, FOUND, "-c", config)[1]
     some = replace(FOUND, parked=3)
-    assert "3 events; see `dovecote parked list`" in shown(monkeypatch, some, "-c", config)[1]
+    assert (
+        "3 events; see `dovecote relay parked list`" in shown(monkeypatch, some, "-c", config)[1]
+    )
 
 
 @pytest.mark.parametrize(("lazy", "expected"), [(None, 0), ("shop.shard-1", 1)])
@@ -67,12 +70,12 @@ def test_shards_are_told_one_by_one_and_each_needs_a_relay(
         return replace(NOBODY if shard.name == lazy else FOUND, name=shard.name)
 
     Path(config).write_text('name = "shop"\nshards = 2\n' + Path(config).read_text())
-    monkeypatch.setattr("dovecote.cli.status.look", found)
-    shown = CliRunner().invoke(app, ["status", "-c", config])
+    monkeypatch.setattr(dovecote.cli.relay.status, "look", found)
+    shown = CliRunner().invoke(app, ["relay", "status", "-c", config])
     assert shown.exit_code == expected
     assert "outbox   shop.shard-0" in shown.output
     assert "outbox   shop.shard-1" in shown.output
-    told = json.loads(CliRunner().invoke(app, ["status", "-c", config, "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, ["relay", "status", "-c", config, "--json"]).output)
     assert told["name"] == "shop"
     assert [shard["name"] for shard in told["shards"]] == ["shop.shard-0", "shop.shard-1"]
 

@@ -96,13 +96,19 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
 @pytest.mark.parametrize(
     ("server", "place", "level", "what", "resolve"),
     [
-        (replace(TABLE, active=None), Cursor(), "warn", "no relay is active", "dovecote relay"),
+        (
+            replace(TABLE, active=None),
+            Cursor(),
+            "warn",
+            "no relay is active",
+            "dovecote relay run",
+        ),
         (
             replace(TABLE, parked=1),
             Cursor(),
             "warn",
             "events parked: 1, refused",
-            "`dovecote parked list`",
+            "`dovecote relay parked list`",
         ),
         (TABLE, None, "fail", "knows nothing of it", "restore the topic"),
         (TABLE, LogPosition(5), "fail", "under another `name`", "`progress_topic` of that time"),
@@ -203,7 +209,7 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             Cursor(),
             "warn",
             "role shop_relay lacks EXECUTE on confirm, EXECUTE on leaves: published rows may stay",
-            "`dovecote init --relay-role shop_relay`",
+            "`dovecote init outbox --relay-role shop_relay`",
         ),
         (
             replace(TABLE, gone=("old", "older")),

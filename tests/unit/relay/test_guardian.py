@@ -106,7 +106,7 @@ def test_a_slot_that_still_holds_back_too_much_is_dropped_and_named(
     conn.execute.assert_called_once_with("SELECT pg_drop_replication_slot(%s)", [SLOT.name])
     assert "more than wal.stop_bytes (2), and was dropped" in str(refused)
     # The command must not be about another outbox.
-    assert "`dovecote init --schema shop_outbox --capture wal --accept-gap`" in str(refused)
+    assert "`dovecote init outbox --schema shop_outbox --capture wal --accept-gap`" in str(refused)
 
 
 def test_what_only_the_active_relay_measures_is_unknown_elsewhere() -> None:

@@ -35,7 +35,7 @@ class Subscription(Model):
     """Its name."""
 
     broker: Name = "default"
-    """The Kafka cluster, by its name in the settings of `dovecote push`."""
+    """The Kafka cluster, by its name in the settings of `dovecote push serve`."""
 
     group: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """

@@ -8,7 +8,7 @@ BEGIN
             MESSAGE = format('outbox: an event of %s bytes, and at most %s are allowed',
                              size, {schema}.max_event_bytes()),
             HINT = 'Keep the content elsewhere, and its place in the event; or let more in with '
-                   '`dovecote init --max-event-bytes`.';
+                   '`dovecote init outbox --max-event-bytes`.';
     END IF;
     RETURN true;
 END

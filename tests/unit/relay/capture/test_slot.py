@@ -90,10 +90,12 @@ def test_of_a_slot_that_is_missing_only_what_is_not_published_is_missed(
 def test_of_several_shards_the_gap_of_one_alone_is_accepted() -> None:
     one = fault(None, f"{NAME}_11_of_12", "shop", BEGUN, place=None)
     assert one is not None
-    assert one.resolve.startswith("`dovecote init --capture wal --accept-gap --shard 11` makes")
+    assert one.resolve.startswith(
+        "`dovecote init outbox --capture wal --accept-gap --shard 11` makes"
+    )
     whole = fault(None, NAME, "shop", BEGUN, place=None)
     assert whole is not None
-    assert whole.resolve.startswith("`dovecote init --capture wal --accept-gap` makes")
+    assert whole.resolve.startswith("`dovecote init outbox --capture wal --accept-gap` makes")
 
 
 @pytest.mark.parametrize(

@@ -3,12 +3,21 @@
 import json
 import os
 import sys
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
+from dovecote.cli.options import (
+    JsonOption,
+    KeyOption,
+    LogFormatOption,
+    LogLevelOption,
+    RequiredConfigOption,
+)
 from dovecote.cli.printed import visible
+from dovecote.cli.spark.environment import prepare, require_spark
+from dovecote.cli.spark.options import MasterOption
+from dovecote.process.logs import LogFormat, LogLevel
 from outbox.errors import BadSettings
 
 if TYPE_CHECKING:  # it needs PySpark, which may not be installed
@@ -16,26 +25,23 @@ if TYPE_CHECKING:  # it needs PySpark, which may not be installed
 
 
 def state(
-    config: Annotated[Path, typer.Option("--config", "-c", help="the job's TOML file")],
-    key: Annotated[
-        str | None, typer.Option(help="only this key: its text, or the JSON list of its fields")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option(help="where Spark runs; default: spark.master, else local[*]")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON line per key")] = False,
+    *,
+    config: RequiredConfigOption,
+    key: KeyOption = None,
+    master: MasterOption = None,
+    as_json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """
-    Show what a stateful job remembers after its newest batch; the job may run meanwhile.
+    Show the state of a stateful job.
 
-    Exit status 1 if nothing is known of the key that was asked for.
+    It is the state after the newest batch; the job may run meanwhile. A key of several fields is
+    the JSON list of them. The exit status is 1 if the job knows nothing about the key.
 
     Example: dovecote spark state --config calls.toml --key '["ann","bob"]'
     """
-    from dovecote.cli.spark import prepare, require_spark
-
     require_spark()
-    from dovecote.process.logs import LogFormat
     from spark_jobs.jobs.files import load_all
     from spark_jobs.query.session import close_session, configuration, open_session
     from spark_jobs.stateful.settings import StatefulSettings
@@ -50,7 +56,7 @@ def state(
             "sessions and delay remember"
         )
         raise BadSettings(msg)
-    prepare(LogFormat.TEXT)
+    prepare(log_format, log_level)
     chosen = master or settings.spark.master or "local[*]"
     spark = open_session(configuration(settings.spark, master=chosen))
     try:

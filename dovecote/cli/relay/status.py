@@ -1,13 +1,12 @@
-"""`dovecote status`: who is active, and how far behind."""
+"""`dovecote relay status`: which relay is active, and how far it lags."""
 
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.process.settings import load
 from relay.operating.status import Status
 from relay.operating.status import status as look
@@ -15,15 +14,15 @@ from relay.settings import PREFIX, RelaySettings
 
 
 def status(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="the relay's TOML file")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON line")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Show who is active and how far behind; exit status 1 if no relay is active, for any shard.
+    Show which relay is active, and how far it lags.
 
-    Example: dovecote status --config relay.toml --json
+    The exit status is 1 if no relay is active, or none for one of the shards.
+
+    Example: dovecote relay status --config relay.toml --json
     """
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
     shards = settings.own_shards()
@@ -47,7 +46,7 @@ def _show(found: Status) -> None:
     if found.lag_bytes is None or found.lag_rows:
         typer.echo(f"lag      {_events(found.lag_rows or 0)}, {found.lag_seconds:.1f} s")
     if found.parked:
-        typer.echo(f"parked   {_events(found.parked)}; see `dovecote parked list`")
+        typer.echo(f"parked   {_events(found.parked)}; see `dovecote relay parked list`")
     typer.echo(f"progress {found.since}")
 
 

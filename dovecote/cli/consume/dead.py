@@ -1,8 +1,7 @@
-"""`dovecote dead`: see the records that were given up, and decide what becomes of them."""
+"""`dovecote consume dead`: see the records that were given up, and decide about them."""
 
 import os
 from collections.abc import Collection
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -13,53 +12,65 @@ from dedup.retries.copies import delivery
 from dedup.retries.letter import Action, Letter, Which, target
 from dedup.settings.dead import PREFIX, DeadSettings
 from dovecote.cli import printed
+from dovecote.cli.commands import App
+from dovecote.cli.options import (
+    AllOption,
+    ConfigOption,
+    EventIdArgument,
+    EventIdsArgument,
+    JsonOption,
+    KeyOption,
+    LimitOption,
+    ReasonOption,
+    SinceOption,
+    UntilOption,
+)
+from dovecote.cli.times import time_of
 from dovecote.process.settings import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError
 
-dead = typer.Typer(
-    name="dead",
-    help="See the records that were given up, and requeue or drop them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+dead = App("dead", "See, requeue or drop records that were given up.")
 
-Config = Annotated[
-    Path | None, typer.Option("--config", "-c", help="the TOML file of the consumer or job")
-]
-Topic = Annotated[str | None, typer.Option(help="dead-letter topic, if not the file's own")]
-Key = Annotated[str | None, typer.Option(help="only records with this key (as text)")]
-Reason = Annotated[str | None, typer.Option(help="only those whose reason holds this text")]
-Since = Annotated[str | None, typer.Option(help="only those given up at this time or later")]
-Until = Annotated[str | None, typer.Option(help="only those given up before this time")]
-Group = Annotated[
+TopicOption = Annotated[
     str | None,
-    typer.Option(help="only those of this consumer group; default: the file's; '*': of any"),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        help="The dead-letter topic; by default the one that the file names.",
+    ),
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line")]
-Ids = Annotated[list[str] | None, typer.Argument(help="ids of events", show_default=False)]
-Everything = Annotated[bool, typer.Option("--all", help="every dead letter")]
+GroupOption = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="Only this consumer group, or `*` for all; by default the one that the file names.",
+    ),
+]
 
 
 @dead.command("list")
 def list_(
     *,
-    config: Config = None,
-    topic: Topic = None,
-    key: Key = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    group: Group = None,
-    limit: Annotated[int, typer.Option(min=1, help="show at most so many")] = 50,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    key: KeyOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    group: GroupOption = None,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    List what was given up, and nothing became of yet, in the order of its topic.
+    List records that were given up.
 
-    Example: dovecote dead list --config consume.toml --reason "timed out" --since 2026-02-01
+    It lists them in the order of their topic, without those that were requeued or dropped. The
+    settings are those of the consumer or the Spark job.
+
+    Example: dovecote consume dead list -c consume.toml --reason "timed out" --since 2026-02-01
     """
     settings, opened = _opened(config, topic)
     groups = _groups(group, settings)
@@ -74,16 +85,16 @@ def list_(
 
 @dead.command()
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="id of the event", show_default=False)],
+    id_: EventIdArgument,
     *,
-    config: Config = None,
-    topic: Topic = None,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Show all of one record, and why it was given up.
+    Show one record, and why it was given up.
 
-    Example: dovecote dead show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config consume.toml
+    Example: dovecote consume dead show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config consume.toml
     """
     _, opened = _opened(config, topic)
     found = opened.letters(Which(ids=[id_]))
@@ -96,26 +107,29 @@ def show(
 
 @dead.command()
 def requeue(
-    ids: Ids = None,
+    ids: EventIdsArgument = None,
     *,
-    config: Config = None,
-    topic: Topic = None,
-    key: Key = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    group: Group = None,
-    everything: Everything = False,
-    to: Annotated[str | None, typer.Option(help="topic they go to")] = None,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    key: KeyOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    group: GroupOption = None,
+    everything: AllOption = False,
+    to: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="The topic that they go to.")
+    ] = None,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Have records handled again, with all their attempts: each once, those of a key in order.
+    Handle records again, with all their attempts.
 
-    They go to the first retry topic of the file, or else to the topic they come from, where every
-    group handles them that reads it.
+    Each record is requeued once, and the records of a key keep their order. They go to the first
+    retry topic that the file names, otherwise to the topic they came from, where every group that
+    reads it handles them.
 
-    Example: dovecote dead requeue --key order-42 --config consume.toml
+    Example: dovecote consume dead requeue --key order-42 --config consume.toml
     """
     settings, opened = _opened(config, topic)
     groups = _groups(group, settings)
@@ -131,22 +145,24 @@ def requeue(
 
 @dead.command()
 def drop(
-    ids: Ids = None,
+    ids: EventIdsArgument = None,
     *,
-    config: Config = None,
-    topic: Topic = None,
-    key: Key = None,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    group: Group = None,
-    everything: Everything = False,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    key: KeyOption = None,
+    reason: ReasonOption = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    group: GroupOption = None,
+    everything: AllOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Have records listed no more; they stay in the topic for as long as it keeps them.
+    Remove records from the list.
 
-    Example: dovecote dead drop --reason "KeyError: 'amount'" --config consume.toml
+    They stay in the topic for as long as the topic keeps them.
+
+    Example: dovecote consume dead drop --reason "KeyError: 'amount'" --config consume.toml
     """
     settings, opened = _opened(config, topic)
     groups = _groups(group, settings)
@@ -181,8 +197,8 @@ def _which(
         ids=ids,
         key=None if key is None else key.encode(),
         reason=reason,
-        since=_time("--since", since),
-        until=_time("--until", until),
+        since=time_of("--since", since),
+        until=time_of("--until", until),
         groups=groups,
     )
 
@@ -194,17 +210,6 @@ def _groups(given: str | None, settings: DeadSettings) -> Collection[str | None]
     return () if settings.group is None else (settings.group, None)
 
 
-def _time(option: str, text: str | None) -> datetime | None:
-    if text is None:
-        return None
-    try:
-        time = datetime.fromisoformat(text)
-    except ValueError:
-        msg = f"{option} {text!r} is not a time; write 2026-02-01, or 2026-02-01T09:30+01:00"
-        raise BadSettings(msg) from None
-    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
-
-
 def _require_meant(which: Which, *, everything: bool) -> None:
     if everything == which.is_narrowed:
         msg = "say which ones: ids, --key, --reason, --since, --until, or --all alone"
@@ -214,7 +219,9 @@ def _require_meant(which: Which, *, everything: bool) -> None:
 def _require(found: list[Letter], ids: Collection[str]) -> None:
     missing = [each for each in ids if each not in {letter.id for letter in found}]
     if missing:
-        msg = f"no dead letter with id {', '.join(missing)}; `dovecote dead list` shows them"
+        msg = (
+            f"no dead letter with id {', '.join(missing)}; `dovecote consume dead list` shows them"
+        )
         raise DovecoteError(msg)
 
 
@@ -226,7 +233,7 @@ def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> 
         typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
     _require(done, which.ids)
     if not done:
-        msg = "no such dead letter; `dovecote dead list` shows them"
+        msg = "no such dead letter; `dovecote consume dead list` shows them"
         raise DovecoteError(msg)
 
 

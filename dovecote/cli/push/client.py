@@ -1,4 +1,4 @@
-"""Ask the API of `dovecote push`."""
+"""Ask the API of `dovecote push serve`."""
 
 import json
 import os
@@ -63,10 +63,13 @@ class Api:
             raise DovecoteError(_why(error)) from error
         except (URLError, OSError, HTTPException) as error:
             reason = error.reason if isinstance(error, URLError) else error
-            msg = f"{self.url} does not answer ({reason}); is `dovecote push` there? Or say --api"
+            msg = (
+                f"{self.url} does not answer ({reason}); is `dovecote push serve` running there? "
+                "Otherwise give --api"
+            )
             raise DovecoteError(msg) from error
         except ValueError as error:
-            msg = f"{self.url} answers, but not as the API of `dovecote push` does"
+            msg = f"{self.url} answers, but not as the API of `dovecote push serve` does"
             raise DovecoteError(msg) from error
 
 
@@ -78,7 +81,7 @@ def position(start: str | None, offsets: list[str]) -> object:
         BadSettings: they say nothing, both, or nothing that can be read.
     """
     if (start is None) == (not offsets):
-        msg = "say --start or --offset"
+        msg = "give --start or --offset"
         raise BadSettings(msg)
     if start in {"earliest", "latest"}:
         return start

@@ -1,14 +1,14 @@
-"""`dovecote reconcile`: go on with a database that was put back, or with another Kafka cluster."""
+"""`dovecote relay reconcile`: go on after a restore, or with another Kafka cluster."""
 
 import json
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from dovecote.cli import printed
-from dovecote.process.logs import LogFormat, configure
+from dovecote.cli.options import ConfigOption, JsonOption, LogFormatOption, LogLevelOption
+from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.settings import load
 from relay.kafka.properties import check_properties
 from relay.operating.reconcile import Accepted, Reconciled
@@ -20,40 +20,38 @@ _MOST_LINES = 20
 
 def reconcile(
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="the relay's TOML file")
-    ] = None,
+    config: ConfigOption = None,
     accept_restored: Annotated[
         bool,
         typer.Option(
             "--accept-restored",
-            help="go on with this database, which was put back to an earlier state",
+            help="Go on with this database, which was restored to an earlier state.",
         ),
     ] = False,
     accept_cluster: Annotated[
         bool,
         typer.Option(
-            "--accept-cluster", help="publish to this Kafka cluster, which takes another's place"
+            "--accept-cluster", help="Publish to this Kafka cluster, which replaces another one."
         ),
     ] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="one JSON line per shard, with all ids that are missing")
-    ] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+    as_json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """
-    Compare an outbox with Kafka, after a snapshot was put back or a cluster was replaced.
+    Compare an outbox with Kafka after a restore.
 
-    Tells how many events Kafka has already, how many it lacks, and which it has that the database
-    lost; and changes nothing, unless one of the options accepts it. Then what Kafka lacks is
-    published, once and in order, and relays go on. End the relays first; interrupted, it can be
-    run again.
+    Run it when a snapshot of the database was restored, or the Kafka cluster was replaced. It
+    shows how many events Kafka has already, how many Kafka lacks, and which events Kafka has that
+    the database lost. It changes nothing, unless one of the options accepts the difference. Then
+    it publishes the events that Kafka lacks, once and in order, and relays go on. End the relays
+    first. If the command is interrupted, run it again.
 
-    Example: dovecote reconcile --config relay.toml --accept-restored
+    Example: dovecote relay reconcile --config relay.toml --accept-restored
     """
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)
     check_properties(settings.producer_properties(outbox="any"))
-    configure(log_format)
+    configure(log_format, log_level)
     accepted = Accepted(restored=accept_restored, cluster=accept_cluster)
     for found in look(settings, accepted):
         if as_json:

@@ -5,12 +5,13 @@ import os
 import sys
 import time
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dovecote.cli import printed
+from dovecote.cli.options import ConfigsOption, JsonOption
+from dovecote.cli.spark.environment import require_spark
 
 if TYPE_CHECKING:  # it needs PySpark's companions, which may not be installed
     from spark_jobs.query.status import Status
@@ -20,22 +21,25 @@ _CLEAR = "\x1b[H\x1b[J"
 
 
 def status(
-    config: Annotated[
-        list[Path], typer.Option("--config", "-c", help="a job's TOML file; repeat it for more")
-    ],
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="look again and again")] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="seconds between two looks")] = 2.0,
-    as_json: Annotated[bool, typer.Option("--json", help="a JSON line per job")] = False,
+    *,
+    config: ConfigsOption,
+    watch: Annotated[
+        bool, typer.Option("--watch", "-w", help="Show it again and again, until Ctrl-C.")
+    ] = False,
+    every: Annotated[
+        float,
+        typer.Option(metavar="SECONDS", min=0.1, help="With --watch: the time in between."),
+    ] = 2.0,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Show rate, lag, batch time and state of running jobs; exit status 1 if one is not ready.
+    Show rate, lag, batch time and state of running jobs.
 
-    Each is looked at by way of its `http.port`.
+    It asks each job at its `http.port`; give --config once for each job. The exit status is 1 if
+    one of the jobs is not ready.
 
     Example: dovecote spark status --config orders.toml --config calls.toml --watch
     """
-    from dovecote.cli.spark import require_spark
-
     require_spark()
     from spark_jobs.jobs.files import load_all
     from spark_jobs.query.status import address, look

@@ -1,4 +1,4 @@
-"""`dovecote parked`: see the events that cannot be published, and decide what becomes of them."""
+"""`dovecote relay parked`: see the events that cannot be published, and decide about them."""
 
 import json
 import os
@@ -11,6 +11,16 @@ from uuid import UUID
 import typer
 
 from dovecote.cli import printed
+from dovecote.cli.commands import App
+from dovecote.cli.options import (
+    AllOption,
+    ConfigOption,
+    EventIdArgument,
+    EventIdsArgument,
+    JsonOption,
+    KeyOption,
+    LimitOption,
+)
 from dovecote.process.settings import load
 from outbox.errors import BadSettings, DovecoteError
 from relay.postgres.desk import (
@@ -28,36 +38,27 @@ from relay.settings import PREFIX, RelaySettings
 _POLL_SECONDS = 0.2
 _LONGEST_WAIT = 60.0
 
-parked = typer.Typer(
-    name="parked",
-    help="See the events that cannot be published, and requeue or drop them.",
-    no_args_is_help=True,
-    add_completion=False,
-    rich_markup_mode=None,
-)
+parked = App("parked", "See, requeue or drop events that cannot be published.")
 
-Config = Annotated[Path | None, typer.Option("--config", "-c", help="the relay's TOML file")]
-Topic = Annotated[str | None, typer.Option(help="only events for this topic")]
-Key = Annotated[str | None, typer.Option(help="only events with this key (as text)")]
-AsJson = Annotated[bool, typer.Option("--json", help="JSON, one object a line")]
-Ids = Annotated[list[str] | None, typer.Argument(help="ids of events", show_default=False)]
-Everything = Annotated[bool, typer.Option("--all", help="every parked event")]
-Wait = Annotated[bool, typer.Option("--wait", help="return when the relay has done it")]
+TopicOption = Annotated[
+    str | None, typer.Option("--topic", metavar="TOPIC", help="Only events for this topic.")
+]
+WaitOption = Annotated[bool, typer.Option("--wait", help="Wait until the relay has done it.")]
 
 
 @parked.command("list")
 def list_(
     *,
-    config: Config = None,
-    topic: Topic = None,
-    key: Key = None,
-    limit: Annotated[int, typer.Option(min=1, help="show at most so many")] = 50,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    key: KeyOption = None,
+    limit: LimitOption = 50,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    List what is parked, in the order of the stream.
+    List parked events, in the order of the stream.
 
-    Example: dovecote parked list --config relay.toml --topic orders
+    Example: dovecote relay parked list --config relay.toml --topic orders
     """
     with desk(_settings(config)) as opened:
         found = opened.events(_which([], topic, key), limit)
@@ -73,15 +74,15 @@ def list_(
 
 @parked.command()
 def show(
-    id_: Annotated[str, typer.Argument(metavar="ID", help="id of the event", show_default=False)],
+    id_: EventIdArgument,
     *,
-    config: Config = None,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Show all of one event, and why it is parked.
+    Show one parked event, and why it is parked.
 
-    Example: dovecote parked show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
+    Example: dovecote relay parked show 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
     """
     which = _which([id_], None, None)
     with desk(_settings(config)) as opened:
@@ -96,22 +97,22 @@ def show(
 
 @parked.command()
 def requeue(
-    ids: Ids = None,
+    ids: EventIdsArgument = None,
     *,
-    config: Config = None,
-    topic: Topic = None,
-    key: Key = None,
-    everything: Everything = False,
-    wait: Wait = False,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    key: KeyOption = None,
+    everything: AllOption = False,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Have the relay publish parked events, once their cause is mended.
+    Publish parked events after you have fixed the cause.
 
-    An event that holds its key goes with all others of the key, in their order. What is refused
-    again stays parked.
+    The relay publishes an event that holds its key together with all other events of the key, in
+    their order. An event that is refused again stays parked.
 
-    Example: dovecote parked requeue --topic orders --key order-42 --wait --config relay.toml
+    Example: dovecote relay parked requeue --topic orders --key order-42 --wait --config relay.toml
     """
     which = _meant(ids, topic, key, everything=everything)
     _ask("requeue", _settings(config), which, wait=wait, as_json=as_json)
@@ -119,21 +120,21 @@ def requeue(
 
 @parked.command()
 def drop(
-    ids: Ids = None,
+    ids: EventIdsArgument = None,
     *,
-    config: Config = None,
-    topic: Topic = None,
-    key: Key = None,
-    everything: Everything = False,
-    wait: Wait = False,
-    as_json: AsJson = False,
+    config: ConfigOption = None,
+    topic: TopicOption = None,
+    key: KeyOption = None,
+    everything: AllOption = False,
+    wait: WaitOption = False,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Have the relay give up parked events: they are deleted, and never published.
+    Delete parked events: they are never published.
 
-    Others of their key stay parked, until they are requeued.
+    Other events of their key stay parked until you requeue them.
 
-    Example: dovecote parked drop 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
+    Example: dovecote relay parked drop 0190b3f2-6c1e-7a55-8d0e-2f6f3a1c9b10 --config relay.toml
     """
     which = _meant(ids, topic, key, everything=everything)
     _ask("drop", _settings(config), which, wait=wait, as_json=as_json)
@@ -146,7 +147,7 @@ def _settings(config: Path | None) -> RelaySettings:
     if len(shards) > 1:
         msg = (
             f"outbox {settings.name!r} has {len(shards)} shards: name one by {PREFIX}_SHARD=0 … "
-            f"{len(shards) - 1}; `dovecote status` says which have parked events"
+            f"{len(shards) - 1}; `dovecote relay status` says which have parked events"
         )
         raise BadSettings(msg)
     return settings
@@ -179,7 +180,7 @@ def _ask(
             require_known(which, opened.events(which, 10 * len(which.ids)))
         asked = opened.ask(action, which)
         if not asked.commands:
-            msg = "no such event is parked; `dovecote parked list` shows what is"
+            msg = "no such event is parked; `dovecote relay parked list` shows what is"
             raise DovecoteError(msg)
         has_relay = opened.has_relay()
         if wait and not has_relay:
@@ -196,7 +197,7 @@ def _ask(
         typer.echo(f"{_PAST[action]} {_events(asked.events - (left or 0))}")
     if left:
         stay = "stays" if left == 1 else "stay"
-        msg = f"{left} of {_events(asked.events)} {stay} parked: see `dovecote parked list`"
+        msg = f"{left} of {_events(asked.events)} {stay} parked: see `dovecote relay parked list`"
         raise DovecoteError(msg)
 
 
@@ -209,8 +210,8 @@ def _done(opened: Desk, asked: Asked) -> bool:
     while not opened.are_done(asked):
         if time.monotonic() > deadline:
             msg = (
-                f"not done after {_LONGEST_WAIT:.0f} s: is a relay active? See `dovecote status`. "
-                "It will be done when one is"
+                f"not done after {_LONGEST_WAIT:.0f} s: is a relay active? See "
+                "`dovecote relay status`. It will be done when one is"
             )
             raise DovecoteError(msg)
         time.sleep(_POLL_SECONDS)

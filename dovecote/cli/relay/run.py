@@ -1,4 +1,4 @@
-"""`dovecote relay`: publish the committed events of one outbox until told to stop."""
+"""`dovecote relay run`: publish the committed events of one outbox until told to stop."""
 
 import logging
 import os
@@ -7,14 +7,13 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
 from dovecote.cli.http import serve
-from dovecote.process.logs import LogFormat, configure
-from dovecote.process.memory import relax
+from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
+from dovecote.process.collector import relax
+from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.settings import load, without_secrets
 from relay.health import Health
 from relay.kafka.properties import check_properties
@@ -26,20 +25,19 @@ from relay.standby import Standby
 _LONGEST_END = 8.0
 
 
-def relay(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="TOML file; see docs/relay.md")
-    ] = None,
-    check: Annotated[bool, typer.Option("--check", help="validate the settings and exit")] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+def run(
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """
-    Publish every committed event of one outbox to Kafka, in order per key.
+    Publish the committed events of one outbox to Kafka.
 
-    Start as many as you like: one is active (one for each shard), the others stand by. SIGTERM
-    ends it gracefully.
+    The events of a key keep their order. Start as many relays as you like: one of them is active,
+    or one for each shard, and the others stand by. SIGTERM ends a relay gracefully.
 
-    Example: dovecote relay --config relay.toml
+    Example: dovecote relay run --config relay.toml
 
     Every setting is also a variable: DOVECOTE_RELAY_DSN, DOVECOTE_RELAY_HTTP__PORT,
     DOVECOTE_RELAY_KAFKA__BOOTSTRAP_SERVERS.
@@ -49,7 +47,7 @@ def relay(
     if check:
         typer.echo(f"settings are valid: outbox {settings.name!r}, {settings.mode}")
         return
-    log = configure(log_format)
+    log = configure(log_format, log_level)
     stop = threading.Event()
 
     def end(*_: object) -> None:

@@ -1,4 +1,4 @@
-"""`dovecote consume`: hand the records of topics to a function until told to stop."""
+"""`dovecote consume run`: hand the records of topics to a function until told to stop."""
 
 import logging
 import os
@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from contextlib import ExitStack
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,8 +15,9 @@ from dedup.consumer import Consumer
 from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.http import serve
-from dovecote.process.logs import LogFormat, configure
-from dovecote.process.memory import relax
+from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
+from dovecote.process.collector import relax
+from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
 
@@ -25,23 +25,25 @@ from outbox.errors import BadSettings
 _LONGEST_END = 8.0
 
 
-def consume(
+def run(
     *,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="TOML file; see docs/consume.md")
-    ] = None,
+    config: ConfigOption = None,
     handler: Annotated[
-        str | None, typer.Option(help="module:function, which takes an event; may be async")
+        str | None,
+        typer.Option(metavar="MODULE:FUNCTION", help="The function that takes each event."),
     ] = None,
-    check: Annotated[bool, typer.Option("--check", help="validate the settings and exit")] = False,
-    log_format: Annotated[LogFormat, typer.Option(help="text or json")] = LogFormat.TEXT,
+    check: CheckOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
 ) -> None:
     """
-    Hand the events of topics to a function: in order per key, different keys side by side.
+    Hand the events of topics to a function.
 
-    Start as many as you like: they share the partitions. SIGTERM ends it gracefully.
+    The function gets the events of a key in order, and different keys side by side. It may be
+    async. Start as many consumers as you like: they share the partitions. SIGTERM ends a consumer
+    gracefully.
 
-    Example: dovecote consume --config consume.toml --handler shop.orders:handle
+    Example: dovecote consume run --config consume.toml --handler shop.orders:handle
 
     Every setting is also a variable: DOVECOTE_CONSUME_GROUP, DOVECOTE_CONSUME_HTTP__PORT,
     DOVECOTE_CONSUME_KAFKA__BOOTSTRAP_SERVERS.
@@ -49,7 +51,7 @@ def consume(
     settings = load(ConsumeSettings, config, prefix=PREFIX, environ=os.environ)
     reference = handler or settings.handler
     if reference is None:
-        msg = "no handler: say --handler module:function, or handler in the file"
+        msg = "no handler: give --handler module:function, or set handler in the file"
         raise BadSettings(msg)
     # Handlers and filters are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds text
@@ -57,7 +59,7 @@ def consume(
     if check:
         typer.echo(f"settings are valid: group {settings.group!r}, {settings.policy}")
         return
-    log = configure(log_format)
+    log = configure(log_format, log_level)
 
     def end(*_: object) -> None:
         consumer.stop()

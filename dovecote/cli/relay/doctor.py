@@ -1,30 +1,28 @@
-"""`dovecote doctor`: what state an outbox is in, and what resolves it."""
+"""`dovecote relay doctor`: what state an outbox is in, and what resolves it."""
 
 import json
 import os
 from dataclasses import asdict
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from dovecote.cli.options import ConfigOption, JsonOption
 from dovecote.process.settings import load
 from relay.operating.doctor import examine, misnumbered
 from relay.settings import PREFIX, RelaySettings
 
 
 def doctor(
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="the relay's TOML file")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="one JSON line per finding")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
 ) -> None:
     """
-    Examine an outbox with its relay's settings, and say what resolves what is wrong.
+    Find problems of an outbox, and how to resolve them.
 
-    Changes nothing, and disturbs no relay that runs. Exit status 1 if anything has failed.
+    It uses the settings of the relay, changes nothing, and disturbs no running relay. The exit
+    status is 1 if anything has failed.
 
-    Example: dovecote doctor --config relay.toml
+    Example: dovecote relay doctor --config relay.toml
     """
     failed = False
     settings = load(RelaySettings, config, prefix=PREFIX, environ=os.environ)

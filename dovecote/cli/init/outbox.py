@@ -1,0 +1,148 @@
+"""`dovecote init outbox`: install or upgrade the outbox, or print the SQL that does."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dovecote.cli.init.installing import (
+    DsnOption,
+    PrintSqlOption,
+    SchemaOption,
+    SinceVersionOption,
+    connected,
+    explained,
+    report,
+    require_printing,
+    whereabouts,
+)
+from dovecote.cli.options import one_of
+from outbox import schema as outbox_schema
+from outbox.errors import BadSettings
+from outbox.schema import capture as outbox_capture
+
+
+class CaptureMode(StrEnum):
+    """Where writers write events."""
+
+    TABLE = "table"
+    WAL = "wal"
+
+
+def outbox(
+    *,
+    dsn: DsnOption = "",
+    schema: SchemaOption = outbox_schema.DEFAULT_SCHEMA,
+    print_sql: PrintSqlOption = False,
+    since: SinceVersionOption = 0,
+    writer_role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE", help="Let this role write events, and no more; can be repeated."
+        ),
+    ] = None,
+    relay_role: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ROLE", help="Let this role run a relay, and no more; can be repeated."
+        ),
+    ] = None,
+    capture: Annotated[
+        CaptureMode | None,
+        typer.Option(
+            metavar=one_of(CaptureMode),
+            help="Write events to a table, or to the write-ahead log alone.",
+        ),
+    ] = None,
+    max_event_bytes: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="The largest event that the outbox accepts, in bytes; 16777216 by default.",
+            min=1_000,
+            max=1_000_000_000,
+        ),
+    ] = None,
+    accept_gap: Annotated[
+        bool,
+        typer.Option(
+            "--accept-gap",
+            help="With --capture wal: make the slot again, without the events it had not sent.",
+        ),
+    ] = False,
+    shard: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="With --accept-gap: only the slot of this shard.", min=0),
+    ] = None,
+) -> None:
+    """
+    Install the outbox, or upgrade it.
+
+    The upgrade is to this version of Dovecote; a second run changes nothing.
+
+    Example: dovecote init outbox --dsn "host=db.internal dbname=shop user=owner"
+
+    With roles: dovecote init outbox --writer-role shop --relay-role shop_relay
+
+    Without a table: dovecote init outbox --capture wal
+
+    For another migration tool: dovecote init outbox --print-sql > 0042_outbox.sql
+    """
+    require_printing(since, print_sql=print_sql)
+    _require_sense(capture, print_sql=print_sql, accept_gap=accept_gap, shard=shard)
+    if max_event_bytes is not None and print_sql:
+        msg = "--max-event-bytes needs the server: run it after the SQL that --print-sql shows"
+        raise BadSettings(msg)
+    roles = outbox_schema.Roles(writer_role or [], relay_role or [])
+    if print_sql:
+        typer.echo(outbox_schema.script(schema, since=since, roles=roles), nl=False)
+        return
+    with connected(dsn) as conn:
+        applied = outbox_schema.install(conn, schema, roles=roles)
+        if roles.relays:
+            outbox_capture.let_relays_read(conn, schema)
+        if max_event_bytes is not None:
+            outbox_schema.limit_events(conn, schema, max_event_bytes)
+        where = whereabouts(conn, schema)
+    granted = {"writer": writer_role or [], "relay": relay_role or []}
+    report(applied, granted, f"the outbox is up to date in {where}")
+    if capture is not None:
+        with explained():
+            _switch(dsn, schema, capture, accept_gap=accept_gap, shard=shard)
+
+
+def _require_sense(
+    capture: CaptureMode | None, *, print_sql: bool, accept_gap: bool, shard: int | None
+) -> None:
+    if accept_gap and capture is not CaptureMode.WAL:
+        msg = "--accept-gap goes with --capture wal"
+        raise BadSettings(msg)
+    if shard is not None and not accept_gap:
+        msg = "--shard goes with --accept-gap"
+        raise BadSettings(msg)
+    if print_sql and capture is not None:
+        msg = "--capture needs the server: run it after the SQL that --print-sql shows"
+        raise BadSettings(msg)
+
+
+def _switch(
+    dsn: str, schema: str, capture: CaptureMode, *, accept_gap: bool, shard: int | None
+) -> None:
+    """Let writers write where `capture` says, and report it."""
+    if capture is CaptureMode.WAL:
+        slots = outbox_capture.use_wal(dsn, schema, accept_gap=accept_gap, shard=shard)
+        held = f"slot {slots[0]} holds" if len(slots) == 1 else f"slots {', '.join(slots)} hold"
+        typer.echo(f"events are written to the write-ahead log, which {held} back")
+        if accept_gap:
+            typer.echo(
+                "if there was a slot before, the events that no relay had read from it are given "
+                "up; those that the table has, too, stay there, and are not published"
+            )
+    else:
+        leaving = outbox_capture.use_table(dsn, schema)
+        typer.echo("events are written to the table")
+        if leaving:
+            typer.echo(
+                "the relay reads the write-ahead log on until no transaction is left that began "
+                "before, then the table, and drops the slot"
+            )

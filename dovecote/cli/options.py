@@ -1,0 +1,68 @@
+"""The options that several commands have, each with one wording."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from dovecote.process.logs import LogFormat, LogLevel
+
+
+def one_of(choices: type[StrEnum]) -> str:
+    """Return how help shows the values of an option: `text|json`."""
+    return "|".join(choices)
+
+
+_config = typer.Option(
+    "--config", "-c", metavar="FILE", help="Read the settings from this file.", show_default=False
+)
+ConfigOption: TypeAlias = Annotated[Path | None, _config]
+RequiredConfigOption: TypeAlias = Annotated[Path, _config]
+ConfigsOption: TypeAlias = Annotated[list[Path], _config]
+
+CheckOption: TypeAlias = Annotated[
+    bool, typer.Option("--check", help="Validate the settings and exit.")
+]
+JsonOption: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print JSON, one object a line.")
+]
+LimitOption: TypeAlias = Annotated[
+    int, typer.Option("--limit", min=1, metavar="N", help="Show at most this many.")
+]
+
+LogFormatOption: TypeAlias = Annotated[
+    LogFormat,
+    typer.Option("--log-format", metavar=one_of(LogFormat), help="Choose the format of the log."),
+]
+LogLevelOption: TypeAlias = Annotated[
+    LogLevel,
+    typer.Option(
+        "--log-level", metavar=one_of(LogLevel), help="Log messages of this level and above."
+    ),
+]
+
+KeyOption: TypeAlias = Annotated[
+    str | None, typer.Option("--key", metavar="KEY", help="Only this key, as text.")
+]
+ReasonOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--reason", metavar="TEXT", help="Only reasons that contain this text."),
+]
+SinceOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--since", metavar="TIME", help="Only what was given up at this time or later."),
+]
+UntilOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--until", metavar="TIME", help="Only what was given up before this time."),
+]
+AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
+
+EventIdArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="ID", help="The id of an event.", show_default=False)
+]
+EventIdsArgument: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID", help="The ids of events.", show_default=False),
+]

@@ -1,0 +1,73 @@
+"""`dovecote push serve`: deliver records to the endpoints, and serve the API and the page."""
+
+import os
+import signal
+import sys
+import threading
+
+import typer
+
+from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
+from dovecote.cli.push.packages import require_push
+from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.settings import load
+
+# The process also commits and leaves its groups after the requests that are under way.
+_LONGEST_END = 40.0
+
+
+def serve(
+    *,
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Deliver records to the endpoints of subscriptions.
+
+    It also serves the API and a page. Start as many processes as you like with one database: they
+    share the work. SIGTERM ends a process gracefully.
+
+    Example: dovecote push serve --config push.toml
+
+    Every setting is also a variable: DOVECOTE_PUSH_DSN, DOVECOTE_PUSH_HTTP__PORT,
+    DOVECOTE_PUSH_BROKERS__DEFAULT__BOOTSTRAP_SERVERS.
+    """
+    require_push()
+    # The web server and the HTTP client are not loaded for other commands.
+    from dovecote.process.collector import relax
+    from dovecote.process.turns import take_turns
+    from dovecote.push.process import running
+    from dovecote.push.settings import PREFIX, PushSettings
+    from dovecote.push.store.secrets import Keys
+    from dovecote.push.whole import engine
+
+    settings = load(PushSettings, config, prefix=PREFIX, environ=os.environ)
+    Keys(settings.secrets.keys)
+    if check:
+        typer.echo(f"settings are valid: brokers {', '.join(sorted(settings.brokers))}")
+        return
+    log = configure(log_format, log_level)
+    ending = threading.Event()
+
+    def end(*_: object) -> None:
+        ending.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, end)
+    with running(settings, engine(settings)) as found:
+        # A collection of all that is loaded by now would make every delivery wait.
+        relax()
+        take_turns()
+        log.info("serving the API and the page on %s", found.at.url)
+        ending.wait()
+        threading.Thread(target=_give_up, daemon=True).start()
+    log.info("stopped")
+
+
+def _give_up() -> None:
+    """End the process when Kafka does not answer and keeps it from ending by itself."""
+    threading.Event().wait(_LONGEST_END)
+    sys.stderr.write("dovecote: Kafka does not answer: ending without it\n")
+    os._exit(0)

@@ -1,0 +1,185 @@
+"""The commands of `dovecote push` that manage subscriptions, by way of the API."""
+
+import json
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dovecote.cli import printed
+from dovecote.cli.options import JsonOption
+from dovecote.cli.push.client import Api, position
+from dovecote.cli.push.options import HERE, ApiOption, SubscriptionArgument, TokenOption
+from outbox.errors import BadSettings
+
+
+def subscribe(
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="A subscription as .json or .toml; - reads JSON from standard input.",
+            show_default=False,
+        ),
+    ] = None,
+    *,
+    id_: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The id of the subscription.")
+    ] = None,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TOPIC", help="A topic to read; can be repeated."),
+    ] = None,
+    endpoint: Annotated[
+        str | None, typer.Option(metavar="URL", help="The URL that requests go to.")
+    ] = None,
+    api: ApiOption = HERE,
+    token_file: TokenOption = None,
+) -> None:
+    """
+    Make a subscription.
+
+    Making the same one again changes nothing.
+
+    Example: dovecote push subscribe --id slack --topic flights --endpoint https://hooks.example/x
+
+    With all other fields: dovecote push subscribe slack.json
+    """
+    given: dict[str, Any] = {} if file is None else _read(file)
+    if id_ is not None:
+        given["id"] = id_
+    if topic:
+        given["topics"] = topic
+    if endpoint is not None:
+        given["endpoint"] = {**given.get("endpoint", {}), "url": endpoint}
+    if not given:
+        msg = "say what: a file, or --id, --topic and --endpoint"
+        raise BadSettings(msg)
+    made = Api.of(api, token_file)("POST", "/subscriptions", given)
+    typer.echo(f"{made['id']}  {made['status']['state']}")
+
+
+def list_(
+    *, api: ApiOption = HERE, token_file: TokenOption = None, as_json: JsonOption = False
+) -> None:
+    """
+    List subscriptions, with the results of their deliveries.
+
+    Example: dovecote push list
+    """
+    ask = Api.of(api, token_file)
+    for each in ask("GET", "/subscriptions"):
+        typer.echo(json.dumps(each) if as_json else _line(each))
+
+
+def pause(
+    id_: SubscriptionArgument, *, api: ApiOption = HERE, token_file: TokenOption = None
+) -> None:
+    """
+    Pause the deliveries of a subscription.
+
+    Example: dovecote push pause slack
+    """
+    _say(Api.of(api, token_file)("POST", f"/subscriptions/{id_}/pause"))
+
+
+def resume(
+    id_: SubscriptionArgument, *, api: ApiOption = HERE, token_file: TokenOption = None
+) -> None:
+    """
+    Resume the deliveries of a subscription.
+
+    They go on where they were paused.
+
+    Example: dovecote push resume slack
+    """
+    _say(Api.of(api, token_file)("POST", f"/subscriptions/{id_}/resume"))
+
+
+def delete(
+    id_: SubscriptionArgument, *, api: ApiOption = HERE, token_file: TokenOption = None
+) -> None:
+    """
+    Delete a subscription.
+
+    Requests that are under way are finished.
+
+    Example: dovecote push delete slack
+    """
+    Api.of(api, token_file)("DELETE", f"/subscriptions/{id_}")
+    typer.echo(f"{id_}  deleted")
+
+
+def replay(
+    id_: SubscriptionArgument,
+    *,
+    start: Annotated[
+        str | None,
+        typer.Option(metavar="TIME", help="The time to start at, or `earliest`, or `latest`."),
+    ] = None,
+    offset: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TOPIC:PARTITION:OFFSET", help="The offset to start at; can be repeated."
+        ),
+    ] = None,
+    api: ApiOption = HERE,
+    token_file: TokenOption = None,
+) -> None:
+    """
+    Deliver again from another position.
+
+    Example: dovecote push replay slack --start 2026-02-01T09:30+01:00
+    """
+    moved = Api.of(api, token_file)(
+        "POST", f"/subscriptions/{id_}/replay", {"start": position(start, offset or [])}
+    )
+    for topic, partitions in moved["offsets"].items():
+        for partition, number in partitions.items():
+            typer.echo(f"{topic}/{partition} goes on at {number}")
+
+
+def schema() -> None:
+    """
+    Print the JSON Schema of a subscription.
+
+    Example: dovecote push schema > subscription.schema.json
+    """
+    from dovecote.push.rules.subscription.subscription import json_schema
+
+    typer.echo(json.dumps(json_schema(), indent=2))
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
+        found = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+    except OSError as error:
+        msg = f"cannot read {file}: {error.strerror}"
+        raise BadSettings(msg) from error
+    except ValueError as error:
+        language = "TOML" if file.suffix == ".toml" else "JSON (a TOML file ends in .toml)"
+        msg = f"{file} is not {language}: {error}"
+        raise BadSettings(msg) from error
+    if not isinstance(found, dict):
+        msg = f"{file} holds no JSON object"
+        raise BadSettings(msg)
+    return found
+
+
+def _line(each: dict[str, Any]) -> str:
+    counts, delivery = each["counts"], each["delivery"]
+    why = each["status"]["reason"] or delivery["trouble"]
+    lag = "?" if delivery["lag"] is None else delivery["lag"]
+    url = printed.text(each["endpoint"]["url"])
+    return (
+        f"{each['id']}  {each['status']['state']}  lag {lag}  delivered {counts['delivered']}"
+        f"  failed {counts['failed']}  dead {counts['dead']}  {url}"
+        + (f"  ({printed.text(why)})" if why else "")
+    )
+
+
+def _say(told: dict[str, Any]) -> None:
+    typer.echo(f"{told['id']}  {told['status']['state']}")

@@ -1,0 +1,40 @@
+"""Everything that a job needs around it: packages, logs and Java."""
+
+import logging
+import os
+from collections.abc import Iterable
+from importlib.util import find_spec
+
+import typer
+
+from dovecote.devstack.kafka.java import java
+from dovecote.process.logs import LogFormat, LogLevel, configure
+from outbox.errors import BadSettings
+
+
+def prepare(form: LogFormat, level: LogLevel = LogLevel.INFO) -> None:
+    """Set up logging, and Java for Spark."""
+    configure(form, level)
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same
+    os.environ.update(java().environment())
+
+
+def report(findings: Iterable[tuple[str, str | None]]) -> int:
+    """Print the findings; return the exit status."""
+    failed = False
+    for what, problem in findings:
+        typer.echo(f"ok    {what}" if problem is None else f"FAIL  {what}: {problem}")
+        failed |= problem is not None
+    return 1 if failed else 0
+
+
+def require_spark() -> None:
+    """
+    Check that PySpark and the packages that it needs are installed.
+
+    Raises:
+        BadSettings: one of them is not.
+    """
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        msg = "PySpark is not installed here: pip install 'dovecote[spark]'"
+        raise BadSettings(msg)

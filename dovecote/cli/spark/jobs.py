@@ -1,0 +1,256 @@
+"""`dovecote spark dedup`, and the other commands that run jobs."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dovecote.cli.options import (
+    CheckOption,
+    ConfigOption,
+    JsonOption,
+    LogFormatOption,
+    LogLevelOption,
+    RequiredConfigOption,
+)
+from dovecote.cli.spark.environment import prepare, report, require_spark
+from dovecote.cli.spark.options import AdoptOption, MasterOption
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.process.logs import LogFormat, LogLevel
+from dovecote.process.settings import load
+from spark_jobs.query.settings import PREFIX, DedupSettings
+
+
+def dedup(
+    *,
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    master: MasterOption = None,
+    adopt: AdoptOption = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Deduplicate records per key, from Kafka to Kafka.
+
+    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
+    checkpoint, too; with --json it prints a line for each batch.
+
+    Example: dovecote spark dedup --config dedup.toml --master "local[2]"
+
+    Every setting is also a variable: DOVECOTE_SPARK_SPARK__CHECKPOINT,
+    DOVECOTE_SPARK_KAFKA__BOOTSTRAP_SERVERS.
+    """
+    settings = load(DedupSettings, config, prefix=PREFIX, environ=os.environ)
+    require_spark()
+    if check:
+        from spark_jobs.jobs.check import check as look
+
+        raise typer.Exit(report(look(settings)))
+    from spark_jobs.jobs.main import run_dedup
+
+    prepare(log_format, log_level)
+    run_dedup(
+        settings,
+        master=master or settings.spark.master or "local[*]",
+        jars=spark_kafka_jars(),
+        json_lines=json,
+        adopt=adopt,
+    )
+
+
+def pairing(
+    *,
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    master: MasterOption = None,
+    adopt: AdoptOption = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Pair the events of two topics.
+
+    Each pair has one result, complete or one-sided, once.
+    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
+    checkpoint, too; with --json it prints a line for each batch.
+
+    Example: dovecote spark pairing --config calls.toml --master "local[2]"
+    """
+    _stateful(
+        "pairing", config, master, check=check, adopt=adopt, json=json, log=(log_format, log_level)
+    )
+
+
+def sessions(
+    *,
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    master: MasterOption = None,
+    adopt: AdoptOption = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Build session windows per key, each final once.
+
+    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
+    checkpoint, too; with --json it prints a line for each batch.
+
+    Example: dovecote spark sessions --config clicks.toml --master "local[2]"
+    """
+    _stateful(
+        "sessions",
+        config,
+        master,
+        check=check,
+        adopt=adopt,
+        json=json,
+        log=(log_format, log_level),
+    )
+
+
+def delay(
+    *,
+    config: ConfigOption = None,
+    check: CheckOption = False,
+    master: MasterOption = None,
+    adopt: AdoptOption = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Hold records until their time has come.
+
+    Each record goes to another topic, once, at the time in its header `dovecote_not_before`.
+    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
+    checkpoint, too; with --json it prints a line for each batch.
+
+    Example: dovecote spark delay --config retries.toml --master "local[2]"
+    """
+    _stateful(
+        "delay", config, master, check=check, adopt=adopt, json=json, log=(log_format, log_level)
+    )
+
+
+def aggregate(
+    *,
+    config: RequiredConfigOption,
+    check: CheckOption = False,
+    master: MasterOption = None,
+    adopt: AdoptOption = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Run the aggregations that a file declares.
+
+    The file is a flow as HOCON, YAML or JSON; each result of its steps is written once. SIGTERM
+    ends the job after the batches that are under way. With --check it looks at topics and
+    checkpoints, too; with --json it prints a line for each batch.
+
+    Example: dovecote spark aggregate --config orders.conf --master "local[2]"
+    """
+    require_spark()
+    from spark_jobs.jobs.flow import load_flow
+
+    settings, jobs = load_flow(config, os.environ)
+    if check:
+        from spark_jobs.jobs.running import look
+
+        raise typer.Exit(report(look(jobs)))
+    from spark_jobs.jobs.main import run_flow
+
+    prepare(log_format, log_level)
+    run_flow(
+        jobs,
+        settings,
+        master=master or settings.master or "local[*]",
+        jars=spark_kafka_jars(),
+        json_lines=json,
+        adopt=adopt,
+    )
+
+
+def together(
+    config: Annotated[
+        list[Path],
+        typer.Argument(metavar="FILE", help="The TOML files of the jobs, of any kind."),
+    ],
+    *,
+    check: CheckOption = False,
+    master: MasterOption = None,
+    adopt: AdoptOption = False,
+    json: JsonOption = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+) -> None:
+    """
+    Run several jobs in one Spark.
+
+    That is cheaper than a Spark for each job, and each job does the same as alone. Each file names
+    the kind of its job by `type` in [operator]. If one job ends, all end. Spark itself has the
+    settings of the first file. With --check it looks at topics and checkpoints, too; with --json
+    it prints a line for each batch.
+
+    Example: dovecote spark together dedup.toml pairing.toml sessions.toml
+    """
+    require_spark()
+    from spark_jobs.jobs.files import check_all, load_all
+
+    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
+    jobs = load_all(config, environ=os.environ)
+    if check:
+        raise typer.Exit(report(check_all(jobs)))
+    from spark_jobs.jobs.main import run_together
+
+    prepare(log_format, log_level)
+    run_together(
+        jobs,
+        master=master or jobs[0].spark.master or "local[*]",
+        jars=spark_kafka_jars(),
+        json_lines=json,
+        adopt=adopt,
+    )
+
+
+def _stateful(
+    name: str,
+    config: Path | None,
+    master: str | None,
+    *,
+    check: bool,
+    adopt: bool,
+    json: bool,
+    log: tuple[LogFormat, LogLevel],
+) -> None:
+    require_spark()
+    from spark_jobs.stateful.settings import JOBS
+
+    # Aggregates are the user's modules; those in the way of installed ones lose.
+    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
+    settings = load(JOBS[name], config, prefix=PREFIX, environ=os.environ)
+    if check:
+        from spark_jobs.jobs.check import check_job
+        from spark_jobs.operators.table import require
+
+        raise typer.Exit(
+            report(check_job(settings, "operator", lambda: require(settings.operator)))
+        )
+    from spark_jobs.jobs.main import run_stateful
+
+    prepare(*log)
+    run_stateful(
+        settings,
+        master=master or settings.spark.master or "local[*]",
+        jars=spark_kafka_jars(),
+        json_lines=json,
+        adopt=adopt,
+    )
