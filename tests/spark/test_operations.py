@@ -12,12 +12,12 @@ from urllib.request import urlopen
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient
-from dovecote.cli.spark_state import show
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
 from dedup.settings.consumer import HttpSettings
 from dovecote.cli.main import app
+from dovecote.cli.spark.state import show
 from dovecote.devstack.places import free_port
 from outbox.errors import BadSettings
 from spark_jobs.errors import MarkerRefused, QueryFailed

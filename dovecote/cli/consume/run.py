@@ -16,8 +16,8 @@ from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.http import serve
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.process.collector import relax
 from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.memory import relax
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
 

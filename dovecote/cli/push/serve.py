@@ -36,12 +36,10 @@ def serve(
     """
     require_push()
     # The web server and the HTTP client are not loaded for other commands.
-    from dovecote.process.collector import relax
-    from dovecote.process.turns import take_turns
-    from dovecote.push.process import running
+    from dovecote.process.memory import relax, take_turns
+    from dovecote.push.process import engine, running
     from dovecote.push.settings import PREFIX, PushSettings
     from dovecote.push.store.secrets import Keys
-    from dovecote.push.whole import engine
 
     settings = load(PushSettings, config, prefix=PREFIX, environ=os.environ)
     Keys(settings.secrets.keys)

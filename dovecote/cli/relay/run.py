@@ -12,8 +12,8 @@ import typer
 
 from dovecote.cli.http import serve
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.process.collector import relax
 from dovecote.process.logs import LogFormat, LogLevel, configure
+from dovecote.process.memory import relax
 from dovecote.process.settings import load, without_secrets
 from relay.health import Health
 from relay.kafka.properties import check_properties

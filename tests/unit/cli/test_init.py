@@ -86,7 +86,7 @@ def test_what_fails_behind_the_connection_is_not_said_to_be_the_connection(
     connect.return_value.execute.return_value.fetchone.return_value = (7,)
     monkeypatch.setattr(psycopg.Connection, "connect", connect)
     monkeypatch.setattr(schema, "install", Mock(return_value=[]) if capture else failure)
-    monkeypatch.setattr(outbox.capture, "use_wal", failure)
+    monkeypatch.setattr(outbox.schema.capture, "use_wal", failure)
     failed = CliRunner().invoke(app, ["init", "outbox", "--dsn", "host=h", *capture])
     assert isinstance(failed.exception, DovecoteError)
     assert str(failed.exception).startswith("Postgres: deadlock detected; run the same command")

@@ -12,6 +12,9 @@ from outbox.event import Limits
 from outbox.schema.steps import uninstall
 from outbox.writing.append import Append
 
+# Where SQL of ours is.
+PARTS = ("outbox/schema", "dedup/inbox", "dovecote/push")
+
 
 class _Missing(Exception):
     sqlstate = "3F000"
@@ -43,9 +46,7 @@ def test_who_may_not_consume_is_told_a_command_that_a_shell_takes() -> None:
 
 def test_no_sql_is_made_from_what_the_server_says_of_a_function() -> None:
     root = Path(outbox.__file__).parents[1]
-    scripts = [
-        path for part in ("outbox", "dedup", "push") for path in root.glob(f"{part}/sql/**/*.sql")
-    ]
+    scripts = [path for part in PARTS for path in root.glob(f"{part}/sql/**/*.sql")]
     lines = [line.strip() for path in scripts for line in path.read_text().splitlines()]
     assert not [
         line for line in lines if "pg_get_functiondef" in line or "EXECUTE replace" in line
@@ -59,9 +60,7 @@ def test_no_sql_is_made_from_what_the_server_says_of_a_function() -> None:
 def test_a_function_is_made_in_a_file_of_its_name_and_nowhere_else() -> None:
     root = Path(outbox.__file__).parents[1]
     settings = {"writes_to_wal", "max_event_bytes", "claims_setting"}
-    for path in (
-        path for part in ("outbox", "dedup", "push") for path in root.glob(f"{part}/sql/**/*.sql")
-    ):
+    for path in (path for part in PARTS for path in root.glob(f"{part}/sql/**/*.sql")):
         made = set(
             re.findall(r"CREATE (?:OR REPLACE )?FUNCTION \{schema\}\.(\w+)", path.read_text())
         )

@@ -6,10 +6,10 @@ import tomllib
 from typing import Any
 
 import pytest
-from dovecote.cli.spark_state import show
-from dovecote.cli.spark_status import table as shown_table
 from prometheus_client import Metric
 
+from dovecote.cli.spark.state import show
+from dovecote.cli.spark.status import table as shown_table
 from outbox.envelope import Record
 from spark_jobs.operators import contents, extent
 from spark_jobs.operators.encoding import encode

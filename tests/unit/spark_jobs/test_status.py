@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from dovecote.cli.spark_status import table
 from typer.testing import CliRunner
 
 from dovecote.cli.main import app
+from dovecote.cli.spark.status import table
 from dovecote.process.http import serve
 from outbox.errors import BadSettings
 from spark_jobs.query.metrics import Metrics
