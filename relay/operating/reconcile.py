@@ -164,7 +164,10 @@ class _View:
     ) -> None:
         self._conn, self._settings, self._shard = conn, settings, shard
         self._is_mirror, self._back = is_mirror, None
-        self._is_counted, self._strangers = False, list[Sent]()
+        self._topics: set[str] | None = None
+        self._strangers: list[Sent] | None = None
+        self._read: tuple[Doubts, Place] | None = None
+        """The events in doubt that were read, and where the next ones begin."""
 
     _back: LookingBack | None
 
@@ -180,13 +183,13 @@ class _View:
         doubts = self._doubts(capture, held)
         back = self._back = self._back or self._looking_back(held)
         mark = held.mark if held else None
-        known = {*self._known_topics(), *(mark.topics if mark else ())}
-        topics = doubts.topics() | known | set(progress.topics if progress else ())
+        # Both take long, and are done once: nothing is added while nobody else may publish.
+        if self._topics is None:
+            self._topics = {*self._known_topics(), *(mark.topics if mark else ())}
+        topics = doubts.topics() | self._topics | set(progress.topics if progress else ())
         back.read(doubts, topics, fenced=fenced)
-        if not self._is_counted and not self._is_mirror:
-            # Once: to look for the row of each record takes long, and nothing is added meanwhile.
-            self._strangers = self._without_rows(back.strangers)
-        self._is_counted = True
+        if self._strangers is None:
+            self._strangers = [] if self._is_mirror else self._without_rows(back.strangers)
         return account(doubts, back.found, self._strangers, compacted=back.compacted)
 
     def start(self, held: Held | None) -> Progress | None:
@@ -196,11 +199,14 @@ class _View:
         return None if mark is None or (self._is_mirror and mark.capture == "table") else mark
 
     def _doubts(self, capture: SwitchingCapture, held: Held | None) -> Doubts:
-        doubts = Doubts()
         installed = outbox_capture.installed(self._conn, self._settings.schema_name)
         row = self._conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
         end = parse_lsn(row[0]) if row and installed.state != "table" else None
-        place = capture.resume(self.start(held), verified=False)
+        place, events = capture.resume(self.start(held), verified=False), Doubts()
+        if self._read is not None and isinstance(self._read[1], type(place)):
+            # A look after the first one reads what was committed since.
+            events, place = self._read
+        doubts = Doubts(events.by_topic)
         while True:
             for batch in capture.batches(place):
                 place = batch.cursor
@@ -209,6 +215,7 @@ class _View:
             if end is None or (isinstance(place, LogPosition) and place.lsn >= end):
                 break
             capture.wait(0.05)
+        self._read = doubts, place
         query = "SELECT topic, id::text, key, holds FROM {} WHERE name = %s ORDER BY number"
         for topic, id_, key, holds in self._conn.execute(
             self._filled(query, "parked"), [self._settings.name]

@@ -218,7 +218,7 @@ def requeue(fleet: Relays, topic: str, *, wait: bool = True) -> None:
     config.write_text(f'name = "{fleet.name}"\n[kafka]\n"bootstrap.servers" = "any"\n')
     subprocess.run(
         [
-            *(COMMAND, "parked", "requeue", "--topic", topic),
+            *(COMMAND, "relay", "parked", "requeue", "--topic", topic),
             *(("--wait",) if wait else ()),
             *("--config", str(config)),
         ],

@@ -19,8 +19,8 @@ from tests import old_schemas
 from tests.fix_stack import Servers, new_database
 
 OUTBOX = Migrations("outbox", "outbox", "", "outbox")
-INBOX = Migrations("dedup", "inbox", "--inbox", "inbox")
-PUSH = Migrations("push", "subscriptions", "--push", "push")
+INBOX = Migrations("dedup.inbox", "inbox", "inbox", "inbox")
+PUSH = Migrations("dovecote.push", "subscriptions", "push", "push")
 NEWEST = schema.migrations()[-1].version
 
 SETTINGS = {"outbox": {"writes_to_wal", "max_event_bytes"}, "inbox": {"claims_setting"}}
