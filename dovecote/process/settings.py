@@ -30,27 +30,9 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from dovecote.process.durations import duration
 from outbox.errors import BadSettings
 from outbox.secrets import Reread, fresh_all
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h)")
-_SECONDS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
-
-
-def duration(value: object) -> object:
-    """Return the `timedelta` that "250ms", "60s", "3m" or "2h" stands for."""
-    if isinstance(value, timedelta):
-        return value
-    match = _DURATION.fullmatch(value.strip()) if isinstance(value, str) else None
-    if match is None:
-        msg = f'{value!r} is not a duration; write "250ms", "60s", "3m" or "2h"'
-        raise ValueError(msg)
-    try:
-        return timedelta(seconds=float(match[1]) * _SECONDS[match[2]])
-    except OverflowError:
-        msg = f"{value!r} is too long a duration"
-        raise ValueError(msg) from None
-
 
 M = TypeVar("M", bound=BaseModel)
 

@@ -5,7 +5,8 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, model_validator
 
-from dovecote.process.settings import Duration, Settings, duration
+from dovecote.process.durations import duration
+from dovecote.process.settings import Duration, Settings
 from spark_jobs.operators.step import NEVER
 
 MILLISECOND = timedelta(milliseconds=1)

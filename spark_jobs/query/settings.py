@@ -10,7 +10,8 @@ from dedup.retries.backoff import Backoff
 from dedup.settings.consumer import HttpSettings
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from dedup.settings.retries import RetrySettings, TopicName
-from dovecote.process.settings import Duration, KafkaProperties, Settings, duration
+from dovecote.process.durations import duration
+from dovecote.process.settings import Duration, KafkaProperties, Settings
 from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
 from spark_jobs.sink.kafka_options import leave_guarantees_alone
 from spark_jobs.sink.outgoing import Topics

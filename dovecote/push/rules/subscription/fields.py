@@ -18,7 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dovecote.process.settings import duration
+from dovecote.process.durations import duration
 
 MASK = "********"
 """Stands in answers in place of a secret."""
