@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
 from pydantic import Field, model_validator
 
+from dovecote.process.durations import duration
 from dovecote.process.settings import (
     Dsn,
     Duration,
     KafkaProperties,
     Settings,
-    duration,
     load,
     without_secrets,
 )
