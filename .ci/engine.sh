@@ -30,7 +30,7 @@ build_images() { # the servers' first: their tests do not need the others
 }
 
 pull_images() {
-  .venv/bin/python -c 'from tests.fix_containers import NEEDED; print(*NEEDED.args, sep="\n")' |
+  .venv/bin/python -c 'from tests.support.fix_containers import NEEDED; print(*NEEDED.args, sep="\n")' |
     while read -r image; do
       docker image inspect "$image" || timeout 60 docker pull "$image"
     done

@@ -4,8 +4,9 @@ import os
 
 import pytest
 
-from tests.fix_containers import NEEDED, lacking
-from tests.fix_stack import (
+from tests.spark_classes import java_options
+from tests.support.fix_containers import NEEDED, lacking
+from tests.support.fix_stack import (
     cluster,
     database,
     embedded,
@@ -15,8 +16,7 @@ from tests.fix_stack import (
     stack,
     topic,
 )
-from tests.fix_tracing import spans
-from tests.spark_classes import java_options
+from tests.support.fix_tracing import spans
 
 __all__ = [
     "cluster",

@@ -33,7 +33,7 @@ from spark_jobs.operators.aggregation.config import Connection, Destination, Loc
 from spark_jobs.query import settings as spark_settings
 from spark_jobs.query.settings import DedupSettings
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 PAGE = ROOT / "docs/settings.md"
 

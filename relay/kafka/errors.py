@@ -39,7 +39,7 @@ POISON = OF_TOPIC | OF_EVENT
 Errors for records that the broker will never take, however long we wait.
 
 Every other error is about the producer, its request, or the broker's own state. See
-tests/unit/relay/test_kafka_errors.py for each code that an answer can have.
+tests/unit/relay/kafka/test_errors.py for each code that an answer can have.
 """
 
 CLOCK = {KafkaError.INVALID_TIMESTAMP}

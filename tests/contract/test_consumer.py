@@ -17,11 +17,11 @@ from dedup.inbox import schema as inbox_schema
 from dedup.rules.policies.results import Result, Retry
 from outbox import Event
 from outbox.envelope import ERROR
-from tests.consuming import committed, end_of, event, produce, settings
-from tests.fix_stack import MakeTopic, Servers
-from tests.relaying import ids, installed, relays
-from tests.sending import Sent, doubtful
-from tests.waiting import consume, until
+from tests.support.consuming import committed, end_of, event, produce, settings
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import ids, installed, relays
+from tests.support.sending import Sent, doubtful
+from tests.support.waiting import consume, until
 
 pytestmark = pytest.mark.contract
 

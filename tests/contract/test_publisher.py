@@ -30,9 +30,9 @@ from relay.postgres.capture.table import TableCapture
 from relay.rules.batch import Row
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
-from tests.fix_stack import MakeTopic, Servers, new_database
-from tests.relaying import Watch, event, ids, installed, record_of
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers, new_database
+from tests.support.relaying import Watch, event, ids, installed, record_of
+from tests.support.waiting import consume, until
 
 pytestmark = pytest.mark.contract
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.fix_stack import MakeTopic, Servers
-from tests.load import load
-from tests.relaying import AGREE, Watch, committed, difference, drained, installed, relays
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.load import load
+from tests.support.relaying import AGREE, Watch, committed, difference, drained, installed, relays
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.contract
 

@@ -10,9 +10,9 @@ import psycopg
 import pytest
 
 from outbox import Event, InvalidEvent, Limits, NotAllowed, NoTransaction, SchemaMissing
-from tests.fix_stack import Servers, new_database
-from tests.relaying import installed
-from tests.writers import LIBRARIES, Undo, Writer
+from tests.support.fix_stack import Servers, new_database
+from tests.support.relaying import installed
+from tests.support.writers import LIBRARIES, Undo, Writer
 
 pytestmark = pytest.mark.contract
 

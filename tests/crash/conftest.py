@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dovecote.devstack import Stack
-from tests.fix_stack import new_database, new_topics
-from tests.relaying import Relays, installed, relays
+from tests.support.fix_stack import new_database, new_topics
+from tests.support.relaying import Relays, installed, relays
 
 PARTITIONS = 3
 

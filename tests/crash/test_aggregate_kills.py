@@ -18,8 +18,8 @@ from confluent_kafka import Producer
 
 from dovecote.devstack import Stack
 from tests.crash.spark_storm import PATIENCE, storm
-from tests.fix_stack import new_topics
-from tests.waiting import consume, until
+from tests.support.fix_stack import new_topics
+from tests.support.waiting import consume, until
 
 KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_AGGREGATIONS", "2"))
 USERS, AT_ONCE = 20, 3

@@ -15,9 +15,9 @@ from pathlib import Path
 from confluent_kafka import Producer
 
 from outbox.envelope import encode
-from tests.consuming import committed, event, produce
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import until
+from tests.support.consuming import committed, event, produce
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import until
 
 KILLS = int(os.environ.get("DOVECOTE_TEST_CONSUMER_KILLS", "2"))
 SKEW = 100

@@ -9,9 +9,17 @@ import pytest
 
 from outbox.schema.capture import use_wal
 from tests.integration.test_shards_wal import in_log
-from tests.load import load
-from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained
-from tests.waiting import consume, until
+from tests.support.load import load
+from tests.support.relaying import (
+    AGREE,
+    RelayProcess,
+    Relays,
+    Watch,
+    committed,
+    difference,
+    drained,
+)
+from tests.support.waiting import consume, until
 
 KILLS = 50
 

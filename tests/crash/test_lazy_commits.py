@@ -12,8 +12,8 @@ from confluent_kafka import Consumer, TopicPartition
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from tests.fix_stack import MakeTopic, Servers
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import (
     AGREE,
     Relays,
     committed,
@@ -23,7 +23,7 @@ from tests.relaying import (
     installed,
     relays,
 )
-from tests.waiting import consume, until
+from tests.support.waiting import consume, until
 
 CRASHES = 3
 LAZILY = """

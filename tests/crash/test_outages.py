@@ -10,9 +10,9 @@ import pytest
 from dovecote.devstack import Stack
 from dovecote.devstack.server import Server
 from outbox.schema.capture import use_wal
-from tests.load import load
-from tests.relaying import AGREE, RelayProcess, Relays, committed, difference, drained
-from tests.waiting import until
+from tests.support.load import load
+from tests.support.relaying import AGREE, RelayProcess, Relays, committed, difference, drained
+from tests.support.waiting import until
 
 SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "5"))
 

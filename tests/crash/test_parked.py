@@ -11,9 +11,9 @@ from outbox import Event
 from outbox.schema.capture import use_wal
 from relay.postgres.desk import EVERYTHING, Desk, Which
 from tests.integration.test_relay import alter_topic
-from tests.load import KEYS, load
-from tests.relaying import AGREE, Relays, committed, difference, ids, write_known
-from tests.waiting import consume, until
+from tests.support.load import KEYS, load
+from tests.support.relaying import AGREE, Relays, committed, difference, ids, write_known
+from tests.support.waiting import consume, until
 
 KILLS = 6
 SMALL, LARGE = "3000", "10000"

@@ -7,9 +7,18 @@ import psycopg
 import pytest
 
 from outbox.schema.capture import use_wal
-from tests.load import load
-from tests.relaying import AGREE, RelayProcess, Relays, Watch, committed, difference, drained, fill
-from tests.waiting import consume, until
+from tests.support.load import load
+from tests.support.relaying import (
+    AGREE,
+    RelayProcess,
+    Relays,
+    Watch,
+    committed,
+    difference,
+    drained,
+    fill,
+)
+from tests.support.waiting import consume, until
 
 LEASE = 2.0
 

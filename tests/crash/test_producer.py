@@ -20,9 +20,9 @@ from dovecote.devstack import Stack
 from outbox.producer.producer import Options, Producer
 from proof.proxy import Proxy
 from tests.crash.test_outages import ends
-from tests.relaying import Relays, difference, ids, seen
-from tests.sending import Sent
-from tests.waiting import until
+from tests.support.relaying import Relays, difference, ids, seen
+from tests.support.sending import Sent
+from tests.support.waiting import until
 
 SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "3"))
 QUICK = Options(

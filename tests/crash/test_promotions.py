@@ -9,10 +9,10 @@ import psycopg
 import pytest
 
 from dovecote.devstack.postgres.pair import Pair
-from tests.fix_stack import MakeTopic, Servers
-from tests.load import load
-from tests.relaying import AGREE, committed, difference, drained, ids, installed, relays
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.load import load
+from tests.support.relaying import AGREE, committed, difference, drained, ids, installed, relays
+from tests.support.waiting import consume, until
 
 PROMOTIONS = 3
 

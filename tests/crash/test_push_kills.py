@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import pairwise
 
-from tests.consuming import event, produce
-from tests.delivering import Endpoint, Reply, Request
-from tests.documents import ROOT
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import until
+from tests.support.consuming import event, produce
+from tests.support.delivering import Endpoint, Reply, Request
+from tests.support.documents import ROOT
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import until
 
 KILLS = int(os.environ.get("DOVECOTE_TEST_PUSH_KILLS", "2"))
 KEYS = [f"k{n}" for n in range(30)]
@@ -29,7 +29,7 @@ def member(kafka: str, topic: str, url: str) -> Iterator["subprocess.Popen[bytes
         "retry": {"type": "backoff", "base": "20ms", "ceiling": "200ms", "max_attempts": 50},
     }
     told = json.dumps({"bootstrap": kafka, "topic": topic, "url": url, "given": given})
-    command = [sys.executable, "-c", "from tests.delivering import member; member()", told]
+    command = [sys.executable, "-c", "from tests.support.delivering import member; member()", told]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
     try:
         yield process

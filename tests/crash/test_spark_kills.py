@@ -22,9 +22,9 @@ from dedup.rules.policies import decode
 from dovecote.devstack import Stack
 from outbox.envelope import ID, TYPE
 from tests.crash.spark_storm import PATIENCE, storm
-from tests.fix_stack import MakeTopic, new_topics
 from tests.spark.fix_spark import as_record
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, new_topics
+from tests.support.waiting import consume, until
 
 KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_SPARK", "4"))
 USERS, CALLS = 6, max(10, KILLS)

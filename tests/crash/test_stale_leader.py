@@ -15,7 +15,7 @@ from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
-from tests.waiting import until
+from tests.support.waiting import until
 
 ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
 

@@ -6,8 +6,8 @@ import pytest
 
 from benchmarks.amplification import Round, loop
 from dovecote.devstack import Stack
-from tests.fix_stack import MakeTopic
-from tests.relaying import installed, relays
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import installed, relays
 
 EVENTS, ROUNDS = 10, 3
 

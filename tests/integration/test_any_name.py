@@ -23,7 +23,7 @@ from outbox.schema.capture import use_table, use_wal
 from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
 from tests import old_schemas
-from tests.relaying import COMMAND
+from tests.support.relaying import COMMAND
 
 NEWEST = schema.migrations()[-1].version
 

@@ -4,8 +4,8 @@ from confluent_kafka import Producer
 
 from dovecote.devstack import Stack
 from spark_jobs.query.resting import Arrivals
-from tests.fix_stack import MakeTopic
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import until
 
 
 def test_something_has_come_if_a_partition_ends_elsewhere_than_was_read(

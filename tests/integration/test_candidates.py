@@ -11,8 +11,8 @@ import pytest
 from dovecote.devstack import Stack
 from dovecote.devstack.places import LOOPBACK, free_port
 from proof.proxy import Proxy
-from tests.fix_stack import MakeTopic, new_database, new_topics
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic, new_database, new_topics
+from tests.support.relaying import (
     AGREE,
     Relays,
     commit,
@@ -23,7 +23,7 @@ from tests.relaying import (
     published,
     relays,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 LEASE = 10.0
 

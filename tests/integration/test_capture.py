@@ -43,9 +43,9 @@ from relay.rules.batch import Batch
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, Place, Progress, at
 from relay.rules.places.snapshot import Snapshot
-from tests.fix_stack import Servers, new_database
-from tests.relaying import event, installed
-from tests.waiting import until
+from tests.support.fix_stack import Servers, new_database
+from tests.support.relaying import event, installed
+from tests.support.waiting import until
 
 LARGE = 501  # one more than a tick reads in one statement
 

@@ -8,8 +8,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from dovecote.devstack.kafka.cluster import Cluster
-from tests.fix_stack import topics_of
-from tests.waiting import consume, until
+from tests.support.fix_stack import topics_of
+from tests.support.waiting import consume, until
 
 WITHIN = 40
 

@@ -11,8 +11,8 @@ from uuid import uuid4
 import pytest
 
 from dovecote.devstack.places import free_port
-from tests.idle_push import Client
-from tests.waiting import until
+from tests.support.idle_push import Client
+from tests.support.waiting import until
 
 FILE = Path(__file__).parents[2] / "compose" / "compose.yaml"
 IMAGES = ("postgres:17", "apache/kafka:4.2.0", "python:3.11-slim")

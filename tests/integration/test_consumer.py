@@ -18,10 +18,10 @@ from dedup.rules.record import Record
 from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import encode
-from tests.compacting import compacted
-from tests.consuming import committed, consuming, end_of, event, produce, settings
-from tests.fix_stack import MakeTopic, Servers, new_topics
-from tests.waiting import consume, until
+from tests.support.compacting import compacted
+from tests.support.consuming import committed, consuming, end_of, event, produce, settings
+from tests.support.fix_stack import MakeTopic, Servers, new_topics
+from tests.support.waiting import consume, until
 
 PROTOCOLS = [
     {"assignor": "range"},

@@ -17,9 +17,9 @@ from dedup.rules.policies.results import Again, Result, Retry
 from dovecote.devstack import Stack
 from outbox import Event, SchemaMissing
 from outbox.envelope import ERROR, ORIGIN, Record, delivery
-from tests.consuming import committed, consuming, end_of, event, produce, settings
-from tests.fix_stack import MakeTopic, Servers, new_topics
-from tests.waiting import consume, until
+from tests.support.consuming import committed, consuming, end_of, event, produce, settings
+from tests.support.fix_stack import MakeTopic, Servers, new_topics
+from tests.support.waiting import consume, until
 
 Handle = Callable[[Event, Any], Any]
 

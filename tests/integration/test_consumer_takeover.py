@@ -16,9 +16,9 @@ from dedup.health import Health
 from dedup.inbox import schema as inbox_schema
 from dedup.inbox.claims import Claims
 from outbox import Event
-from tests.consuming import consuming, event, produce, settings
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import until
+from tests.support.consuming import consuming, event, produce, settings
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import until
 
 # After this time, as short as possible, a member with a stuck poll thread is out of the group.
 IMPATIENT = {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}

@@ -21,9 +21,9 @@ from dovecote.cli.main import app
 from outbox import envelope
 from outbox.envelope import ID, RESOLVES, Delivery
 from outbox.errors import BadSettings, DovecoteError
-from tests.fix_stack import MakeTopic, Servers
-from tests.stale import Cut
-from tests.waiting import consume
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.stale import Cut
+from tests.support.waiting import consume
 
 NOW = 1_800_000_000_000
 

@@ -10,7 +10,7 @@ import pytest
 from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import IdempotentPublisher, TransactionalPublisher
-from tests.waiting import until
+from tests.support.waiting import until
 
 ATTEMPTS = 20
 NOBODY = {"bootstrap.servers": "127.0.0.1:1"}

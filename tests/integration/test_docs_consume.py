@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from outbox import Event
-from tests.consuming import committed, produce
-from tests.documents import ROOT, blocks, commands
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import until
+from tests.support.consuming import committed, produce
+from tests.support.documents import ROOT, blocks, commands
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import until
 
 CONSUME = ROOT / "docs/consume.md"
 FILES = {block.name: block.text for block in blocks(CONSUME) if block.name}

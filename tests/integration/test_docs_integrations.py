@@ -15,9 +15,9 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from sqlalchemy.pool import NullPool
 
 from outbox import schema
-from tests.documents import ROOT, blocks, table
-from tests.fix_django import django_database
-from tests.writers import address, url
+from tests.support.documents import ROOT, blocks, table
+from tests.support.fix_django import django_database
+from tests.support.writers import address, url
 
 DOCUMENT = ROOT / "docs/integrations.md"
 EXAMPLES = {block.name: block.text for block in blocks(DOCUMENT, "python")}

@@ -14,9 +14,9 @@ from outbox import Event
 from outbox.schema import Roles, install
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_table, use_wal
-from tests.fix_stack import MakeTopic
-from tests.load import load
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic
+from tests.support.load import load
+from tests.support.relaying import (
     AGREE,
     COMMAND,
     DSN,
@@ -30,7 +30,7 @@ from tests.relaying import (
     published,
     relays,
 )
-from tests.relaying import settings as relay_settings
+from tests.support.relaying import settings as relay_settings
 
 
 @pytest.fixture

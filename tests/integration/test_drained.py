@@ -22,8 +22,8 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.drains import Drains
 from relay.postgres.retention import Retention
 from relay.rules.places.progress import Cursor, Place
-from tests.relaying import event, installed
-from tests.waiting import until
+from tests.support.relaying import event, installed
+from tests.support.waiting import until
 
 LANE = sha256(b"t\0key").digest()
 

@@ -17,11 +17,20 @@ from outbox.schema.slots import drop
 from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic
 from relay.postgres.capture.catalog import running
-from tests.fix_stack import MakeTopic, Servers, new_database
 from tests.integration.test_refusals import program
-from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
-from tests.relaying import settings as relay_settings
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic, Servers, new_database
+from tests.support.relaying import (
+    COMMAND,
+    DSN,
+    Relays,
+    commit,
+    event,
+    installed,
+    published,
+    relays,
+)
+from tests.support.relaying import settings as relay_settings
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 
 @pytest.mark.timeout(150)

@@ -18,11 +18,11 @@ from dovecote.devstack.places import LOOPBACK, temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
 from outbox import schema
 from relay.postgres.timeline import shared
-from tests.fix_stack import MakeTopic, Servers, new_topics
 from tests.integration.test_schema import init
-from tests.relaying import Relays, commit, event, ids, installed, published, relays
-from tests.restoring import reconcile
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers, new_topics
+from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
+from tests.support.restoring import reconcile
+from tests.support.waiting import consume, until
 
 ROLE = "relay_without_replication"
 LOGGED = "logged"

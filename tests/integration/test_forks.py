@@ -8,16 +8,16 @@ import sys
 import pytest
 
 from dovecote.devstack import Stack
-from tests.fix_stack import MakeTopic
-from tests.relaying import installed
-from tests.waiting import consume
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import installed
+from tests.support.waiting import consume
 
 HANGS_SECONDS = 100
 
 
 def ran(what: str, *where: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "tests.forking", what, *where],
+        [sys.executable, "-m", "tests.support.forking", what, *where],
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -26,7 +26,7 @@ from outbox import NotAllowed, NoTransaction, SchemaMissing, UnsupportedConnecti
 from outbox.envelope import ID, ROUND
 from outbox.event import Event
 from tests import old_schemas
-from tests.waiting import until
+from tests.support.waiting import until
 
 INBOX = Inbox("billing")
 EVENT = Event(topic="orders", key="k", value={"n": 1}, type="Placed", id="e1")

@@ -21,7 +21,7 @@ from dedup.rules.claim import Claim
 from dedup.rules.policies.results import Done, Result, Skip, TakenOver, Unavailable
 from dedup.rules.record import Record
 from outbox.envelope import ID
-from tests.waiting import until
+from tests.support.waiting import until
 
 INBOX = Inbox("billing")
 PLACE = [("orders", 0)]

@@ -19,10 +19,10 @@ from relay.postgres.connect import connect
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from relay.settings import RelaySettings
-from tests.fix_stack import MakeTopic, Servers
-from tests.relayed import running
-from tests.relaying import Relays, commit, committed, event, ids, installed
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relayed import running
+from tests.support.relaying import Relays, commit, committed, event, ids, installed
+from tests.support.waiting import consume, until
 
 BATCH, LATER = 50, 1_000
 

@@ -11,8 +11,8 @@ from proof.proxy import Proxy
 from relay.postgres.lease import try_acquire, try_lock
 from relay.postgres.parked import ParkedStore
 from relay.rules.parking import OWN_TOPIC, Parked
-from tests.relaying import installed
-from tests.waiting import until
+from tests.support.relaying import installed
+from tests.support.waiting import until
 
 KEY = 4711
 LEASE = 1.0

@@ -8,8 +8,8 @@ import pytest
 from dedup.kafka.letters import Letters
 from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import consume
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import consume
 
 COPY = Copy(b"k", b"v", [("ce_id", b"e1"), ("n", None)])
 

@@ -33,9 +33,9 @@ from outbox.schema import Roles
 from outbox.schema.capture import use_wal
 from outbox.schema.steps import install
 from tests import old_schemas
-from tests.fix_django import django_database
-from tests.waiting import until
-from tests.writers import url
+from tests.support.fix_django import django_database
+from tests.support.waiting import until
+from tests.support.writers import url
 
 EVENT = Event(topic="orders", type="OrderPlaced", source="/shop")
 NEWEST = schema.migrations()[-1].version

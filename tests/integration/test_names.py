@@ -8,10 +8,10 @@ import pytest
 
 from relay.errors import Refused
 from relay.settings import RelaySettings
-from tests.fix_stack import MakeTopic, Servers, new_database
-from tests.relayed import running
-from tests.relaying import Relays, commit, event, ids, installed
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers, new_database
+from tests.support.relayed import running
+from tests.support.relaying import Relays, commit, event, ids, installed
+from tests.support.waiting import consume, until
 
 EVENTS = 300
 

@@ -7,10 +7,10 @@ from outbox import schema, write
 from outbox.schema.capture import use_wal
 from relay.kafka.progress_topic import ProgressTopic
 from relay.settings import RelaySettings
-from tests.fix_stack import MakeTopic
-from tests.relayed import running
-from tests.relaying import event, ids
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic
+from tests.support.relayed import running
+from tests.support.relaying import event, ids
+from tests.support.waiting import consume, until
 
 CAPTURES = {"orders": "table", "billing": "table", "stock": "wal", "mail": "wal"}
 

@@ -29,10 +29,10 @@ from outbox.envelope import ID, Delivery
 from outbox.event import Event
 from outbox.postgres.overdue import NOTICE, AsyncConnection, Connection, Overdue
 from outbox.postgres.session import conninfo
-from tests.balancer import Balancer
-from tests.consuming import event, produce, settings
-from tests.fix_stack import MakeTopic
-from tests.waiting import until
+from tests.support.balancer import Balancer
+from tests.support.consuming import event, produce, settings
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import until
 
 PATIENCE = 1.0
 SOON = PATIENCE + 20

@@ -11,8 +11,8 @@ from dovecote.devstack import Stack
 from dovecote.devstack.kafka.jars import kafka_broker_jars
 from dovecote.devstack.kafka.java import java
 from outbox import Event, write
-from tests.fix_stack import MakeTopic
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import (
     AGREE,
     commit,
     committed,
@@ -22,7 +22,7 @@ from tests.relaying import (
     published,
     relays,
 )
-from tests.waiting import consume, until
+from tests.support.waiting import consume, until
 
 
 def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:

@@ -6,7 +6,7 @@ import psycopg
 
 from dovecote.devstack.postgres import volumes
 from dovecote.devstack.postgres.pair import Pair
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def test_a_commit_that_was_confirmed_is_at_the_promoted_standby(pair: Pair) -> None:

@@ -20,9 +20,9 @@ from relay.postgres.desk import EVERYTHING, Desk, Which
 from relay.postgres.parked import ASIDE, ParkedStore
 from relay.rules.parking import Parked, Reason
 from relay.rules.places.lsn import log_number
-from tests.fix_stack import MakeTopic
 from tests.integration.test_relay import alter_topic, delete_topic, make_topic, metric
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import (
     AGREE,
     DSN,
     RelayProcess,
@@ -38,7 +38,7 @@ from tests.relaying import (
     relays,
     settings,
 )
-from tests.waiting import consume, until
+from tests.support.waiting import consume, until
 
 UNCOMPRESSED = {"compression.type": "none"}
 

@@ -22,9 +22,18 @@ from outbox.event import Limits
 from outbox.postgres.session import connect
 from outbox.producer.fallback import Fallback
 from outbox.schema import capture
-from tests.fix_stack import MakeTopic
-from tests.pooler import pooled
-from tests.relaying import COMMAND, DSN, Relays, event, installed, published, relays, settings
+from tests.support.fix_stack import MakeTopic
+from tests.support.pooler import pooled
+from tests.support.relaying import (
+    COMMAND,
+    DSN,
+    Relays,
+    event,
+    installed,
+    published,
+    relays,
+    settings,
+)
 
 _SAYS = "is a pooler that hands the sessions of Postgres to other clients"
 

@@ -20,7 +20,7 @@ from relay.errors import Outage, Refused
 from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
-from tests.fix_stack import MakeTopic
+from tests.support.fix_stack import MakeTopic
 
 ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
 

@@ -17,9 +17,9 @@ from standardwebhooks.webhooks import Webhook
 from dedup.inbox import schema as inbox_schema
 from dovecote.push.delivery.engine import HeldIn
 from outbox.envelope import encode
-from tests.compacting import compacted
-from tests.consuming import end_of, event, produce
-from tests.delivering import (
+from tests.support.compacting import compacted
+from tests.support.consuming import end_of, event, produce
+from tests.support.delivering import (
     Endpoint,
     Reply,
     Request,
@@ -28,8 +28,8 @@ from tests.delivering import (
     pushing,
     subscribed,
 )
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import consume, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # of the public test vectors
 QUICK = {"type": "backoff", "base": "20ms", "ceiling": "100ms", "max_attempts": 5}

@@ -17,9 +17,9 @@ from dovecote.push.process import Running
 from dovecote.push.rules.sending.ports import Attempt
 from dovecote.push.store import schema
 from dovecote.push.store.lease import Lease
-from tests.fix_stack import MakeTopic, Servers
-from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
+from tests.support.waiting import until
 
 TOLD = "s3-told-by-the-environment"
 V1 = "whsec_" + "A" * 32

@@ -8,10 +8,10 @@ from confluent_kafka import Producer
 
 from dovecote.push.rules.sending.original import OriginalSubscription
 from dovecote.push.rules.sending.ports import Work
-from tests.consuming import committed, event, produce
-from tests.delivering import Endpoint, Reply, Request, all_committed, pushing, subscribed
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import consume, until
+from tests.support.consuming import committed, event, produce
+from tests.support.delivering import Endpoint, Reply, Request, all_committed, pushing, subscribed
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import consume, until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 

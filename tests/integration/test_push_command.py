@@ -14,11 +14,11 @@ from standardwebhooks.webhooks import Webhook
 
 from dovecote.devstack.places import free_port
 from dovecote.push.api.access import hashed
-from tests.consuming import event, produce
-from tests.delivering import Endpoint, Reply
-from tests.fix_stack import MakeTopic, Servers
-from tests.idle_push import Client, installed
-from tests.waiting import until
+from tests.support.consuming import event, produce
+from tests.support.delivering import Endpoint, Reply
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.idle_push import Client, installed
+from tests.support.waiting import until
 
 COMMAND = str(Path(sys.executable).with_name("dovecote"))
 TOKEN = "let-me-in"  # noqa: S105  # of this test

@@ -11,8 +11,8 @@ from schemathesis.checks import not_a_server_error
 from schemathesis.core.result import Ok
 
 from dovecote.push.process import Running
-from tests.fix_stack import MakeTopic, Servers, new_database, new_topics
-from tests.idle_push import LEAST, Client, idle, installed, push_settings
+from tests.support.fix_stack import MakeTopic, Servers, new_database, new_topics
+from tests.support.idle_push import LEAST, Client, idle, installed, push_settings
 
 _MOST_EXAMPLES = 25
 

@@ -13,10 +13,10 @@ from dedup.retries import copies
 from dedup.rules.record import Record
 from dovecote.push.api.access import hashed
 from dovecote.push.rules.sending.ports import Attempt, Outcome, Snapshot
-from tests.browser import Browser, browser
-from tests.fix_stack import MakeTopic, Servers
-from tests.idle_push import LEAST, Client, Idle, idle, installed, push_settings
-from tests.waiting import consume, until
+from tests.support.browser import Browser, browser
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
+from tests.support.waiting import consume, until
 
 SCRIPT = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
 

@@ -11,8 +11,8 @@ from dovecote.push.api.positions import Positions
 from dovecote.push.errors import Conflict, Refused
 from dovecote.push.rules.subscription.sections import At, Offsets
 from dovecote.push.rules.subscription.subscription import subscription
-from tests.fix_stack import MakeTopic, Servers
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import until
 
 FIRST = 1_700_000_000_000
 

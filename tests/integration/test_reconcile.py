@@ -20,8 +20,8 @@ from dovecote.devstack.kafka.kafka import Kafka
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from outbox.schema.capture import use_wal
-from tests.fix_stack import MakeTopic, Servers
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import (
     AGREE,
     COMMAND,
     DSN,
@@ -38,8 +38,8 @@ from tests.relaying import (
     relays,
     settings,
 )
-from tests.restoring import Volume, asked, reconcile, volume
-from tests.waiting import consume, until
+from tests.support.restoring import Volume, asked, reconcile, volume
+from tests.support.waiting import consume, until
 
 ACCEPT = "--accept-restored"
 

@@ -17,9 +17,9 @@ from outbox.errors import SchemaMissing
 from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
 from relay.postgres.connect import connect
-from tests.fix_stack import MakeTopic, Servers, new_database
-from tests.relaying import Relays, commit, event, ids, installed, published, relays
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, Servers, new_database
+from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
+from tests.support.waiting import consume, until
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from psycopg.conninfo import conninfo_to_dict
 from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import decode, encode
-from tests.fix_stack import MakeTopic, new_database
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic, new_database
+from tests.support.relaying import (
     AGREE,
     COMMAND,
     DSN,
@@ -41,7 +41,7 @@ from tests.relaying import (
     relays,
     settings,
 )
-from tests.waiting import consume, until
+from tests.support.waiting import consume, until
 
 BATCHES = "dovecote_relay_batches_total"
 

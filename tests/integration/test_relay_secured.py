@@ -23,9 +23,9 @@ from psycopg.conninfo import make_conninfo
 from dovecote.devstack import Stack
 from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
-from tests.certificates import Certificates, certificates
-from tests.fix_stack import MakeTopic, new_database, new_topics
-from tests.relaying import (
+from tests.support.certificates import Certificates, certificates
+from tests.support.fix_stack import MakeTopic, new_database, new_topics
+from tests.support.relaying import (
     COMMAND,
     DSN,
     RelayProcess,
@@ -36,8 +36,8 @@ from tests.relaying import (
     published,
     relays,
 )
-from tests.relaying import settings as relay_settings
-from tests.tls_proxy import tls_in_front
+from tests.support.relaying import settings as relay_settings
+from tests.support.tls_proxy import tls_in_front
 
 PASSWORD = "sasl-tops3cret"  # noqa: S105  # of this test's broker
 LOGIN = "org.apache.kafka.common.security"

@@ -12,10 +12,19 @@ import pytest
 from dovecote.devstack import Stack
 from outbox import Event
 from outbox.schema.capture import use_wal
-from tests.fix_stack import MakeTopic
-from tests.relaying import COMMAND, DSN, Relays, commit, event, installed, published, relays
-from tests.relaying import settings as relay_settings
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import (
+    COMMAND,
+    DSN,
+    Relays,
+    commit,
+    event,
+    installed,
+    published,
+    relays,
+)
+from tests.support.relaying import settings as relay_settings
+from tests.support.waiting import until
 
 
 @pytest.fixture

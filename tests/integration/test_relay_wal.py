@@ -12,9 +12,9 @@ import pytest
 from dovecote.devstack import Stack
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_wal
-from tests.fix_stack import MakeTopic
-from tests.load import load
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic
+from tests.support.load import load
+from tests.support.relaying import (
     AGREE,
     COMMAND,
     DSN,
@@ -29,7 +29,7 @@ from tests.relaying import (
     relays,
     write_known,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -7,10 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.fix_stack import MakeTopic, Servers
-from tests.relaying import COMMAND, DSN, Relays, fill, ids, installed, published, relays, settings
-from tests.restoring import Volume, volume
-from tests.waiting import consume
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import (
+    COMMAND,
+    DSN,
+    Relays,
+    fill,
+    ids,
+    installed,
+    published,
+    relays,
+    settings,
+)
+from tests.support.restoring import Volume, volume
+from tests.support.waiting import consume
 
 PUT_BACK = "put back to an earlier state"
 

@@ -25,9 +25,9 @@ from relay.postgres.retention import Retention
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.server.leaves import Leaf
 from tests import old_schemas
-from tests.fix_stack import new_database
-from tests.relaying import event, installed
-from tests.waiting import until
+from tests.support.fix_stack import new_database
+from tests.support.relaying import event, installed
+from tests.support.waiting import until
 
 LEAF = 6_000
 """The number of rows that are worth a rotation."""

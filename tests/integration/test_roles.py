@@ -24,9 +24,9 @@ from relay.operating.status import status
 from relay.settings import RelaySettings
 from relay.standby import Standby
 from tests import old_schemas
-from tests.fix_stack import MakeTopic, new_database
 from tests.integration.test_schema import init
-from tests.relaying import event, published, relays
+from tests.support.fix_stack import MakeTopic, new_database
+from tests.support.relaying import event, published, relays
 
 RELAY_RIGHTS = {
     ("events", "SELECT"),

@@ -11,8 +11,16 @@ from dovecote.devstack import Stack
 from outbox import schema
 from outbox.schema import Roles
 from outbox.schema.capture import let_relays_read
-from tests.fix_stack import MakeTopic
-from tests.relaying import RelayProcess, Relays, commit, event, installed, published, settings
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import (
+    RelayProcess,
+    Relays,
+    commit,
+    event,
+    installed,
+    published,
+    settings,
+)
 
 
 @pytest.mark.parametrize("capture", ["table", "wal"])

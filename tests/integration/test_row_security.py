@@ -18,8 +18,8 @@ from outbox.event import Limits
 from outbox.producer.fallback import Fallback
 from outbox.schema import Roles
 from relay.postgres.connect import connect
-from tests.fix_stack import MakeTopic, new_database
-from tests.relaying import COMMAND, DSN, Relays, event, published, relays, settings
+from tests.support.fix_stack import MakeTopic, new_database
+from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
 
 _DISABLE = "DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
 

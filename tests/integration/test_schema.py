@@ -16,8 +16,8 @@ from dovecote.push.store import schema as push_schema
 from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, write
 from outbox.schema.migrations import Migrations
 from tests import old_schemas
-from tests.fix_stack import new_database
-from tests.relaying import COMMAND
+from tests.support.fix_stack import new_database
+from tests.support.relaying import COMMAND
 
 Make = Callable[[], str]
 

@@ -16,7 +16,7 @@ from outbox.schema import capture, steps
 from outbox.schema.migrations import Migrations
 from outbox.schema.templates import fill
 from tests import old_schemas
-from tests.fix_stack import Servers, new_database
+from tests.support.fix_stack import Servers, new_database
 
 OUTBOX = Migrations("outbox", "outbox", "", "outbox")
 INBOX = Migrations("dedup.inbox", "inbox", "inbox", "inbox")

@@ -13,8 +13,8 @@ from psycopg.conninfo import make_conninfo
 from dovecote.devstack import Stack
 from outbox import Event, schema, write
 from outbox.schema import Roles
-from tests.fix_stack import MakeTopic
-from tests.relaying import COMMAND, DSN, Relays, event, published, relays, settings
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
 
 _FUNCTIONS = (
     "pg_current_wal_lsn()",

@@ -23,10 +23,10 @@ from relay.postgres.desk import desk
 from relay.rules.places.progress import Cursor
 from relay.rules.sharding import divided, shard_of
 from relay.settings import RelaySettings
-from tests.fix_stack import MakeTopic
-from tests.load import load
-from tests.relayed import running
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic
+from tests.support.load import load
+from tests.support.relayed import running
+from tests.support.relaying import (
     AGREE,
     COMMAND,
     DSN,
@@ -42,7 +42,7 @@ from tests.relaying import (
     relays,
     settings,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 SHARDS = 4
 

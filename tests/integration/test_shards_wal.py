@@ -19,11 +19,11 @@ from relay.operating import reshard as resharding
 from relay.operating.doctor import examine
 from relay.postgres.capture.catalog import Look, drop_left_slots, look
 from relay.rules.sharding import divided, shard_of
-from tests.fix_stack import MakeTopic
 from tests.integration.test_shards import crew_of, wanted
-from tests.load import KEYS, load
-from tests.relayed import running
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic
+from tests.support.load import KEYS, load
+from tests.support.relayed import running
+from tests.support.relaying import (
     AGREE,
     Relays,
     commit,
@@ -35,7 +35,7 @@ from tests.relaying import (
     published,
     relays,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

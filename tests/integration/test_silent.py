@@ -11,9 +11,9 @@ from psycopg.conninfo import make_conninfo
 
 from proof.proxy import Proxy
 from relay.postgres.connect import connect
-from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_split import place_of
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import (
     AGREE,
     commit,
     committed,
@@ -23,7 +23,7 @@ from tests.relaying import (
     published,
     relays,
 )
-from tests.waiting import until
+from tests.support.waiting import until
 
 BOUND = 30.0
 """The documented bound, in seconds."""

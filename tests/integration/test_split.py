@@ -17,10 +17,10 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.timeline import shared
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition
-from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_failover import LOGGED, Pair, paired, until_received
-from tests.relaying import commit, event, ids, published, relays
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import commit, event, ids, published, relays
+from tests.support.waiting import until
 
 FORBIDDEN = "not-among-the-topics"
 DIFFERENT = "are at different servers"

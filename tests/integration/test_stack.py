@@ -19,8 +19,8 @@ from dovecote.devstack.kafka.kafka import Kafka
 from dovecote.devstack.postgres.postgres import Postgres
 from dovecote.devstack.processes import Process
 from dovecote.devstack.server import Server
-from tests.fix_stack import MakeTopic, new_topics
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic, new_topics
+from tests.support.waiting import consume, until
 
 
 def test_the_database_is_new_and_logical_replication_is_on(database: str) -> None:

@@ -18,7 +18,7 @@ from dovecote.devstack.detached import State
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from dovecote.devstack.processes import Process
-from tests.waiting import until
+from tests.support.waiting import until
 
 DOVECOTE = (sys.executable, "-c", "from dovecote.cli.main import main; main()")
 

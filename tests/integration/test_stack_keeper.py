@@ -15,7 +15,7 @@ import pytest
 from dovecote.devstack import keeper
 from dovecote.devstack.keeper import Launch
 from dovecote.devstack.processes import Process
-from tests.waiting import until
+from tests.support.waiting import until
 
 # Prints its own id, and that of a child in a session of its own, like Postgres's children.
 PROGRAM = """\

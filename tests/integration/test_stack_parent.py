@@ -17,7 +17,7 @@ from dovecote import devstack
 from dovecote.devstack.kafka.jars import KAFKA, kafka_broker_jars
 from dovecote.devstack.places import User, is_reachable
 from dovecote.devstack.processes import Process
-from tests.waiting import until
+from tests.support.waiting import until
 
 REPOSITORY = Path(devstack.__file__).parent.parent
 

@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack.kafka.java import java
 from dovecote.devstack.kafka.kafka import Kafka
-from tests.waiting import consume
+from tests.support.waiting import consume
 
 
 def test_kafka_runs_on_the_java_of_the_wheel(

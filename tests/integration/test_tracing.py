@@ -16,9 +16,9 @@ from relay.health import Health
 from relay.metrics import Metrics
 from relay.settings import RelaySettings
 from relay.standby import Standby
-from tests.fix_stack import MakeTopic
-from tests.relaying import installed
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import installed
+from tests.support.waiting import consume, until
 
 
 def test_the_span_of_a_batch_is_linked_to_the_span_that_wrote_its_event(

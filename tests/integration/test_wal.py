@@ -29,9 +29,9 @@ from relay.rules.batch import Batch, Capture
 from relay.rules.places.progress import Cursor, LogPosition, Place, Progress, at
 from relay.rules.server.leaves import TABLES
 from tests import old_schemas
-from tests.fix_stack import new_database
-from tests.relaying import event, installed
-from tests.waiting import until
+from tests.support.fix_stack import new_database
+from tests.support.relaying import event, installed
+from tests.support.waiting import until
 
 Make = Callable[[], str]
 Fill = Callable[[psycopg.Connection, int, int], None]

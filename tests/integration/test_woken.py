@@ -16,10 +16,10 @@ from relay.postgres.desk import EVERYTHING, Action, Asked, desk
 from relay.postgres.parked import ParkedStore
 from relay.postgres.shard_count import in_force
 from relay.settings import RelaySettings
-from tests.fix_stack import MakeTopic, Servers
 from tests.integration.test_lease import poison
 from tests.integration.test_shards import crew_of, wanted
-from tests.relaying import (
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.relaying import (
     AGREE,
     Relays,
     commit,
@@ -30,7 +30,7 @@ from tests.relaying import (
     installed,
     relays,
 )
-from tests.stops import Stop, Stops, end_sessions
+from tests.support.stops import Stop, Stops, end_sessions
 
 PARTS = ("_fenced", "_publish_up_to", "_begin")
 STOPS = [

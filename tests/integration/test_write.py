@@ -24,8 +24,8 @@ from outbox import (
     write,
     write_async,
 )
-from tests.fix_stack import new_database
-from tests.relaying import installed
+from tests.support.fix_stack import new_database
+from tests.support.relaying import installed
 
 Conn: TypeAlias = Connection[Any]
 

@@ -23,8 +23,8 @@ from spark_jobs.query.session import close_session, configuration, open_session
 from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import Marker
-from tests.fix_stack import MakeTopic
-from tests.waiting import consume
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import consume
 
 PARTITIONS = 2
 # Few rows, so that keys go on over the ends of Arrow batches.

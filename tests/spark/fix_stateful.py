@@ -20,9 +20,9 @@ from spark_jobs.operators.replay import TracedOperator
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import PARTITIONS, as_record
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import consume, until
 
 START_SECONDS = 120.0
 

@@ -25,9 +25,9 @@ from spark_jobs.jobs import running
 from spark_jobs.jobs.flow import load_flow
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import PARTITIONS, as_record
-from tests.waiting import consume, until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import consume, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 # Recent, because the broker deletes records by their timestamps.

@@ -11,10 +11,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_stateful import MakeStateful, Sent
 from tests.spark.test_stateful import T0
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.jobs.check import next_batch
 from tests.spark.fix_spark import Job, MakeJob
-from tests.waiting import until
+from tests.support.waiting import until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 WAITS = "tests.unit.spark_jobs.handlers:waits"

@@ -16,8 +16,8 @@ from dedup.rules.policies.results import Done
 from outbox import Limits
 from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
 from spark_jobs.sink.markers import kind
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import Job, MakeJob
+from tests.support.fix_stack import MakeTopic
 
 HANDLER = "tests.unit.spark_jobs.handlers:by_value"
 

@@ -28,11 +28,11 @@ from spark_jobs.policy import job as dedup
 from spark_jobs.query.pins import PINNED
 from spark_jobs.query.status import address, look
 from spark_jobs.stateful.state import read
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_spark import MakeJob
 from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful
 from tests.spark.test_stateful import T0
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import until
 
 
 def _status(job: Stateful) -> tuple[int, dict[str, Any]]:

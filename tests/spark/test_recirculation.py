@@ -19,7 +19,7 @@ from spark_jobs.jobs import together
 from spark_jobs.jobs.check import check
 from spark_jobs.query.progress import BatchLine
 from tests.spark.fix_spark import Job, MakeJob
-from tests.waiting import until
+from tests.support.waiting import until
 
 HANDLER = "tests.unit.spark_jobs.handlers:until_finished"
 ATTEMPTS = 3

@@ -16,9 +16,9 @@ from spark_jobs.query.alarms import NONE, Alarms
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful import state
 from spark_jobs.stateful.settings import StatefulSettings
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]

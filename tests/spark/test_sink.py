@@ -19,9 +19,9 @@ from spark_jobs.sink.markers import Counts, Marker, Turn
 from spark_jobs.sink.outgoing import Evaluation, Outgoing, Topics
 from spark_jobs.sink.sink import Input, Settled, SinkConfig
 from spark_jobs.sink.writer import Fenced, Writer
-from tests.fix_stack import MakeTopic
-from tests.stale import Cut
-from tests.waiting import consume
+from tests.support.fix_stack import MakeTopic
+from tests.support.stale import Cut
+from tests.support.waiting import consume
 
 RECORD = Record("in", 0, 5, 1_700_000_000_000, b"k", b"v", [])
 INPUT = Input(digest="d", ranges={"in": {0: (5, 5)}})

@@ -17,9 +17,9 @@ import pytest
 from outbox.envelope import ERROR, ID, NOT_BEFORE, ROUND
 from outbox.errors import BadSettings
 from spark_jobs.errors import QueryFailed
-from tests.fix_stack import MakeTopic
 from tests.spark.fix_stateful import MakeStateful, Sent
-from tests.waiting import until
+from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]

@@ -26,7 +26,7 @@ from relay.kafka.properties import FIXED, producer_properties
 from relay.metrics import Metrics
 from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
 from relay.trouble import KINDS
-from tests.documents import (
+from tests.support.documents import (
     DOCUMENTS,
     ROOT,
     anchors,

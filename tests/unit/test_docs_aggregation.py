@@ -10,11 +10,18 @@ import pytest
 import yaml
 
 from spark_jobs.operators.aggregation.config import Step
-from tests.documents import ROOT, Block, blocks, code_spans, commands, table
-from tests.unit.spark_jobs.aggregation.steps import event, loaded, place, running, step, values
+from tests.support.documents import ROOT, Block, blocks, code_spans, commands, table
+from tests.unit.spark_jobs.operators.aggregation.steps import (
+    event,
+    loaded,
+    place,
+    running,
+    step,
+    values,
+)
 
 PAGE, COOKBOOK = ROOT / "docs/aggregation.md", ROOT / "docs/aggregation-cookbook.md"
-TESTS = ROOT / "tests/unit/spark_jobs/aggregation/test_step.py"
+TESTS = ROOT / "tests/unit/spark_jobs/operators/aggregation/test_step.py"
 _BLOCKS = {block.name: block for block in blocks(COOKBOOK)}
 RECIPES = [name.removesuffix(".in") for name in _BLOCKS if name.endswith(".in")]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT
+from tests.support.documents import ROOT
 
 DESIGN = ROOT / "DESIGN.md"
 MARKER = "<!-- folders -->"

@@ -11,7 +11,7 @@ from dovecote.push.delivery import shape
 from dovecote.push.metrics import Metrics
 from dovecote.push.rules.sending.verdict import Answered, Disable, judge
 from dovecote.push.rules.subscription.subscription import subscription
-from tests.documents import ROOT, Block, blocks, table
+from tests.support.documents import ROOT, Block, blocks, table
 from tests.unit.test_docs import counted
 
 DOCUMENT = ROOT / "docs/push.md"

@@ -20,7 +20,7 @@ from dovecote.push.rules.sending.original import OriginalSubscription
 from dovecote.push.rules.subscription.subscription import Subscription, problems, subscription
 from dovecote.push.settings import PREFIX, PushSettings
 from dovecote.push.store.secrets import Keys
-from tests.documents import ROOT, blocks, code_spans, commands, table
+from tests.support.documents import ROOT, blocks, code_spans, commands, table
 
 PUSH = ROOT / "docs/push-api.md"
 COMMANDS = [each for each in commands(PUSH) if each.line.startswith("dovecote push")]

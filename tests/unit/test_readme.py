@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.documents import ROOT, blocks, commands, table
+from tests.support.documents import ROOT, blocks, commands, table
 
 README = ROOT / "README.md"
 DOCUMENT = ROOT / "docs/guarantees.md"

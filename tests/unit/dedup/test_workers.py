@@ -12,7 +12,7 @@ from dedup.rules.record import Record
 from dedup.serving.handover import Concluded, Handover
 from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])

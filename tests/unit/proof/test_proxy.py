@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proof.proxy import Proxy
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from relay.ahead import Ahead
 from relay.rules.batch import Batch
 from relay.rules.places.progress import LogPosition
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batch:

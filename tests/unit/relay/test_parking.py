@@ -1,75 +1,121 @@
-"""The events to park are a function of the batch and of what is held."""
+"""Operators' commands are carried out to the end, however long one turn takes."""
 
-from collections.abc import Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
+from relay.metrics import Metrics
+from relay.parking import Parking
+from relay.postgres.parked import Command, Due, Known
 from relay.rules.batch import Row
-from relay.rules.parking import BEHIND, Identity, Key, Mark, Policy, Reason, identity, sort
+from relay.rules.isolation import Isolation
+from relay.rules.pace import Pace
+from relay.rules.parking import Key
+from relay.rules.places.progress import Cursor, Origin, Progress, at
+from relay.rules.places.snapshot import Snapshot
 
-LARGE = Reason("MSG_SIZE_TOO_LARGE", "too large")
-MISSING = Reason("UNKNOWN_TOPIC_OR_PART", "no such topic")
-
-
-def row(position: int, key: bytes | None = b"k", topic: str = "orders") -> Row:
-    return (position, f"id-{position}", 0, topic, key, b"v", "T", "/s", None, None, None, None)
-
-
-def parted(
-    rows: list[Row],
-    *,
-    closed: Mapping[str, Reason] = {},
-    held: AbstractSet[Key] = frozenset(),
-    marks: Mapping[Identity, Mark] = {},
-    policy: Policy = "hold",
-) -> tuple[list[int], list[tuple[int, str, bool]]]:
-    publish, park = sort(rows, closed=closed, held=held, marks=marks, policy=policy)
-    return [each[0] for each in publish], [(p.row[0], p.reason.code, p.holds) for p in park]
+ROW: Row = (7, "id-7", 0, "orders", b"k", b"{}", "Paid", "/shop", None, None, None, None)
+KEY: Key = ("orders", b"k")
 
 
-def marked(*rows: Row) -> dict[Identity, Mark]:
-    return {identity(each): Mark(LARGE) for each in rows}
+class FakeStore:
+    """Has one parked event, and the rest of two commands that requeue it."""
+
+    def __init__(self) -> None:
+        self.left = [Command(n, "requeue", *KEY, None) for n in (1, 2)]
+        self.parked = [Due(1, ROW)]
+        self.asked: list[tuple[int, int]] = []
+
+    def tidy(self, last_command: int, requeued: int, passed: int) -> None:
+        """Do nothing: the relay before has left nothing but its place."""
+        self.tidied = last_command, requeued, passed
+
+    def load(self, _: int) -> Known:
+        return Known(len(self.parked), {KEY}, {}, {})
+
+    def commands(self, *, of_aside: bool) -> list[Command]:
+        del of_aside
+        return list(self.left)
+
+    def due(self, command: Command, *, after: int, **_: int) -> list[Due]:
+        self.asked.append((command.number, after))
+        return [each for each in self.parked if each.number > after]
+
+    def published(self, events: Sequence[Due]) -> None:
+        self.parked = [each for each in self.parked if each not in events]
+
+    def finish(self, command: Command) -> None:
+        self.left.remove(command)
+
+    def is_held(self, _: Key) -> bool:
+        return bool(self.parked)
+
+    def key_of(self, _: int) -> Key:
+        return KEY
 
 
-def test_a_batch_without_trouble_is_not_even_copied() -> None:
-    rows = [row(1), row(2)]
-    assert sort(rows, closed={}, held=set(), marks={}, policy="hold").publish is rows
+class SlowPublisher:
+    """Takes a given time for a batch, on a clock of its own."""
+
+    def __init__(self, seconds: float) -> None:
+        self.now, self.seconds = 100.0, seconds
+        self.published: list[Row] = []
+
+    def clock(self) -> float:
+        return self.now
+
+    def publish(self, rows: Sequence[Row], _: Progress) -> None:
+        self.published += rows
+        self.now += self.seconds
 
 
-def test_later_events_of_a_key_are_parked_behind_it_and_earlier_ones_are_not() -> None:
-    rows = [row(1), row(2), row(3, b"other"), row(4), row(5, topic="payments")]
-    publish, park = parted(rows, marks=marked(rows[1]))
-    assert publish == [1, 3, 5]
-    assert park == [(2, LARGE.code, True), (4, BEHIND.code, True)]
+def parking_of(mode: str, clock: Callable[[], float]) -> Parking:
+    settings = SimpleNamespace(
+        progress_topic="p", topics=(), park_after=timedelta(0), batch_bytes=1_000, mode=mode
+    )
+    return Parking(
+        cast("Any", settings),
+        Metrics("shop"),
+        (Isolation(10), Pace(1_000, 60)),
+        dict.fromkeys,
+        clock=clock,
+    )
 
 
-def test_by_skip_an_event_is_parked_alone() -> None:
-    rows = [row(1), row(2), row(3)]
-    assert parted(rows, marks=marked(rows[1]), policy="skip") == ([1, 3], [(2, LARGE.code, False)])
+@pytest.mark.parametrize(("mode", "requeued"), [("exactly_once", 9), ("at_least_once", 0)])
+def test_at_least_once_nothing_is_taken_for_published_by_its_number(
+    mode: str, requeued: int
+) -> None:
+    store, publisher = FakeStore(), SlowPublisher(seconds=0)
+    parking = parking_of(mode, publisher.clock)
+    begun = at("shop", Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1)), Cursor(), parked=9)
+    begun = replace(begun, last_command=1, requeued=9)
+    parking.begin(cast("Any", store), begun)
+    assert store.tidied == (1, requeued, 9)
+    assert parking.obey(cast("Any", publisher), begun) is not None
+    # Exactly once, number 1 was published by the first command, and is left to the second one.
+    assert publisher.published == [ROW]
+    assert store.asked[0] == (1, requeued)
 
 
-@pytest.mark.parametrize("policy", ["hold", "skip"])
-def test_what_is_held_from_before_stays_held_whatever_the_policy(policy: Policy) -> None:
-    held: set[Key] = {("orders", b"k")}
-    publish, park = parted([row(1), row(2, b"other")], held=held, policy=policy)
-    assert (publish, park) == ([2], [(1, BEHIND.code, True)])
-
-
-def test_an_event_without_a_key_holds_nothing_and_is_held_by_nothing() -> None:
-    rows = [row(1, None), row(2, None)]
-    assert parted(rows, marks=marked(rows[0])) == ([2], [(1, LARGE.code, False)])
-
-
-def test_all_events_of_a_closed_topic_are_parked() -> None:
-    rows = [row(1), row(2, b"other"), row(3, None), row(4, topic="payments")]
-    publish, park = parted(rows, closed={"orders": MISSING})
-    assert publish == [4]
-    assert [code for _, code, _ in park] == [MISSING.code] * 3
-
-
-def test_an_event_that_was_parked_in_vain_is_parked_anew_in_the_place_of_its_number() -> None:
-    again = row(2)
-    marks = {identity(again): Mark(LARGE, 17)}
-    _, (parked,) = sort([row(1), again], closed={}, held=set(), marks=marks, policy="hold")
-    assert (parked.row, parked.replaces) == (again, 17)
+def test_a_requeue_whose_turn_is_over_with_its_last_event_is_finished() -> None:
+    store, publisher = FakeStore(), SlowPublisher(seconds=2)
+    parking = parking_of("exactly_once", publisher.clock)
+    progress = at("shop", Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1)), Cursor(), parked=1)
+    parking.begin(cast("Any", store), progress)
+    for _ in range(3):
+        behind = parking.obey(cast("Any", publisher), progress)
+        assert behind is not None
+        progress = behind
+    assert (publisher.published, store.parked, store.left) == ([ROW], [], [])
+    # Now the relay looks rarely: one may have been given while the last event went.
+    store.commands = Mock(return_value=[])  # type: ignore[method-assign]
+    for _ in range(300):
+        publisher.now += 0.1
+        assert parking.obey(cast("Any", publisher), progress) == progress
+    assert 2 <= store.commands.call_count <= 4

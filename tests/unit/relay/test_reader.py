@@ -14,7 +14,7 @@ from relay.reader import Reader
 from relay.rules.batch import Batch, Capture
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.places.snapshot import Snapshot
-from tests.waiting import until
+from tests.support.waiting import until
 
 
 def batch(*numbers: int) -> Batch:

@@ -21,7 +21,7 @@ from spark_jobs.query.settings import DedupSettings
 from spark_jobs.query.status import Status
 from spark_jobs.stateful.settings import PairingJob
 from spark_jobs.stateful.state import BucketState
-from tests.documents import ROOT, blocks, commands, table
+from tests.support.documents import ROOT, blocks, commands, table
 
 DOCUMENT = ROOT / "docs/spark-operations.md"
 NOW = 1_700_000_000_000

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 from dovecote.process.settings import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
 from spark_jobs.stateful.settings import DelayJob, recirculation
-from tests.documents import ROOT, blocks, table
+from tests.support.documents import ROOT, blocks, table
 
 DOCUMENT = ROOT / "docs/spark-dedup.md"
 # Its table is in the document on the policies.

@@ -1,0 +1,119 @@
+"""Nothing begins while a partition's owner is uncertain; then everything does, in order."""
+
+import math
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from dedup.retries.aside import HoldInPlace
+from dedup.rules.claim import Claim
+from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.policies.results import Result
+from dedup.rules.record import Record
+from dedup.serving.certainty import Certainty
+from dedup.serving.handover import Handover
+from dedup.settings.consumer import ConsumerSettings
+from dedup.workers import workers_for
+from tests.support.waiting import until
+
+
+@pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])
+@pytest.mark.parametrize(
+    "given",
+    [{"policy": "every"}, {"policy": "exact"}, {"policy": "latest"}, {"handler_batch": 10}],
+    ids=["plainly", "exact", "latest", "batch"],
+)
+def test_nothing_is_begun_while_it_is_not_certain(given: dict[str, Any], *, awaited: bool) -> None:
+    settings = ConsumerSettings.model_validate(
+        {"topics": ["t"], "group": "g", "kafka": {"bootstrap.servers": "x"}, **given}
+    )
+    doubts: list[None] = []
+    certainty = Certainty(until=time.monotonic() - 1, doubted=lambda: doubts.append(None))
+    seen: list[int] = []
+    claims: list[Claim | None] = []
+    failures: list[BaseException] = []
+
+    def handle(record: Record | Sequence[Record]) -> Result | None:
+        for each in [record] if isinstance(record, Record) else record:
+            seen.append(each.offset)
+            claims.append(each.claim)
+        return None
+
+    async def handle_awaited(record: Record | Sequence[Record]) -> Result | None:
+        return handle(record)
+
+    handover = Handover(Lanes())
+    with handover.lock:
+        stretch = handover.lanes.begin("t", 0)
+        stretch.claim = Claim(7)
+        handover.lanes.open(stretch)
+    with ThreadPoolExecutor(1) as threads:
+        workers = workers_for(
+            settings,
+            handle_awaited if awaited else handle,
+            handover,
+            aside=HoldInPlace(),
+            passes=None,
+            threads=threads,
+            failed=failures.append,
+            certainty=certainty,
+        )
+        records = [Record("t", 0, n, 0, b"k", b"1", (("ce_id", b"e%d" % n),)) for n in range(3)]
+        workers.wake(handover.offer([(stretch, {b"k": records})]))
+        until(lambda: doubts, within=10, what="a doubt")
+        assert seen == []
+        certainty.until = math.inf
+        concluded = 0
+
+        def all_concluded() -> bool:
+            nonlocal concluded
+            workers.wake(handover.release()[0])
+            workers.reclaim()
+            concluded += sum(report.records for report in handover.collect())
+            return concluded == 3
+
+        until(all_concluded, within=10, what="all of the key concluded")
+        workers.close()
+    assert seen == ([2] if given.get("policy") == "latest" else [0, 1, 2])
+    assert set(claims) == {stretch.claim}
+    assert failures == []
+
+
+def test_what_was_begun_goes_on_and_what_comes_next_does_not() -> None:
+    settings = ConsumerSettings.model_validate(
+        {"topics": ["t"], "group": "g", "kafka": {"bootstrap.servers": "x"}, "policy": "every"}
+    )
+    certainty = Certainty()
+    seen: list[int] = []
+
+    def handle(record: Record) -> None:
+        seen.append(record.offset)
+        # As if the process were paused for longer than a lane's turn, and than the certainty
+        # lasts.
+        certainty.until = time.monotonic() - 1
+        until(lambda: time.monotonic() > ends, within=10, what="the end of its turn")
+
+    handover = Handover(Lanes())
+    with handover.lock:
+        stretch = handover.lanes.begin("t", 0)
+        handover.lanes.open(stretch)
+    ends = time.monotonic() + 0.1
+    with ThreadPoolExecutor(1) as threads:
+        workers = workers_for(
+            settings,
+            handle,
+            handover,
+            aside=HoldInPlace(),
+            passes=None,
+            threads=threads,
+            failed=lambda error: pytest.fail(str(error)),
+            certainty=certainty,
+        )
+        records = [Record("t", 0, n, 0, b"k", b"1", ()) for n in range(2)]
+        workers.wake(handover.offer([(stretch, {b"k": records})]))
+        until(lambda: handover.lanes.held == 1, within=10, what="the rest to be held")
+        workers.close()
+    assert seen == [0]

@@ -1,0 +1,402 @@
+"""The client against servers that answer within the rules of HTTP, and outside them."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Self, TypeVar
+
+import pytest
+import uvloop
+
+from dovecote.push.http.client import Client, Patience, trusting
+from dovecote.push.http.connection import Answer, SendFailed
+from dovecote.push.http.guard import Guard
+from dovecote.push.rules.sending.addresses import networks
+from dovecote.push.rules.sending.request import Composer, Form, Request
+from tests.support.certificates import certificates
+
+LOOPBACK = networks(["127.0.0.0/8"])
+QUICK = Patience(connect=2.0, whole=2.0, most_bytes=1000)
+REQUEST = Request("e1", "/hook", (("Content-Type", "text/plain"),), b"body")
+DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
+
+T = TypeVar("T")
+Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+class Server:
+    """Runs a script for each connection, and records what came."""
+
+    def __init__(self, script: Script | bytes, context: ssl.SSLContext | None = None) -> None:
+        self._script, self._context = script, context
+        self.connections = 0
+        self.heads: list[bytes] = []
+        self._writers: list[asyncio.StreamWriter] = []
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
+        self.port = self._server.sockets[0].getsockname()[1]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self._writers:
+            writer.close()
+        await self._server.wait_closed()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self._writers.append(writer)
+        try:
+            if isinstance(self._script, bytes):
+                while True:
+                    self.heads.append(await asked(reader))
+                    writer.write(self._script)
+            await self._script(reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+
+async def asked(reader: asyncio.StreamReader) -> bytes:
+    head = await reader.readuntil(b"\r\n\r\n")
+    if b"Content-Length: " in head:
+        await reader.readexactly(int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]))
+    return head
+
+
+def run(test: Callable[[], Awaitable[T]]) -> T:
+    async def within() -> T:
+        async with asyncio.timeout(20):
+            return await test()
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(within())
+
+
+def talking(
+    script: Script | bytes, talk: Callable[[Client, Server], Awaitable[T]], **form: str
+) -> T:
+    """Run `talk` with a client of a server."""
+
+    async def test() -> T:
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(Server(script))
+            client = Client(Form(url=server.url, **form), Guard(LOOPBACK), QUICK)  # type: ignore[arg-type]  # of text alone
+            stack.push_async_callback(client.close)
+            return await talk(client, server)
+
+    return run(test)
+
+
+@pytest.mark.parametrize(
+    ("reply", "status", "body"),
+    [
+        (DONE, 204, b""),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", 200, b"ok"),
+        (
+            b"HTTP/1.1 500 No\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n1\r\n!\r\n0\r\n\r\n",
+            500,
+            b"no!",
+        ),
+        (b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Hints\r\nLink: x\r\n\r\n" + DONE, 204, b""),
+        (
+            b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n",
+            302,
+            b"",
+        ),
+        (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", 304, b""),
+    ],
+)
+def test_answers_are_read_whole_and_their_connection_is_kept(
+    reply: bytes, status: int, body: bytes
+) -> None:
+    async def talk(client: Client, server: Server) -> None:
+        for _ in range(3):
+            answer = await client.send(REQUEST)
+            assert (answer.status, answer.excerpt) == (status, body)
+        assert server.connections == 1
+
+    talking(reply, talk)
+
+
+def test_a_request_has_its_headers_once_and_its_length() -> None:
+    async def talk(client: Client, server: Server) -> None:
+        await client.send(REQUEST, (("webhook-id", "e1"),))
+        (head,) = server.heads
+        assert head.startswith(b"POST /hook HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n" % server.port)
+        assert head.count(b"\r\nContent-Length: 4\r\n") == 1
+        assert head.count(b"\r\nwebhook-id: e1\r\n") == 1
+
+    talking(DONE, talk)
+
+
+def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY", "all_proxy", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.setenv("NO_PROXY", "")
+
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 204
+        assert server.connections == 1
+
+    talking(DONE, talk)
+
+
+def test_no_header_can_begin_another() -> None:
+    async def talk(client: Client, server: Server) -> None:
+        for bad in ("x\r\nX: y", "x\ny", "x\ry"):
+            with pytest.raises(ValueError, match="end of a line"):
+                await client.send(REQUEST, (("X-Bad", bad),))
+        assert server.heads == []
+
+    talking(DONE, talk)
+
+
+def test_the_answer_to_head_has_no_body_however_long_it_says_it_is() -> None:
+    async def talk(client: Client, server: Server) -> None:
+        for _ in range(3):
+            answer = await client.send(REQUEST)
+            assert (answer.status, answer.excerpt) == (200, b"")
+        assert server.connections == 1
+
+    talking(b"HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\n", talk, method="HEAD")
+
+
+def test_a_body_may_end_with_its_connection() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\nall of it")
+        writer.close()
+
+    async def talk(client: Client, server: Server) -> None:
+        for _ in range(2):
+            assert (await client.send(REQUEST)).excerpt == b"all of it"
+        assert server.connections == 2
+
+    talking(script, talk)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"SSH-2.0-OpenSSH_9.6\r\n",
+        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: nonsense\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 100_000 + b"\r\n\r\n",
+    ],
+)
+def test_what_is_no_answer_fails(reply: bytes) -> None:
+    async def talk(client: Client, _: Server) -> None:
+        with pytest.raises(SendFailed):
+            await client.send(REQUEST)
+
+    talking(reply, talk)
+
+
+def test_a_long_body_is_cut_and_its_connection_closed() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
+
+    async def talk(client: Client, server: Server) -> None:
+        for _ in range(2):
+            answer = await client.send(REQUEST)
+            assert (answer.status, answer.cut, answer.excerpt) == (200, True, b"x" * 1024)
+        assert server.connections == 2
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(head + b"x" * 1000)
+        await writer.drain()
+        writer.write(b"x" * 50)
+        await reader.read()
+
+    talking(script, talk)
+
+
+@pytest.mark.parametrize("trickle", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
+def test_an_answer_that_does_not_end_in_time_is_none(trickle: bytes) -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(trickle)
+        await reader.read()
+
+    async def test() -> None:
+        async with Server(script) as server:
+            hasty = Patience(connect=1.0, whole=0.1)
+            client = Client(Form(url=server.url), Guard(LOOPBACK), hasty)
+            with pytest.raises(SendFailed, match=r"within 0\.1 s"):
+                await client.send(REQUEST)
+            await client.close()
+
+    run(test)
+
+
+def test_each_request_on_a_kept_connection_has_the_whole_time_for_its_answer() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(DONE)
+        await asked(reader)
+        await reader.read()
+
+    async def test() -> None:
+        async with Server(script) as server:
+            hasty = Patience(connect=1.0, whole=0.2)
+            client = Client(Form(url=server.url), Guard(LOOPBACK), hasty)
+            assert (await client.send(REQUEST)).status == 204
+            began = time.monotonic()
+            told = await asyncio.gather(
+                *(client.send(REQUEST) for _ in range(2)), return_exceptions=True
+            )
+            assert [type(each) for each in told] in ([SendFailed, Answer], [Answer, SendFailed])
+            assert time.monotonic() - began >= 0.2
+            await client.close()
+
+    run(test)
+
+
+def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_notices() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(DONE)
+        await asked(reader)  # the second request gets no answer
+        writer.close()
+
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 204
+        assert (await client.send(REQUEST)).status == 204
+        assert server.connections == 2
+
+    talking(script, talk)
+
+
+def test_a_new_connection_that_is_closed_without_an_answer_is_a_failure() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.close()
+
+    async def talk(client: Client, server: Server) -> None:
+        with pytest.raises(SendFailed, match="closed"):
+            await client.send(REQUEST)
+        assert server.connections == 1
+
+    talking(script, talk)
+
+
+def test_as_many_connections_are_made_as_there_are_requests_at_a_time() -> None:
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            await asked(reader)
+            await asyncio.sleep(0.05)
+            writer.write(DONE)
+
+    async def talk(client: Client, server: Server) -> None:
+        for _ in range(3):
+            answers = await asyncio.gather(*(client.send(REQUEST) for _ in range(50)))
+            assert {each.status for each in answers} == {204}
+        assert server.connections == client.made == 50
+
+    talking(script, talk)
+
+
+def test_nobody_is_connected_to_who_is_not_allowed() -> None:
+    async def test() -> None:
+        async with Server(DONE) as server:
+            client = Client(Form(url=server.url), Guard(), QUICK)
+            with pytest.raises(SendFailed, match="loopback"):
+                await client.send(REQUEST)
+            assert server.connections == 0
+
+    run(test)
+
+
+def test_the_address_that_was_checked_is_the_one_that_is_connected_to() -> None:
+    async def test() -> None:
+        async with Server(DONE) as server:
+            asked_for = 0
+
+            async def resolve(host: str, _: int) -> list[str]:
+                nonlocal asked_for
+                asked_for += 1
+                assert host == "rebinds.example"
+                return ["127.0.0.1"] if asked_for == 1 else ["169.254.169.254"]
+
+            url = f"http://rebinds.example:{server.port}/hook"
+            client = Client(Form(url=url), Guard(LOOPBACK, resolve), QUICK)
+            assert (await client.send(REQUEST)).status == 204
+            assert asked_for == 1
+            assert server.heads[0].split(b"\r\n")[1] == b"Host: rebinds.example:%d" % server.port
+            await client.close()
+            with pytest.raises(SendFailed, match="link-local"):
+                await client.send(REQUEST)
+
+    run(test)
+
+
+def test_another_address_of_a_name_is_tried_when_one_does_not_answer() -> None:
+    async def test() -> None:
+        async with Server(DONE) as server:
+
+            async def resolve(_host: str, _port: int) -> list[str]:
+                return ["127.0.0.2", "127.0.0.1"]
+
+            url = f"http://many.example:{server.port}/hook"
+            client = Client(Form(url=url), Guard(LOOPBACK, resolve), QUICK)
+            assert (await client.send(REQUEST)).status == 204
+            await client.close()
+
+    run(test)
+
+
+def test_no_connection_is_a_failure_that_says_so() -> None:
+    async def test() -> None:
+        async with Server(DONE) as server:
+            url = server.url
+        client = Client(Form(url=url), Guard(LOOPBACK), QUICK)
+        with pytest.raises(SendFailed, match="no connection to 127"):
+            await client.send(REQUEST)
+
+    run(test)
+
+
+def test_tls_is_verified_and_so_is_the_name(tmp_path: Path) -> None:
+    files = certificates(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+
+    async def resolve(_host: str, _port: int) -> list[str]:
+        return ["127.0.0.1"]
+
+    async def attempt(host: str, ca_file: str | None) -> int:
+        async with Server(DONE, context) as server:
+            form = Form(url=f"https://{host}:{server.port}/hook")
+            client = Client(form, Guard(LOOPBACK, resolve), QUICK, ca_file=ca_file)
+            try:
+                return (await client.send(REQUEST)).status
+            finally:
+                await client.close()
+
+    authority = str(files.authority)
+    assert run(lambda: attempt("127.0.0.1", authority)) == 204
+    for host, ca_file in (("127.0.0.1", None), ("other.example", authority)):
+        with pytest.raises(SendFailed, match="TLS"):
+            run(lambda host=host, ca_file=ca_file: attempt(host, ca_file))  # type: ignore[misc]  # of a loop
+    trusting.cache_clear()
+
+
+def test_a_composed_request_comes_as_it_was_composed() -> None:
+    async def talk(client: Client, server: Server) -> None:
+        form = Form(url=server.url, method="GET")
+        from outbox.envelope import Record
+
+        request = Composer(form).request(Record("t", 0, 1, 0, None, b"a b&c", ()), "e1")
+        await client.send(request)
+        assert server.heads[0].startswith(b"GET /hook?message=a%20b%26c HTTP/1.1\r\n")
+        assert b"Content-Length" not in server.heads[0]
+
+    talking(DONE, talk, method="GET")

@@ -1,0 +1,34 @@
+"""The container in `compose/` in which push runs."""
+
+from typing import Any
+
+import pytest
+import yaml
+
+from dovecote.process.settings import load
+from dovecote.push.settings import PREFIX, PushSettings
+from tests.support.documents import ROOT
+
+FOLDER = ROOT / "compose"
+
+
+@pytest.fixture
+def service() -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load((FOLDER / "compose.yaml").read_text())
+    push: dict[str, Any] = found["services"]["push"]
+    return push
+
+
+def test_the_container_begins_again_serves_at_8080_and_reads_the_file_that_is_mounted(
+    service: dict[str, Any],
+) -> None:
+    assert service["restart"] == "unless-stopped"
+    (port,) = service["ports"]
+    assert port.startswith("127.0.0.1:")
+    assert port.endswith(":8080")
+    file, mounted, how = service["volumes"][0].split(":")
+    assert how == "ro"
+    assert service["command"][service["command"].index("--config") + 1] == mounted
+    found = load(PushSettings, FOLDER / file, prefix=PREFIX, environ=service["environment"])
+    assert found.http.port == 8080
+    assert found.api.tokens

@@ -1,0 +1,177 @@
+"""The contents of a flow's file, and the errors for one that leads nowhere."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from outbox.errors import BadSettings
+from spark_jobs.jobs.flow import Job, load_flow
+from spark_jobs.query.pins import refusal
+from spark_jobs.query.settings import DedupSettings
+from spark_jobs.stateful.settings import AggregationJob, StatefulSettings
+from tests.unit.spark_jobs.operators.aggregation.steps import SUMS, place, step
+
+PASSWORD = {"sasl.password": {"env": "SECRET"}}
+
+
+def _flow(*steps: object, **fields: Any) -> dict[str, Any]:
+    found = {
+        "source": {
+            "name": "in",
+            "type": "source",
+            "topic": "orders",
+            "config": {"type": "kafka", "name": "input"},
+        },
+        "connections": {
+            "input": {"bootstrap.servers": "one:9092", **PASSWORD},
+            "output": {"bootstrap.servers": "two:9092", **PASSWORD},
+        },
+        "steps": list(steps or [step()]),
+        "spark": {"query": "q", "checkpoint": "c"},
+    }
+    return {**found, **fields}
+
+
+def _load(folder: Path, flow: object) -> dict[str, Job]:
+    file = folder / "flow.json"
+    file.write_text(json.dumps(flow))
+    return load_flow(file, {"SECRET": "hush"})[1]
+
+
+def test_a_step_becomes_a_query_of_its_own(tmp_path: Path) -> None:
+    (job,) = _load(tmp_path, _flow()).values()
+    assert isinstance(job, AggregationJob)
+    assert (job.spark.query, job.spark.checkpoint) == ("q.aggregation", "c/aggregation")
+    assert job.source.topics == ("orders",)
+    assert job.topics_written() == ("output", "deadletter")
+    assert job.kafka == {"bootstrap.servers": "two:9092", "sasl.password": "hush"}
+    assert job.reads().kafka["bootstrap.servers"] == "one:9092"
+    assert "hush" not in repr(job)
+
+
+GAP = {"type": "count", "count": 2, "timeout": 100}
+OTHER_GAP = {"type": "dsl", "path": "t.star", "timeout": 9}
+DAILY = {"type": "time", "time": "11:05", "timePattern": "HH:mm"}
+FROM_EVENT = {"type": "timeFromEvent", "path": "t.star", "timePattern": "HH:mm"}
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "refused"),
+    [
+        ({}, {"key": {"type": "hash"}}, "step.key"),
+        ({"key": {"type": "headers", "keys": ["a"]}}, {"key": {"type": "key"}}, "step.key"),
+        ({"trigger": GAP}, {"trigger": DAILY}, "step.trigger"),
+        ({"trigger": OTHER_GAP}, {"trigger": FROM_EVENT}, "step.trigger"),
+        ({"trigger": DAILY}, {"trigger": FROM_EVENT}, "step.trigger"),
+        ({"trigger": GAP}, {"trigger": OTHER_GAP, "maxLag": 5, "stateFull": True}, None),
+        ({"trigger": DAILY}, {"trigger": {**DAILY, "time": "12:00"}}, None),
+    ],
+)
+def test_a_checkpoint_goes_on_with_the_windows_and_keys_it_was_made_with(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], refused: str | None
+) -> None:
+    (tmp_path / "t.star").write_text(
+        "def trigger(IN, Env):\n    pass\ndef time(IN, Env):\n    pass\n"
+    )
+    before, after = (
+        next(iter(_load(tmp_path, _flow(step(**each))).values())) for each in (one, other)
+    )
+    assert isinstance(before, AggregationJob)
+    assert isinstance(after, AggregationJob)
+    told = refusal("c", before.pins(), after.pins())
+    assert told is None if refused is None else refused in (told or "")
+
+
+def test_steps_in_files_have_their_scripts_in_the_folders_of_both(tmp_path: Path) -> None:
+    (tmp_path / "steps" / "scripts").mkdir(parents=True)
+    (tmp_path / "scripts").mkdir()
+    for name, folder in (("own.star", "steps/scripts"), ("shared.star", "scripts")):
+        (tmp_path / folder / name).write_text(SUMS)
+    for name in ("own.star", "shared.star"):
+        (tmp_path / "steps" / "sums.json").write_text(json.dumps(step(dsl={"path": name})))
+        (job,) = _load(tmp_path, _flow("steps/sums.json")).values()
+        assert isinstance(job, AggregationJob)
+        assert job.operator.aggregate is not None
+
+
+def test_a_step_reads_every_destination_of_its_name(tmp_path: Path) -> None:
+    named = {**place("sums"), "name": "second"}
+    wrong = {**place("wrong"), "name": "second"}
+    first = step(
+        branches={"b": {**place("more"), "name": "second"}}, destination=named, error=wrong
+    )
+    flow = _flow(first, step(name="second"))
+    flow["source"]["config"]["name"] = "output"
+    jobs = _load(tmp_path, flow)
+    assert jobs["second"].source.topics == ("sums", "more", "wrong")
+
+
+def test_other_operators_are_steps_too(tmp_path: Path) -> None:
+    common = {"destination": place("out"), "error": place("dead")}
+    sessions = {"name": "s", "type": "sessions", "operator": {"gap": "5s"}, **common}
+    flow = _flow({**sessions, "late": place("late")})
+    flow["source"]["config"]["name"] = "output"
+    (job,) = _load(tmp_path, flow).values()
+    assert isinstance(job, StatefulSettings)
+    assert job.operator.type == "sessions"
+    assert job.topics_written() == ("out", "late", "dead")
+    dedup = {"name": "d", "type": "dedup", "operator": {"type": "first_match"}}
+    tables = {"retry": {"max_attempts": 7}}
+    flow["steps"] = [{**dedup, **common, "retry": place("again"), "tables": tables}]
+    (job,) = _load(tmp_path, flow).values()
+    assert isinstance(job, DedupSettings)
+    assert job.output.retry_topic == "again"
+    assert job.retry.max_attempts == 7
+    flow["steps"] = [{**sessions, "operator": {"gpa": "5s"}}]
+    with pytest.raises(BadSettings, match=r"operator.gap: is missing\n  operator.gpa: unknown"):
+        _load(tmp_path, flow)
+
+
+@pytest.mark.parametrize(
+    ("fields", "error"),
+    [
+        ({"steps": []}, "steps: must not be empty"),
+        ({"steps": [step(), step()]}, "steps have the same name"),
+        (
+            {"steps": [step(), step(name="b")]},
+            r"steps\.1: no destination and no source leads to b",
+        ),
+        ({"steps": ["none.conf"]}, "cannot read .*none.conf: No such file"),
+        ({"steps": [{"type": "x"}]}, 'steps.0: type "x" is none of '),
+        ({"steps": [step(destination=place("orders"))]}, "read and written"),
+        ({"connections": {"input": {"bootstrap.servers": "x:1"}}}, "there is no output"),
+        ({"spark": {"query": "q"}}, "spark.checkpoint: is missing"),
+        ({"sorce": {}}, "sorce: unknown field"),
+        (
+            {"connections": {"input": {}, "output": {"sasl.password": "hush"}}},
+            "sasl.password is a secret",
+        ),
+    ],
+)
+def test_a_flow_that_leads_nowhere_is_refused(
+    tmp_path: Path, fields: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(BadSettings, match=error):
+        _load(tmp_path, _flow(**fields))
+
+
+def test_what_is_wrong_with_a_step_in_a_file_of_its_own_is_said_once_and_with_that_file(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "sums.json").write_text(json.dumps(step(trigger={**GAP, "count": 0})))
+    with pytest.raises(BadSettings) as raised:
+        _load(tmp_path, _flow("sums.json"))
+    assert str(raised.value).partition("(")[2].splitlines() == [
+        f"{tmp_path}/flow.json; steps.0 is {tmp_path}/sums.json):",
+        "  steps.0.trigger.count: must be greater than or equal to 1",
+    ]
+    (tmp_path / "sums.json").write_text(json.dumps(step(dsl={"path": "none.star"})))
+    with pytest.raises(BadSettings, match=r"flow.json, step aggregation: dsl.path: there is no"):
+        _load(tmp_path, _flow("sums.json"))
+
+
+def test_a_step_alone_says_what_is_missing(tmp_path: Path) -> None:
+    with pytest.raises(BadSettings, match="is one step: name it in the `steps` of a file"):
+        _load(tmp_path, step())
