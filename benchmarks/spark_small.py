@@ -30,9 +30,9 @@ from pyspark.sql import SparkSession
 from benchmarks import harness, processors
 from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
-from spark_jobs.query.listening import listening
 from spark_jobs.query.progress import ends
 from spark_jobs.query.session import close_session, configuration, open_session
+from spark_jobs.query.watching import listening
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
 

@@ -18,10 +18,10 @@ import psycopg
 
 from outbox.errors import first_line
 from outbox.schema import about
-from relay.ahead import Ahead
 from relay.candidacy import Look
 from relay.errors import Full, LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
+from relay.health import KINDS, Trouble
 from relay.kafka.asking import Asking
 from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.kafka.publisher import More, Publisher, Ready, at_once, no_more
@@ -39,7 +39,7 @@ from relay.postgres.retention import Retention
 from relay.postgres.shard_count import settle
 from relay.postgres.timeline import shared
 from relay.publishing import make_publisher, paced
-from relay.reader import Reader
+from relay.reader import Ahead, Reader
 from relay.rules.batch import Batch, Capture, Row
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
@@ -49,7 +49,6 @@ from relay.rules.places.progress import Newest, Origin, Place, Progress, at, ref
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
 from relay.tracing import publishing
-from relay.trouble import KINDS, Trouble
 
 _log = logging.getLogger("dovecote.relay")
 

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 
 from relay.candidacy import Candidacy
 from relay.errors import Fenced, LeaseLost, Outage
-from relay.health import Health
+from relay.health import Health, Trouble
 from relay.metrics import Metrics
 from relay.postgres.connect import connect, explained, shut_out
 from relay.postgres.lease import active, candidate_key, lock_key, try_acquire
 from relay.relay import Relay
 from relay.settings import RelaySettings
-from relay.trouble import Trouble
 
 _log = logging.getLogger("dovecote.relay")
 

@@ -22,7 +22,7 @@ from outbox import schema as outbox_schema
 from outbox.schema import about
 from outbox.schema import capture as outbox_capture
 from relay.errors import Refused
-from relay.health import Health
+from relay.health import Health, Trouble
 from relay.kafka.looking_back import LookingBack
 from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.kafka.publisher import Publisher
@@ -50,7 +50,6 @@ from relay.rules.places.progress import (
 from relay.rules.reconciliation import Account, Doubts, Sent, account
 from relay.rules.sharding import Shard, shard_of
 from relay.settings import RelaySettings
-from relay.trouble import Trouble
 
 _log = logging.getLogger("dovecote.relay")
 

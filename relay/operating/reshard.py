@@ -22,7 +22,7 @@ import psycopg
 from outbox import schema as outbox_schema
 from outbox.schema import capture as outbox_capture
 from relay.errors import LeaseLost, Refused
-from relay.health import Health
+from relay.health import Health, Trouble
 from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
@@ -45,7 +45,6 @@ from relay.rules.places.progress import Cursor, Origin, Place, Progress, at, ref
 from relay.rules.places.snapshot import BEGINNING
 from relay.rules.sharding import Shard, divided
 from relay.settings import RelaySettings
-from relay.trouble import Trouble
 
 _log = logging.getLogger("dovecote.relay")
 

@@ -3,16 +3,44 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Protocol, Self
+from typing import Protocol, Self, TypeAlias
 
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
-from spark_jobs.query.alarms import Alarms
 from spark_jobs.sink.markers import Counts
 from spark_jobs.sink.sink import SinkConfig
+
+NONE = -1
+"""Nothing is due in a bucket until a record comes."""
+Alarms: TypeAlias = Mapping[str, int]
+"""By bucket, in milliseconds, or `NONE`."""
+
+
+class KnownAlarms:
+    """Each step of a bucket reports its alarm; alarms from before the start are read."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, int] = {}
+        self.is_complete = False
+
+    def tell(self, alarms: Alarms) -> None:
+        """Take in the alarms of buckets that have just been stepped."""
+        self._told |= alarms
+
+    def complete(self, stored: Alarms) -> None:
+        """Take in the alarms that a finished batch has left; alarms since the start are newer."""
+        self._told = {**stored, **self._told}
+        self.is_complete = True
+
+    def is_due(self, now: int) -> bool:
+        """Return whether Spark would call a bucket at `now`, or might as far as is known."""
+        if not self.is_complete:
+            return True
+        return any(alarm != NONE and alarm <= now for alarm in self._told.values())
+
 
 # As an object: as text, Java would parse it for each batch.
 SCHEMA = StructType([StructField("report", StringType())])

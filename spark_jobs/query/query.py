@@ -15,10 +15,9 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.errors import JobError, QueryFailed
 from spark_jobs.query.batch import Batch, Report, Stage
-from spark_jobs.query.listening import listening
 from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
 from spark_jobs.query.resting import Rest
-from spark_jobs.query.watching import Watch
+from spark_jobs.query.watching import Watch, listening
 from spark_jobs.sink.admission import admit
 from spark_jobs.sink.group import Ends
 from spark_jobs.sink.markers import Counts, Turn

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 
 from outbox.errors import DovecoteError
-from spark_jobs.query.alarms import Alarms, KnownAlarms
+from spark_jobs.query.batch import Alarms, KnownAlarms
 from spark_jobs.sink import kafka_options
 from spark_jobs.sink.group import Ends
 

@@ -13,7 +13,7 @@ from spark_jobs.operators import contents, extent
 from spark_jobs.operators.contents import Entry
 from spark_jobs.operators.encoding import decode
 from spark_jobs.operators.table import operator
-from spark_jobs.query.alarms import Alarms
+from spark_jobs.query.batch import Alarms
 from spark_jobs.query.session import STATE_STORE
 from spark_jobs.stateful.host import STATE_NAME
 from spark_jobs.stateful.settings import StatefulSettings

@@ -8,17 +8,17 @@ from typing import Any
 import pytest
 
 from outbox.schema.capture import use_wal
-from tests.integration.test_shards_wal import in_log
 from tests.support.load import load
+from tests.support.looking import active
 from tests.support.relaying import (
     AGREE,
-    RelayProcess,
     Relays,
     Watch,
     committed,
     difference,
     drained,
 )
+from tests.support.shards import in_log
 from tests.support.waiting import consume, until
 
 KILLS = 50
@@ -45,10 +45,6 @@ def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: An
         victim.kill()
         crew.remove(victim)
         crew.append(fleet.start(**settings))
-
-
-def active(crew: list[RelayProcess]) -> list[RelayProcess]:
-    return [relay for relay in crew if "active: this relay alone may publish" in relay.log]
 
 
 @pytest.mark.slow

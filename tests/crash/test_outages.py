@@ -2,28 +2,18 @@
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dovecote.devstack import Stack
-from dovecote.devstack.server import Server
 from outbox.schema.capture import use_wal
 from tests.support.load import load
+from tests.support.looking import ends
 from tests.support.relaying import AGREE, RelayProcess, Relays, committed, difference, drained
 from tests.support.waiting import until
 
 SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "5"))
-
-
-def ends(server: Server, how: str) -> Callable[[], None]:
-    """Take a server away, and return a function that brings it back."""
-    if how == "kill":
-        server.kill()
-        return server.start
-    server.pause()
-    return server.resume
 
 
 @pytest.mark.timeout(max(180, 10 * SECONDS))

@@ -10,9 +10,9 @@ import pytest
 from outbox import Event
 from outbox.schema.capture import use_wal
 from relay.postgres.desk import EVERYTHING, Desk, Which
-from tests.integration.test_relay import alter_topic
 from tests.support.load import KEYS, load
 from tests.support.relaying import AGREE, Relays, committed, difference, ids, write_known
+from tests.support.topics import alter_topic
 from tests.support.waiting import consume, until
 
 KILLS = 6

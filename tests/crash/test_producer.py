@@ -19,7 +19,7 @@ from psycopg.conninfo import make_conninfo
 from dovecote.devstack import Stack
 from outbox.producer.producer import Options, Producer
 from proof.proxy import Proxy
-from tests.crash.test_outages import ends
+from tests.support.looking import ends
 from tests.support.relaying import Relays, difference, ids, seen
 from tests.support.sending import Sent
 from tests.support.waiting import until

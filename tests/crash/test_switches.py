@@ -12,10 +12,10 @@ import pytest
 
 from outbox.schema.capture import installed, use_table, use_wal
 from relay.operating import reshard as resharding
-from tests.crash.test_kills import active
-from tests.integration.test_shards import wanted
 from tests.support.load import Load, load
+from tests.support.looking import active
 from tests.support.relaying import AGREE, Relays, committed, difference, drained
+from tests.support.shards import wanted
 from tests.support.waiting import until
 
 KILLS = 16

@@ -30,10 +30,10 @@ from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
 from relay.settings import RelaySettings
 from relay.standby import Standby
-from tests.integration.test_relay import alter_topic, make_topic
 from tests.support.documents import ROOT, Command, blocks, code_spans, commands, table
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import DSN, installed, relays, settings
+from tests.support.topics import alter_topic, make_topic
 from tests.support.waiting import until
 
 README, DOCS = ROOT / "README.md", ROOT / "docs"

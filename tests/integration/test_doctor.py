@@ -1,10 +1,8 @@
 """`dovecote relay doctor` finds what is wrong with an outbox, and changes nothing."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -14,12 +12,11 @@ from outbox import Event
 from outbox.schema import Roles, install
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_table, use_wal
+from tests.support.commands import doctor
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relaying import (
     AGREE,
-    COMMAND,
-    DSN,
     Relays,
     commit,
     committed,
@@ -30,30 +27,12 @@ from tests.support.relaying import (
     published,
     relays,
 )
-from tests.support.relaying import settings as relay_settings
 
 
 @pytest.fixture
 def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
     with relays(tmp_path, database, stack.kafka.bootstrap) as started:
         yield started
-
-
-def doctor(
-    fleet: Relays, *arguments: str, dsn: str = "", bootstrap: str = "", **fields: Any
-) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(
-        relay_settings(bootstrap or fleet.bootstrap, name=fleet.name, **fields), encoding="utf-8"
-    )
-    return subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={"PATH": "/usr/bin:/bin", DSN: dsn or fleet.dsn},
-    )
 
 
 def told(fleet: Relays, level: str) -> list[str]:

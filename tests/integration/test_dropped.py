@@ -17,7 +17,7 @@ from outbox.schema.slots import drop
 from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic
 from relay.postgres.capture.catalog import running
-from tests.integration.test_refusals import program
+from tests.support.commands import program
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import (
     COMMAND,

@@ -2,104 +2,22 @@
 A standby is promoted: the relay goes on if it has everything published, and refuses otherwise.
 """
 
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from shutil import copy, rmtree
 from typing import NamedTuple
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
-from dovecote.devstack.places import LOOPBACK, temporary_directory
-from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
-from outbox import schema
+from dovecote.devstack.postgres.postgres import Postgres
 from relay.postgres.timeline import shared
-from tests.integration.test_schema import init
+from tests.support.commands import init
+from tests.support.failover import ROLE, Pair, dsns, paired, promote, until_received
 from tests.support.fix_stack import MakeTopic, Servers, new_topics
-from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
+from tests.support.relaying import Relays, commit, event, ids, published, relays
 from tests.support.restoring import reconcile
-from tests.support.waiting import consume, until
-
-ROLE = "relay_without_replication"
-LOGGED = "logged"
-
-
-class Pair(NamedTuple):
-    """A primary and its standby."""
-
-    primary: Postgres
-    standby: Postgres
-
-
-@contextmanager
-def paired() -> Iterator[Pair]:
-    """Yield a primary with two outboxes, one of each capture, and a standby that follows it."""
-    folder = temporary_directory(server_user())
-    primary, standby = (Postgres(folder / name, fsync=False) for name in ("primary", "standby"))
-    try:
-        with primary:
-            installed(primary.dsn)
-            with psycopg.connect(primary.dsn, autocommit=True) as conn:
-                conn.execute(f"CREATE ROLE {ROLE} LOGIN PASSWORD 'x'".encode())
-                conn.execute(f"CREATE DATABASE {LOGGED}".encode())
-                schema.install(conn, roles=schema.Roles(relays=[ROLE]))
-            installed(make_conninfo(primary.dsn, dbname=LOGGED), capture="wal")
-            copy_of(primary, standby.directory)
-            with standby:
-                yield Pair(primary, standby)
-    finally:
-        rmtree(folder)
-
-
-def copy_of(primary: Postgres, folder: Path) -> None:
-    """Make a standby of `primary` in `folder`."""
-    user = server_user()
-    folder.mkdir()
-    folder.chmod(0o711)
-    data = folder / "data"
-    data.mkdir(mode=0o700)
-    if user is not None:
-        os.chown(data, *user)
-    password = str(conninfo_to_dict(primary.dsn)["password"])
-    program = installation(user) / "bin/pg_basebackup"
-    place = ["-h", LOOPBACK, "-p", str(primary.port), "-U", "postgres"]
-    subprocess.run(
-        [program, *place, "-D", data, "-R", "-X", "stream", "-c", "fast", "--no-sync"],
-        env={"PGPASSWORD": password},
-        cwd=data,
-        user=user.uid if user else None,
-        group=user.gid if user else None,
-        extra_groups=None if user is None else [],
-        check=True,
-        timeout=60,
-    )
-    copy(primary.directory / "password", folder / "password")
-
-
-def promote(pair: Pair) -> None:
-    """Fail over: the primary is gone, and the standby takes its place."""
-    pair.primary.kill()
-    with psycopg.connect(pair.standby.dsn, autocommit=True) as conn:
-        assert conn.execute("SELECT pg_promote(true, 30)").fetchone() == (True,)
-
-
-def until_received(pair: Pair) -> None:
-    """Wait until the standby has everything that the primary has written."""
-    with (
-        psycopg.connect(pair.primary.dsn, autocommit=True) as ahead,
-        psycopg.connect(pair.standby.dsn, autocommit=True) as behind,
-    ):
-        (end,) = ahead.execute("SELECT pg_current_wal_lsn()::text").fetchone() or ("",)
-        query = "SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn"
-        until(
-            lambda: behind.execute(query, [end]).fetchone() == (True,),
-            within=20,
-            what=f"{end} on the standby",
-        )
+from tests.support.waiting import consume
 
 
 def as_role(server: Postgres) -> str:
@@ -178,10 +96,6 @@ def lossy(stack: Servers, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             pair.standby.start()
             promote(pair)
             yield Lossy(fleet, pair.standby, topics, dsns(pair.standby))
-
-
-def dsns(server: Postgres) -> dict[str, str]:
-    return {"table": server.dsn, "wal": make_conninfo(server.dsn, dbname=LOGGED)}
 
 
 def refused(lost: Lossy, capture: str, dsn: str) -> str:

@@ -10,24 +10,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from proof.proxy import Proxy
 from relay.postgres.lease import try_acquire, try_lock
 from relay.postgres.parked import ParkedStore
-from relay.rules.parking import OWN_TOPIC, Parked
+from tests.support.parking import poison
 from tests.support.relaying import installed
 from tests.support.waiting import until
 
 KEY = 4711
 LEASE = 1.0
-
-
-def poison(count: int) -> list[Parked]:
-    """Return events to park, of 500 bytes each."""
-    return [
-        Parked(
-            (n, f"{n:032x}", 0, "orders", b"k", b"v" * 500, "T", "/s", None, None, [], []),
-            OWN_TOPIC,
-            holds=True,
-        )
-        for n in range(count)
-    ]
 
 
 @pytest.mark.parametrize("sent", [1, 8_192, 16_384, 24_576, 40_960, 57_344])

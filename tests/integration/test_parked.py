@@ -5,26 +5,22 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, LiteralString, NamedTuple
+from typing import LiteralString
 
 import psycopg
 import pytest
-from typer.testing import CliRunner
 
-from dovecote.cli.main import app
 from dovecote.devstack import Stack
 from outbox import Event
-from outbox.errors import BadSettings, DovecoteError
 from outbox.schema import limit_events
 from relay.postgres.desk import EVERYTHING, Desk, Which
 from relay.postgres.parked import ASIDE, ParkedStore
 from relay.rules.parking import Parked, Reason
 from relay.rules.places.lsn import log_number
-from tests.integration.test_relay import alter_topic, delete_topic, make_topic, metric
 from tests.support.fix_stack import MakeTopic
+from tests.support.parking import listed, parked
 from tests.support.relaying import (
     AGREE,
-    DSN,
     RelayProcess,
     Relays,
     commit,
@@ -36,8 +32,8 @@ from tests.support.relaying import (
     installed,
     published,
     relays,
-    settings,
 )
+from tests.support.topics import alter_topic, delete_topic, make_topic, metric
 from tests.support.waiting import consume, until
 
 UNCOMPRESSED = {"compression.type": "none"}
@@ -47,35 +43,6 @@ UNCOMPRESSED = {"compression.type": "none"}
 def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
     with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
         yield started
-
-
-class Done(NamedTuple):
-    """The result of a command."""
-
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-def parked(fleet: Relays, *arguments: str) -> Done:
-    """Run `dovecote relay parked`, in this process."""
-    config = fleet.folder / "parked.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
-    result = CliRunner().invoke(
-        app, ["relay", "parked", *arguments, "--config", str(config)], env={DSN: fleet.dsn}
-    )
-    if isinstance(result.exception, DovecoteError):
-        # As `dovecote.cli.main.main` ends.
-        status = 2 if isinstance(result.exception, BadSettings) else 1
-        return Done(status, result.stdout, str(result.exception))
-    assert result.exception is None or isinstance(result.exception, SystemExit), result
-    return Done(result.exit_code, result.stdout, result.stderr)
-
-
-def listed(fleet: Relays, *arguments: str) -> list[dict[str, Any]]:
-    done = parked(fleet, "list", "--json", *arguments)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def large(topic: str, number: int, key: str | None = "bad") -> Event:

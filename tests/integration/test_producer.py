@@ -16,11 +16,11 @@ from outbox import BadSettings, Event, InvalidEvent, schema
 from outbox.errors import NotAccepted, ProducerClosed
 from outbox.producer.producer import Options, Producer
 from outbox.schema.capture import use_table, use_wal
-from tests.integration.test_parked import listed, parked
-from tests.integration.test_relay import alter_topic
 from tests.support.fix_stack import MakeTopic
+from tests.support.parking import listed, parked
 from tests.support.relaying import Relays, difference, ids, installed, relays
 from tests.support.sending import Sent, doubtful
+from tests.support.topics import alter_topic
 from tests.support.waiting import consume, until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9"}

@@ -1,6 +1,5 @@
 """The relay refuses to go on: it says why, and how to resolve it."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +10,12 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from dovecote.devstack.postgres.postgres import installation, server_user
 from outbox import schema
 from outbox.errors import SchemaMissing
 from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
 from relay.postgres.connect import connect
+from tests.support.commands import program
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
 from tests.support.waiting import consume, until
@@ -124,22 +123,6 @@ def test_what_was_restored_without_its_data_is_told_and_touched_no_further(
             says = '"outbox"."migrations" is empty: the outbox in schema .* without its data'
             with pytest.raises(SchemaMissing, match=says):
                 schema.install(conn)
-
-
-def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:
-    """Run one of Postgres's programs on a database, and return its output."""
-    password = str(conninfo_to_dict(dsn)["password"])
-    done = subprocess.run(
-        [installation(server_user()) / "bin" / name, *arguments, "--dbname", dsn],
-        env={"PGPASSWORD": password, "PATH": "/usr/bin:/bin"},
-        input=given,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_a_message_that_no_version_wrote_is_refused_with_what_resolves_it(

@@ -9,14 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import (  # type: ignore[attr-defined]  # imported there, not declared
+from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
 )
-from confluent_kafka.cimpl import NewTopic
 from psycopg.conninfo import conninfo_to_dict
 
 from dovecote.devstack import Stack
@@ -41,6 +36,7 @@ from tests.support.relaying import (
     relays,
     settings,
 )
+from tests.support.topics import make_topic, metric
 from tests.support.waiting import consume, until
 
 BATCHES = "dovecote_relay_batches_total"
@@ -168,29 +164,6 @@ def test_a_relay_that_lost_its_session_begins_again(fleet: Relays, topic: MakeTo
     assert relay.terminate() == 0
 
 
-def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    wanted = NewTopic(
-        name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
-    )
-    admin.create_topics([wanted])[name].result(30)
-
-
-def delete_topic(bootstrap: str, name: str) -> None:
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([name])[name].result(30)
-
-
-def alter_topic(bootstrap: str, name: str, **config: str) -> None:
-    entries = [
-        ConfigEntry(k.replace("_", "."), v, incremental_operation=AlterConfigOpType.SET)
-        for k, v in config.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
-
-
 def test_an_event_as_large_as_the_outbox_takes_is_published(
     fleet: Relays, topic: MakeTopic
 ) -> None:
@@ -236,13 +209,6 @@ def test_a_huge_transaction_is_published_whole(fleet: Relays, topic: MakeTopic) 
     fleet.active()
     published(fleet, name, 30_000, within=60)
     agrees(fleet, name)
-
-
-def metric(relay: RelayProcess, name: str, labels: str = "") -> float:
-    """Return one number of /metrics; 0 if it is not there yet."""
-    pattern = rf"^{name}{{[^}}]*{re.escape(labels)}[^}}]*}} (\S+)$"
-    found = re.search(pattern, relay.get("/metrics").body, re.MULTILINE)
-    return float(found[1]) if found else 0.0
 
 
 def test_the_metrics_tell_what_happened(fleet: Relays, topic: MakeTopic) -> None:

@@ -24,7 +24,7 @@ from relay.operating.status import status
 from relay.settings import RelaySettings
 from relay.standby import Standby
 from tests import old_schemas
-from tests.integration.test_schema import init
+from tests.support.commands import init
 from tests.support.fix_stack import MakeTopic, new_database
 from tests.support.relaying import event, published, relays
 

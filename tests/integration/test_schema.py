@@ -1,7 +1,6 @@
 """Installing the outbox: once, by whoever comes first, by us or by another migration tool."""
 
 import re
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,8 +15,8 @@ from dovecote.push.store import schema as push_schema
 from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, write
 from outbox.schema.migrations import Migrations
 from tests import old_schemas
+from tests.support.commands import init
 from tests.support.fix_stack import new_database
-from tests.support.relaying import COMMAND
 
 Make = Callable[[], str]
 
@@ -61,17 +60,6 @@ def catalog(dsn: str, name: str = "outbox") -> list[tuple[Any, ...]]:
     with psycopg.connect(dsn) as conn:
         rows = [row for query in queries for row in conn.execute(query, {"name": name})]
         return rows + conn.execute(ledger.format(sql.Identifier(name))).fetchall()
-
-
-def init(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "init", "outbox", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-        env={"PATH": "/usr/bin:/bin", **environ},
-    )
 
 
 def test_installing_twice_changes_nothing(database: str) -> None:

@@ -3,7 +3,7 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ from tests.support.relaying import (
     relays,
     settings,
 )
+from tests.support.shards import crew_of, wanted
 from tests.support.waiting import until
 
 SHARDS = 4
@@ -164,25 +165,6 @@ def require_told(other: RelaySettings, what: str) -> None:
     assert "dovecote relay reshard" in wrong.resolve
     with pytest.raises(Refused, match=what):
         status(other, other.own_shards()[0])
-
-
-def wanted(fleet: Relays, shards: int, **more: int | str) -> RelaySettings:
-    return RelaySettings.model_validate(
-        {
-            "dsn": {"env": "DSN"},
-            "name": fleet.name,
-            "kafka": {"bootstrap.servers": fleet.bootstrap},
-            "shards": shards,
-            "standby_poll": "50ms",
-            **more,
-        },
-        context={"environ": {"DSN": fleet.dsn}},
-    )
-
-
-def crew_of(fleet: Relays, shards: int) -> AbstractContextManager[None]:
-    """Run a relay for each shard, in this process."""
-    return running([wanted(fleet, shards)] * shards)
 
 
 def test_the_number_of_shards_is_changed_while_services_write(

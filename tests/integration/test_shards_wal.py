@@ -19,7 +19,6 @@ from relay.operating import reshard as resharding
 from relay.operating.doctor import examine
 from relay.postgres.capture.catalog import Look, drop_left_slots, look
 from relay.rules.sharding import divided, shard_of
-from tests.integration.test_shards import crew_of, wanted
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import KEYS, load
 from tests.support.relayed import running
@@ -35,6 +34,7 @@ from tests.support.relaying import (
     published,
     relays,
 )
+from tests.support.shards import crew_of, in_log, wanted
 from tests.support.waiting import until
 
 
@@ -43,12 +43,6 @@ def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
     """Starts relays of one outbox, in a database of its own."""
     with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
         yield started
-
-
-def in_log(fleet: Relays, shards: int) -> None:
-    """Have the outbox published in `shards` shards, and written to the log."""
-    assert resharding.reshard(wanted(fleet, shards))
-    assert len(use_wal(fleet.dsn, "outbox")) == shards
 
 
 def seen(fleet: Relays, shards: int) -> list[Look]:

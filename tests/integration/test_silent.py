@@ -11,7 +11,7 @@ from psycopg.conninfo import make_conninfo
 
 from proof.proxy import Proxy
 from relay.postgres.connect import connect
-from tests.integration.test_split import place_of
+from tests.support.failover import place_of
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import (
     AGREE,

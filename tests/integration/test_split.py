@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import psycopg
 import pytest
-from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.conninfo import make_conninfo
 
 from proof.proxy import Proxy
 from relay.errors import LeaseLost
@@ -17,7 +17,7 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.timeline import shared
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition
-from tests.integration.test_failover import LOGGED, Pair, paired, until_received
+from tests.support.failover import LOGGED, Pair, paired, place_of, until_received
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import commit, event, ids, published, relays
 from tests.support.waiting import until
@@ -55,11 +55,6 @@ class Split(NamedTuple):
         with psycopg.connect(self.pair.standby.dsn, autocommit=True) as conn:
             assert conn.execute("SELECT pg_promote(true, 30)").fetchone() == (True,)
         self.balancer.target = place_of(self.pair.standby.dsn)
-
-
-def place_of(dsn: str) -> tuple[str, int]:
-    given = conninfo_to_dict(dsn)
-    return str(given["host"]), int(str(given["port"]))
 
 
 @contextmanager

@@ -14,8 +14,8 @@ from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
 from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.wal import Timing
-from tests.integration.test_doctor import doctor
-from tests.integration.test_failover import dsns, paired, promote, until_received
+from tests.support.commands import doctor
+from tests.support.failover import dsns, paired, promote, until_received
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import commit, committed, event, ids, installed, published, relays
 from tests.support.waiting import consume, until

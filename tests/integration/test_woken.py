@@ -16,9 +16,8 @@ from relay.postgres.desk import EVERYTHING, Action, Asked, desk
 from relay.postgres.parked import ParkedStore
 from relay.postgres.shard_count import in_force
 from relay.settings import RelaySettings
-from tests.integration.test_lease import poison
-from tests.integration.test_shards import crew_of, wanted
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.parking import poison
 from tests.support.relaying import (
     AGREE,
     Relays,
@@ -30,6 +29,7 @@ from tests.support.relaying import (
     installed,
     relays,
 )
+from tests.support.shards import crew_of, wanted
 from tests.support.stops import Stop, Stops, end_sessions
 
 PARTS = ("_fenced", "_publish_up_to", "_begin")

@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -185,3 +186,7 @@ def stateful(stack: Stack, topic: MakeTopic, tmp_path: Path, spark: SparkSession
         return Stateful(stack.kafka.bootstrap, tmp_path, name, tables, spark)
 
     return make
+
+
+# Recent, because the broker deletes records by their timestamps.
+T0 = time.time_ns() // 1_000_000 - 3_600_000

@@ -11,8 +11,7 @@ from pathlib import Path
 import pyspark
 import pytest
 
-from tests.spark.fix_stateful import MakeStateful, Sent
-from tests.spark.test_stateful import T0
+from tests.spark.fix_stateful import T0, MakeStateful, Sent
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import until
 

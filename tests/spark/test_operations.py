@@ -29,8 +29,7 @@ from spark_jobs.query.pins import PINNED
 from spark_jobs.query.status import address, look
 from spark_jobs.stateful.state import read
 from tests.spark.fix_spark import MakeJob
-from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful
-from tests.spark.test_stateful import T0
+from tests.spark.fix_stateful import START_SECONDS, T0, MakeStateful, Sent, Stateful
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import until
 

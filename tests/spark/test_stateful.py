@@ -17,14 +17,12 @@ import pytest
 from outbox.envelope import ERROR, ID, NOT_BEFORE, ROUND
 from outbox.errors import BadSettings
 from spark_jobs.errors import QueryFailed
-from tests.spark.fix_stateful import MakeStateful, Sent
+from tests.spark.fix_stateful import T0, MakeStateful, Sent
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
-# Recent, because the broker deletes records by their timestamps.
-T0 = time.time_ns() // 1_000_000 - 3_600_000
 
 
 def _text(values: list[Any]) -> Counter[str]:

@@ -1,9 +1,13 @@
 """Read the repository's documents: their examples, tables and links."""
 
+import ast
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
+
+from prometheus_client import Metric
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -78,3 +82,23 @@ def _prose(document: Path) -> str:
 
 def _anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def documented(module: Path) -> dict[str, dict[str, str]]:
+    """Return the docstrings of the fields of the classes in `module`."""
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(module.read_text()).body:
+        if isinstance(node, ast.ClassDef):
+            found[node.name] = {
+                field.target.id: " ".join(ast.literal_eval(told.value).split())
+                for field, told in pairwise(node.body)
+                if isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(told, ast.Expr)
+                and isinstance(told.value, ast.Constant)
+            }
+    return found
+
+
+def counted(metric: Metric) -> str:
+    return f"{metric.name}_total" if metric.type == "counter" else metric.name

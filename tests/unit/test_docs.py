@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import typer.main
-from prometheus_client import Metric
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -22,10 +21,10 @@ from outbox.event import Event, Limits
 from outbox.producer.direct import FIXED as PRODUCERS_OWN
 from outbox.producer.options import Options
 from relay.errors import ADVICE
+from relay.health import KINDS
 from relay.kafka.properties import FIXED, producer_properties
 from relay.metrics import Metrics
 from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
-from relay.trouble import KINDS
 from tests.support.documents import (
     DOCUMENTS,
     ROOT,
@@ -33,6 +32,8 @@ from tests.support.documents import (
     blocks,
     code_spans,
     commands,
+    counted,
+    documented,
     links,
     table,
 )
@@ -197,22 +198,6 @@ def default(name: str, info: FieldInfo) -> str:
             return f"`{other}`"
 
 
-def documented(module: Path) -> dict[str, dict[str, str]]:
-    """Return the docstrings of the fields of the classes in `module`."""
-    found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(module.read_text()).body:
-        if isinstance(node, ast.ClassDef):
-            found[node.name] = {
-                field.target.id: " ".join(ast.literal_eval(told.value).split())
-                for field, told in pairwise(node.body)
-                if isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(told, ast.Expr)
-                and isinstance(told.value, ast.Constant)
-            }
-    return found
-
-
 def test_the_properties_that_cannot_be_set_are_those_that_are_refused() -> None:
     text = RELAY.read_text()
     sentence = text.partition("You cannot set the following properties")[2].partition("\n\n")[0]
@@ -250,10 +235,6 @@ def test_the_table_of_what_is_not_published_is_the_advice_that_the_relay_gives()
         for code in code_spans(reasons)
     }
     assert shown == ADVICE
-
-
-def counted(metric: Metric) -> str:
-    return f"{metric.name}_total" if metric.type == "counter" else metric.name
 
 
 def test_every_message_of_a_refusal_is_in_the_table() -> None:

@@ -12,8 +12,7 @@ from dedup.kafka.properties import FIXED
 from dedup.metrics import Metrics
 from dedup.settings.consumer import PREFIX, ConsumerSettings, ConsumeSettings, HttpSettings
 from dovecote.process.settings import load
-from tests.support.documents import ROOT, blocks, code_spans, table
-from tests.unit.test_docs import counted, documented
+from tests.support.documents import ROOT, blocks, code_spans, counted, documented, table
 
 CONSUME = ROOT / "docs/consume.md"
 BY_OTHERS = {

@@ -11,8 +11,7 @@ from dovecote.push.delivery import shape
 from dovecote.push.metrics import Metrics
 from dovecote.push.rules.sending.verdict import Answered, Disable, judge
 from dovecote.push.rules.subscription.subscription import subscription
-from tests.support.documents import ROOT, Block, blocks, table
-from tests.unit.test_docs import counted
+from tests.support.documents import ROOT, Block, blocks, counted, table
 
 DOCUMENT = ROOT / "docs/push.md"
 

@@ -14,9 +14,8 @@ from dedup.rules.policies.results import Result
 from dedup.settings.inbox import InboxSettings
 from dedup.settings.retries import RetriesSettings, TierSettings
 from dedup.testing import What
-from tests.support.documents import ROOT, Block, blocks, code_spans, table
+from tests.support.documents import ROOT, Block, blocks, code_spans, documented, table
 from tests.unit.dedup import test_amplification as amplification
-from tests.unit.test_docs import documented
 
 DOCUMENT = ROOT / "docs/retries.md"
 PYTHON = blocks(DOCUMENT, "python")

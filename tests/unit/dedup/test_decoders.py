@@ -22,7 +22,7 @@ from dedup.settings.consumer import ConsumerSettings
 from outbox import BadSettings, Event
 from outbox.envelope import encode
 from outbox.schema_registry import serialized
-from tests.unit.outbox.test_schema_registry import AVRO, ID, JSON_SCHEMA, VALUE
+from tests.support.registered import AVRO, ID, JSON_SCHEMA, VALUE
 
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 

@@ -22,22 +22,10 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from outbox import Event
 from outbox.envelope import encode
 from outbox.schema_registry import serialized, serialized_async
+from tests.support.registered import AVRO, ID, JSON_SCHEMA, VALUE
 
-AVRO = {
-    "type": "record",
-    "name": "Order",
-    "fields": [{"name": "order", "type": "int"}, {"name": "state", "type": "string"}],
-}
-JSON_SCHEMA = {
-    "title": "Order",
-    "type": "object",
-    "properties": {"order": {"type": "integer"}, "state": {"type": "string"}},
-    "required": ["order"],
-}
-VALUE = {"order": 42, "state": "placed"}
 # 42 and the length 6, each doubled like Avro's integers, and the text.
 AVRO_VALUE = b"\x54\x0cplaced"
-ID = 1_000
 FRAME = b"\x00\x00\x00\x03\xe8"
 GUID = "89791762-2336-4186-9674-299b90a802e2"
 

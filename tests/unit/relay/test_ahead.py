@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from relay.ahead import Ahead
+from relay.reader import Ahead
 from relay.rules.batch import Batch
 from relay.rules.places.progress import LogPosition
 from tests.support.waiting import until

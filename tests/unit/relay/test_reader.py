@@ -8,9 +8,8 @@ from typing import Any, cast
 import psycopg
 import pytest
 
-from relay.ahead import Ahead
 from relay.errors import Outage
-from relay.reader import Reader
+from relay.reader import Ahead, Reader
 from relay.rules.batch import Batch, Capture
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.places.snapshot import Snapshot

@@ -5,9 +5,8 @@ import threading
 import pytest
 
 from relay.errors import LeaseLost, Outage
-from relay.health import Health
+from relay.health import Health, Trouble
 from relay.metrics import Metrics
-from relay.trouble import Trouble
 
 
 @pytest.mark.parametrize(("role", "said"), [("active", "going on"), ("stopped", "ending")])

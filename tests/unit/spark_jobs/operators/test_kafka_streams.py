@@ -13,8 +13,7 @@ from typing import Any
 
 from spark_jobs.operators.step import Input
 from tests.unit.spark_jobs.operators.kafka_model import final_by_emit, final_by_suppress, updates
-from tests.unit.spark_jobs.operators.test_sessions import sessions
-from tests.unit.spark_jobs.operators.traces import record, whole
+from tests.unit.spark_jobs.operators.traces import record, sessions, whole
 
 RECORDED = [
     json.loads(line)

@@ -1,6 +1,5 @@
 from collections import Counter
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,8 +8,6 @@ from hypothesis import strategies as st
 
 from outbox.errors import BadSettings
 from spark_jobs.operators.sessions.aggregates import load
-from spark_jobs.operators.sessions.operator import Sessions
-from spark_jobs.operators.settings import SessionsSettings
 from spark_jobs.operators.step import Input, Late
 from tests.unit.spark_jobs.operators.kafka_model import final_by_emit, final_by_suppress, updates
 from tests.unit.spark_jobs.operators.traces import (
@@ -18,19 +15,12 @@ from tests.unit.spark_jobs.operators.traces import (
     cuts,
     golden,
     in_partitions,
+    ms,
     record,
     run,
+    sessions,
     whole,
 )
-
-
-def ms(number: int) -> timedelta:
-    return timedelta(milliseconds=number)
-
-
-def sessions(gap: int = 5, grace: int = 0, **more: Any) -> Sessions:
-    table = {"stream_time": "per_partition", "aggregate": "list", "emit": "update", **more}
-    return Sessions(SessionsSettings(gap=ms(gap), grace=ms(grace), **table))
 
 
 def said(text: str) -> list[tuple[Any, ...]]:

@@ -1,12 +1,15 @@
 """Records for operators, and the ways a trace can be cut up."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
 from dedup.replay.trace import to_json
 from spark_jobs.operators.encoding import decode, encode
+from spark_jobs.operators.sessions.operator import Sessions
+from spark_jobs.operators.settings import SessionsSettings
 from spark_jobs.operators.step import (
     Failed,
     Input,
@@ -95,3 +98,12 @@ def cuts(draw: st.DrawFn, records: Sequence[Any]) -> list[Sequence[Any]]:
     """Return `records` in batches, some of them empty."""
     at = sorted(draw(st.lists(st.integers(0, len(records)), max_size=6)))
     return [records[a:b] for a, b in zip([0, *at], [*at, len(records)], strict=True)]
+
+
+def ms(number: int) -> timedelta:
+    return timedelta(milliseconds=number)
+
+
+def sessions(gap: int = 5, grace: int = 0, **more: Any) -> Sessions:
+    table = {"stream_time": "per_partition", "aggregate": "list", "emit": "update", **more}
+    return Sessions(SessionsSettings(gap=ms(gap), grace=ms(grace), **table))

@@ -10,7 +10,7 @@ import pytest
 
 from outbox.errors import BadSettings
 from spark_jobs.query import resting
-from spark_jobs.query.alarms import NONE, Alarms
+from spark_jobs.query.batch import NONE, Alarms
 from spark_jobs.query.resting import Rest
 from tests.support.waiting import until
 

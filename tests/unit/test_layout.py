@@ -1,0 +1,117 @@
+"""The tests and the packages lie where the house rules say."""
+
+import ast
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tests.support.documents import ROOT
+
+MOST_MODULES, MOST_LINES = 15, 400
+
+LONG = {
+    "dovecote/process/settings.py",  # every kind of setting, and how a file is read
+    "relay/kafka/publisher.py",  # two publishers that share how they produce and wait
+    "relay/operating/reconcile.py",  # one procedure
+    "relay/postgres/capture/table.py",  # the capture from the table
+    "relay/postgres/parked.py",  # the queries about parked events
+    "relay/relay.py",  # the active relay
+}
+"""Modules that read better whole."""
+
+PUBLIC = ("dedup", "dovecote.devstack", "dovecote.push", "outbox")
+"""Packages whose names users import."""
+
+MODULES = ("dovecote.devstack.postgres", "outbox")
+"""Packages with modules that users import."""
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted(
+        path for path in (ROOT / folder).rglob("*.py") if "old_schemas" not in path.parts
+    )
+
+
+def imported(text: str) -> list[tuple[str, str]]:
+    """Return the module and the name of each `from … import …`."""
+    return [
+        (node.module or "", name.name)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    ]
+
+
+def test_no_test_imports_another_one() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {module}"
+        for path in sources("tests")
+        for module, name in imported(path.read_text(encoding="utf-8"))
+        if module.startswith("tests.") and f"{module}.{name}".split(".")[-2].startswith("test_")
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_what_a_package_exports_is_there_and_sorted(package: str) -> None:
+    module = import_module(package)
+    assert sorted(module.__all__) == module.__all__
+    for name in module.__all__:
+        assert getattr(module, name) is not None
+    assert not hasattr(module, "Nothing")
+
+
+def test_the_docs_import_what_is_public() -> None:
+    exported = {(name, each) for name in PUBLIC for each in import_module(name).__all__}
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    found = []
+    for page in pages:
+        for block in page.read_text(encoding="utf-8").split("```python\n")[1:]:
+            code = block.partition("```")[0].replace(">>> ", "").replace("... ", "")
+            try:
+                pairs = imported(code)
+            except SyntaxError:
+                continue
+            found += [
+                f"{page.name}: from {module} import {name}"
+                for module, name in pairs
+                if module.partition(".")[0]
+                in {"dedup", "dovecote", "outbox", "relay", "spark_jobs"}
+                and (module, name) not in exported
+                and not is_module(module, name)
+            ]
+    assert found == []
+
+
+def is_module(module: str, name: str) -> bool:
+    """Return whether it is a module that users import as a whole, or a name of one."""
+    public = {"outbox.alembic", "outbox.envelope", "outbox.schema", "outbox.schema_registry"}
+    return (
+        module in public
+        or f"{module}.{name}" in public
+        or (module, name) == ("dovecote.devstack.postgres", "volumes")
+    )
+
+
+def test_a_folder_has_about_a_dozen_modules() -> None:
+    packages = ("outbox", "relay", "dedup", "spark_jobs", "dovecote", "proof")
+    count = Counter(
+        str(path.parent.relative_to(ROOT))
+        for package in packages
+        for path in sources(package)
+        if path.name != "__init__.py" and path.parent.name != "migrations"
+    )
+    assert {folder: n for folder, n in count.items() if n > MOST_MODULES} == {}
+
+
+def test_a_module_is_short_or_better_whole() -> None:
+    packages = ("outbox", "relay", "dedup", "spark_jobs", "dovecote", "proof")
+    found = {
+        str(path.relative_to(ROOT))
+        for package in packages
+        for path in sources(package)
+        if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
+    }
+    assert found == LONG
