@@ -22,7 +22,7 @@ from dedup.rules.policies.results import (
 
 if TYPE_CHECKING:
     from dedup.consumer import Consumer
-    from dedup.inbox.claims import Claims
+    from dedup.inbox.claims import InboxClaims
     from dedup.inbox.connections import AsyncConnections, Connections
     from dedup.inbox.inbox import Inbox
     from dedup.kafka.dead_topic import DeadTopic
@@ -36,7 +36,6 @@ __all__ = [
     "Again",
     "AsyncConnections",
     "Backoff",
-    "Claims",
     "Connections",
     "Consumer",
     "ConsumerSettings",
@@ -45,6 +44,7 @@ __all__ = [
     "Done",
     "Exceptions",
     "Inbox",
+    "InboxClaims",
     "NonRetriable",
     "Output",
     "Plan",
@@ -61,7 +61,7 @@ __all__ = [
 _LAZY = {
     "AsyncConnections": "dedup.inbox.connections",
     "Backoff": "dedup.retries.backoff",
-    "Claims": "dedup.inbox.claims",
+    "InboxClaims": "dedup.inbox.claims",
     "Connections": "dedup.inbox.connections",
     "Consumer": "dedup.consumer",
     "ConsumerSettings": "dedup.settings.consumer",

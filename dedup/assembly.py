@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import psycopg
 
 from dedup.inbox import schema as inbox_schema
-from dedup.inbox.claims import Claims
+from dedup.inbox.claims import InboxClaims
 from dedup.inbox.connections import AsyncConnections, Connections
 from dedup.inbox.held import PostgresStates
 from dedup.inbox.inbox import Inbox
@@ -37,7 +37,7 @@ class Assembled(NamedTuple):
 
     handle: Handler
     aside: Aside
-    claims: Claims | None
+    claims: InboxClaims | None
     """
     The claims on partitions, made before their records are handled; None: nothing is claimed.
     """
@@ -72,7 +72,7 @@ def assembled(
             )
             stack.enter_context(_keeper(settings.inbox, metrics).at_work())
             if settings.partitions is None:
-                claims = Claims(
+                claims = InboxClaims(
                     settings.inbox.dsn,
                     settings.group,
                     settings.inbox.schema_name,

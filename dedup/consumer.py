@@ -18,7 +18,7 @@ from dedup.explicit import explicit
 from dedup.health import Health
 from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
-from dedup.kafka.claiming import Claiming, Claims
+from dedup.kafka.claiming import Claiming, GroupClaims
 from dedup.kafka.committing import Commits, Committed
 from dedup.kafka.membership import Membership, patience
 from dedup.kafka.polling import Polling
@@ -79,7 +79,7 @@ class Consumer:
         health: Health | None = None,
         loop: Loop | None = None,
         committed: Committed | None = None,
-        claims: Claims | None = None,
+        claims: GroupClaims | None = None,
     ) -> None:
         check_properties(settings.client_properties())
         self._settings = settings

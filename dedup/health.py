@@ -9,7 +9,7 @@ Role = Literal["starting", "consuming", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HealthReport:
     """One look at the consumer; `ok` decides between 200 and 503."""
 
     ok: bool
@@ -62,20 +62,20 @@ class Health:
         with self._lock:
             self._role = "stopped"
 
-    def ready(self) -> Report:
+    def ready(self) -> HealthReport:
         """Return whether records are concluded (or would be, if there were any)."""
         with self._lock:
             now = time.monotonic()
             role, stalled, silent = self._role, now - self._progressed, now - self._polled
             if role != "consuming":
                 reason = "not a member of the group yet" if role == "starting" else "stopped"
-                return Report(ok=False, role=role, reason=self._failure or reason)
+                return HealthReport(ok=False, role=role, reason=self._failure or reason)
             if self._failure:
-                return Report(ok=False, role=role, reason=self._failure)
+                return HealthReport(ok=False, role=role, reason=self._failure)
             if silent > self.stall_after:
-                return Report(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
+                return HealthReport(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
             if stalled > self.stall_after:
                 reason = f"records are in memory and none was concluded for {stalled:.0f} s"
-                return Report(ok=False, role=role, reason=reason)
+                return HealthReport(ok=False, role=role, reason=reason)
             reason = f"progressing, but {self.lacking}" if self.lacking else "progressing"
-            return Report(ok=True, role=role, reason=reason)
+            return HealthReport(ok=True, role=role, reason=reason)

@@ -22,7 +22,7 @@ from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
 from dedup.rules.record import Decode, Record, read_with
 from dedup.serving.handlers import answering, is_awaited, of_records
-from dedup.serving.handover import Report
+from dedup.serving.handover import HandoverReport
 from dedup.serving.retries import Retries
 from dedup.serving.serving import Serving
 from outbox import envelope
@@ -163,7 +163,7 @@ class Trial:
             if not lanes:
                 return
             for lane in lanes:
-                report = Report()
+                report = HandoverReport()
                 self._serving.serve(lane, report)
                 self._lanes.give_back(report.served)
                 for held, seconds in report.held:

@@ -15,7 +15,7 @@ Role = Literal["starting", "standby", "active", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HealthReport:
     """One look at the relay; `ok` decides between 200 and 503."""
 
     ok: bool
@@ -53,16 +53,16 @@ class Health:
         with self._lock:
             return self._role
 
-    def ready(self) -> Report:
+    def ready(self) -> HealthReport:
         """Return whether events flow, or would if there were any."""
         with self._lock:
             idle = time.monotonic() - self._progressed
             if self._failure:
-                return Report(ok=False, role=self._role, reason=self._failure)
+                return HealthReport(ok=False, role=self._role, reason=self._failure)
             if idle > self.stall_after:
                 reason = f"no progress for {idle:.0f} s"
-                return Report(ok=False, role=self._role, reason=reason)
-            return Report(ok=self._role != "stopped", role=self._role, reason="progressing")
+                return HealthReport(ok=False, role=self._role, reason=reason)
+            return HealthReport(ok=self._role != "stopped", role=self._role, reason="progressing")
 
 
 _log = logging.getLogger("dovecote.relay")

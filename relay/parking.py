@@ -29,7 +29,7 @@ from relay.rules.parking import (
     Identity,
     Key,
     Mark,
-    Parked,
+    ParkedEvent,
     Reason,
     Scope,
     identity,
@@ -60,7 +60,7 @@ class Store(Protocol):
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
-    def park(self, events: Sequence[Parked], first: int) -> str: ...
+    def park(self, events: Sequence[ParkedEvent], first: int) -> str: ...
     def requeue(self, topics: Sequence[str]) -> int | None: ...
     def commands(self, *, of_aside: bool) -> list[Command]: ...
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
@@ -149,7 +149,7 @@ class Parking:
         lsn = self._park(park)
         return Admitted(publish, topics, self._highest, lsn)
 
-    def _park(self, events: Sequence[Parked]) -> str:
+    def _park(self, events: Sequence[ParkedEvent]) -> str:
         fresh = sum(each.replaces is None for each in events)
         most = self._settings.park_most
         # Events that will be parked anew are counted already.

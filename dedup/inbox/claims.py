@@ -9,7 +9,7 @@ from dedup.inbox.connections import PATIENCE, Connections
 from dedup.retries.aside import Partition
 
 
-class Claims:
+class InboxClaims:
     """The partitions of one consumer group, in one schema of a database."""
 
     def __init__(

@@ -18,7 +18,7 @@ from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, Report
+from dedup.serving.handover import Handover, HandoverReport
 
 _log = logging.getLogger("dovecote.consumer")
 
@@ -56,7 +56,7 @@ class Assignment:
         drain: float,
         incremental: bool,
         claiming: Claiming | None = None,
-        apply: Callable[[Sequence[Report]], object],
+        apply: Callable[[Sequence[HandoverReport]], object],
         reclaim: Callable[[], None],
     ) -> None:
         self.partitions: dict[Partition, Assigned] = {}

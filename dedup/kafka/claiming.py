@@ -22,7 +22,7 @@ _PAUSE_SECONDS = 0.1
 _OUTAGE_SECONDS = 1.0
 
 
-class Claims(Protocol):
+class GroupClaims(Protocol):
     """Claims partitions: in the inbox, or in a list of a test."""
 
     def claim(self, partitions: Iterable[Partition]) -> list[int]: ...
@@ -39,7 +39,7 @@ class Claiming:
 
     def __init__(
         self,
-        claims: Claims,
+        claims: GroupClaims,
         membership: Membership,
         *,
         threads: Executor,

@@ -21,7 +21,7 @@ from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, Report, Workers
+from dedup.serving.handover import Handover, HandoverReport, Workers
 from dovecote.process.rarely import Rarely
 
 _log = logging.getLogger("dovecote.consumer")
@@ -103,7 +103,7 @@ class Polling:
         self._workers.reclaim()
         self._relieve()
 
-    def apply(self, reports: Sequence[Report]) -> bool:
+    def apply(self, reports: Sequence[HandoverReport]) -> bool:
         """Take the results of turns of work; return whether a record was concluded."""
         if not reports:
             return False

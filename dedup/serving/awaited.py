@@ -15,7 +15,7 @@ from dedup.rules.policies.results import Done, Result, failure
 from dedup.rules.record import Record
 from dedup.serving.batching import AwaitedBatchHandler, Batching, decided, together_awaited
 from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
-from dedup.serving.handover import Report
+from dedup.serving.handover import HandoverReport
 from dedup.serving.runs import (
     Over,
     RunProgress,
@@ -37,7 +37,7 @@ _YIELD = 0.0
 class Desk(Protocol):
     """Where results are handed in. It has a new report after each await."""
 
-    report: Report
+    report: HandoverReport
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

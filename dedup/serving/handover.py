@@ -27,7 +27,7 @@ class Concluded(NamedTuple):
 
 
 @dataclass(slots=True)
-class Report:
+class HandoverReport:
     """
     The result of a turn of work.
 
@@ -55,9 +55,9 @@ class Report:
         """Number of concluded records."""
         return len(self.handled) + len(self.concluded)
 
-    def taken(self) -> "Report":
+    def taken(self) -> "HandoverReport":
         """Move everything so far into a new report, and return that."""
-        taken = Report()
+        taken = HandoverReport()
         # Lanes first: their records were reported before them, and so are taken with them.
         _move(self.served, taken.served)
         _move(self.held, taken.held)
@@ -100,7 +100,7 @@ class Handover:
         self.lock = threading.Lock()
         self.changed = threading.Condition(self.lock)
         self._progress = threading.Condition(self.lock)
-        self._reports: list[Report] = []
+        self._reports: list[HandoverReport] = []
         self._concluded = 0
         self._awaited = 0
         self._draining = False
@@ -120,7 +120,7 @@ class Handover:
             due = self.lanes.release(time.monotonic())
             return self.lanes.ready, due
 
-    def collect(self) -> list[Report]:
+    def collect(self) -> list[HandoverReport]:
         """Return the reports that came in since."""
         if not self._reports:
             return []
@@ -152,7 +152,7 @@ class Handover:
 
     # Called by workers.
 
-    def settle(self, report: Report) -> None:
+    def settle(self, report: HandoverReport) -> None:
         """Take the result of a turn; the lock is held."""
         lanes = self.lanes
         lanes.give_back(report.served)

@@ -12,7 +12,7 @@ from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
 from dedup.rules.policies.results import Again, Dead, Early
 from dedup.rules.record import Record
-from dedup.serving.handover import Concluded, Report
+from dedup.serving.handover import Concluded, HandoverReport
 from dovecote.process.rarely import Rarely
 from outbox import envelope
 from outbox.errors import InvalidEvent
@@ -71,7 +71,7 @@ class RunProgress(Generic[V]):
         """Return the number of the waiting record's last attempt, from 1."""
         return self.burnt + (1 if self.waiting is None else _attempt(self.waiting))
 
-    def take(self, verdict: Verdict[Record], report: Report) -> float | None:
+    def take(self, verdict: Verdict[Record], report: HandoverReport) -> float | None:
         """Take a verdict; return for how many seconds it holds the lane; None: it does not."""
         record = verdict.record
         self.decided, self.won = max(0, self.decided - 1), False
@@ -90,7 +90,7 @@ class RunProgress(Generic[V]):
                 self._conclude(record, "handled", report)
         return None
 
-    def answered(self, answer: Placed | Held, report: Report) -> float | None:
+    def answered(self, answer: Placed | Held, report: HandoverReport) -> float | None:
         """Take the place where the waiting record was put; returns as `take`."""
         record, result = self.waiting, self.unplaced
         if record is None or result is None:
@@ -130,7 +130,7 @@ class RunProgress(Generic[V]):
         )
         return seconds
 
-    def released(self, report: Report) -> None:
+    def released(self, report: HandoverReport) -> None:
         """Conclude the held record, now that its history is forgotten."""
         record, told = self.waiting, self.unreleased
         self.was_held, self.unreleased = False, None
@@ -159,7 +159,9 @@ class RunProgress(Generic[V]):
                 )
         self.skipped = []
 
-    def _conclude(self, record: Record, as_what: str, report: Report, reason: str = "") -> None:
+    def _conclude(
+        self, record: Record, as_what: str, report: HandoverReport, reason: str = ""
+    ) -> None:
         self.waiting, self.unplaced, self.burnt, self.outages = None, None, 0, 0
         if self.was_held:
             self.waiting, self.unreleased = record, (as_what, reason)

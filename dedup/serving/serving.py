@@ -14,7 +14,7 @@ from dedup.rules.policies.results import Done, Result, failure
 from dedup.rules.record import Record
 from dedup.serving.batching import BatchHandler, Batching, decided, together
 from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
-from dedup.serving.handover import Report
+from dedup.serving.handover import HandoverReport
 from dedup.serving.runs import (
     Over,
     RunProgress,
@@ -63,7 +63,7 @@ class Serving:
     slice_seconds: float = 0.02
     """How long a lane is served at a time."""
 
-    def serve_together(self, lanes: Sequence[Lane[Record]], report: Report) -> None:
+    def serve_together(self, lanes: Sequence[Lane[Record]], report: HandoverReport) -> None:
         """Serve a run of each of these lanes with one call of the handler."""
         certain = time.monotonic() <= self.certainty.until
         if certain and self.batching is not None and self.handle_batch is not None:
@@ -79,7 +79,7 @@ class Serving:
         for lane in lanes:
             self.serve(lane, report)
 
-    def serve(self, lane: Lane[Record], report: Report) -> None:
+    def serve(self, lane: Lane[Record], report: HandoverReport) -> None:
         """Serve a lane until it is empty, its time is up, or a record holds it."""
         over = time.monotonic() + self.slice_seconds
         while (run := next_run(lane)) is not None:
@@ -93,7 +93,7 @@ class Serving:
                 break
         report.served.append(lane)
 
-    def _go_on(self, run: Run[Record], report: Report, over: float) -> float | None:
+    def _go_on(self, run: Run[Record], report: HandoverReport, over: float) -> float | None:
         """As `_advance`, for a run that may not have begun."""
         if run.state is None:
             if not run.stretch.live:
@@ -118,7 +118,7 @@ class Serving:
         for each in verdicts:
             yield attempt(each[0], handle) if isinstance(each, tuple) else each
 
-    def _plainly(self, run: Run[Record], report: Report, over: float) -> None:
+    def _plainly(self, run: Run[Record], report: HandoverReport, over: float) -> None:
         """Handle records for which no policy has to choose, by a shorter path."""
         stretch, records, handle = run.stretch, run.records, self.handle
         for number, record in enumerate(records, 1):
@@ -136,7 +136,7 @@ class Serving:
                 run.state = self._begun(stretch, records[number:])
                 return
 
-    def _advance(self, run: Run[Record], report: Report, over: float) -> float | None:
+    def _advance(self, run: Run[Record], report: HandoverReport, over: float) -> float | None:
         """Continue a run; return for how many seconds to hold the lane; None: the run is over."""
         progress: Progress = run.state
         try:
@@ -175,7 +175,9 @@ class Serving:
             progress.verdicts = self._chosen(records_from(waiting, run), run.stretch)
         return next(progress.verdicts, None)
 
-    def _put_aside(self, record: Record, progress: Progress, report: Report) -> float | None:
+    def _put_aside(
+        self, record: Record, progress: Progress, report: HandoverReport
+    ) -> float | None:
         try:
             if progress.unplaced is None:
                 self.aside.released(record)

@@ -11,7 +11,7 @@ from typing import Protocol
 from dedup.rules.lanes.lanes import Lane
 from dedup.rules.record import Record
 from dedup.serving.awaited import Desk
-from dedup.serving.handover import Handover, Report, first_of
+from dedup.serving.handover import Handover, HandoverReport, first_of
 
 _TAKEN_AT_A_TIME = 200
 _HAND_IN_SECONDS = 0.005
@@ -49,7 +49,7 @@ class Tasks:
         failed: Callable[[BaseException], None],
         loop: Loop | None = None,
     ) -> None:
-        self.report = Report()
+        self.report = HandoverReport()
         self._handover, self._serving, self._most = handover, serving, most
         self._failed, self._together = failed, together
         self._taken: deque[Lane[Record]] = deque()
@@ -176,5 +176,5 @@ class Tasks:
     def _settle(self) -> None:
         report = self.report
         if report:
-            self.report = Report()
+            self.report = HandoverReport()
             self._handover.settle(report)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from dedup.rules.lanes.lanes import Lane
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, Report, first_of
+from dedup.serving.handover import Handover, HandoverReport, first_of
 
 _TURN_SECONDS = 0.001
 """
@@ -34,8 +34,8 @@ _WEIGHT = 0.1
 class Serves(Protocol):
     """Serves lanes."""
 
-    def serve(self, lane: Lane[Record], report: Report) -> None: ...
-    def serve_together(self, lanes: Sequence[Lane[Record]], report: Report) -> None: ...
+    def serve(self, lane: Lane[Record], report: HandoverReport) -> None: ...
+    def serve_together(self, lanes: Sequence[Lane[Record]], report: HandoverReport) -> None: ...
 
 
 class Threads:
@@ -141,7 +141,7 @@ class Threads:
         handover, chunk = self._handover, thread.chunk
         with handover.lock:
             handover.settle(thread.report)
-            thread.report = Report()
+            thread.report = HandoverReport()
             thread.working = False
             while not chunk and not self._take(chunk):
                 if self._ending:
@@ -182,7 +182,7 @@ class _Thread(threading.Thread):
         self.chunk: deque[Lane[Record]] = deque()
         self.turned = time.monotonic()
         self.working = False
-        self.report = Report()
+        self.report = HandoverReport()
         self._work = work
 
     def run(self) -> None:

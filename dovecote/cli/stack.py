@@ -14,7 +14,7 @@ from dovecote.cli.options import JsonOption, one_of
 from outbox.errors import BadSettings
 
 if TYPE_CHECKING:
-    from dovecote.devstack.detached import State
+    from dovecote.devstack.detached import StackState
 
 stack = App("stack", "Run a real Postgres and Kafka for development.")
 
@@ -153,7 +153,7 @@ def status(directory: DirectoryOption = None, as_json: JsonOption = False) -> No
     raise typer.Exit(0 if state is not None and state.running else 1)
 
 
-def _told(state: "State | None") -> dict[str, object]:
+def _told(state: "StackState | None") -> dict[str, object]:
     if state is None:
         return {"running": False}
     running = {name: member for name, member in state.members.items() if member.running}
@@ -167,7 +167,7 @@ def _told(state: "State | None") -> dict[str, object]:
     }
 
 
-def _show(state: "State") -> None:
+def _show(state: "StackState") -> None:
     for name, member in state.members.items():
         told = f"{member.address} (pid {member.server.pid})" if member.running else "does not run"
         typer.echo(f"{name:9} {told}")

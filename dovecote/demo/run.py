@@ -45,7 +45,7 @@ class Options:
     """Number of times that the relay is killed."""
 
 
-class Outcome(NamedTuple):
+class DemoOutcome(NamedTuple):
     """How the demo ended."""
 
     numbers: Numbers
@@ -58,7 +58,7 @@ class Outcome(NamedTuple):
         return agrees(self.lines)
 
 
-def run(options: Options, view: View) -> Outcome:
+def run(options: Options, view: View) -> DemoOutcome:
     """
     Run the demo.
 
@@ -166,7 +166,9 @@ def _waiting(pipeline: Pipeline) -> str:
     return f"{max(pipeline.committed() - pipeline.published(), 0):,} events to publish"
 
 
-def _check(options: Options, stack: Stack, kills: int, seconds: Callable[[], float]) -> Outcome:
+def _check(
+    options: Options, stack: Stack, kills: int, seconds: Callable[[], float]
+) -> DemoOutcome:
     where = Where(dsn=stack.postgres.dsn, bootstrap=stack.kafka.bootstrap)
     try:
         found = look(where)
@@ -174,7 +176,7 @@ def _check(options: Options, stack: Stack, kills: int, seconds: Callable[[], flo
         msg = f"the check could not be made: {error}"
         raise DovecoteError(msg) from error
     told = numbers(*found, kills=kills, seconds=seconds())
-    return Outcome(told, judge(told, kills=options.kills), found.notes)
+    return DemoOutcome(told, judge(told, kills=options.kills), found.notes)
 
 
 def _keep_logs(stack: Stack, directory: Path) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dovecote.devstack.detached import GATES, State, status
+from dovecote.devstack.detached import GATES, StackState, status
 from dovecote.devstack.errors import StackError
 from dovecote.devstack.kafka.broker import isolating
 from dovecote.devstack.network.gates import shut
@@ -37,7 +37,7 @@ def heal(home: Path | None) -> None:
     shut(_with_gates(home).members[GATES].address)
 
 
-def _with_gates(home: Path | None) -> State:
+def _with_gates(home: Path | None) -> StackState:
     state = status(home)
     if state is None or GATES not in state.members or not state.members[GATES].running:
         msg = "no stack with gates runs here; start one with: dovecote stack up --brokers 3"

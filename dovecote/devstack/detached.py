@@ -51,7 +51,7 @@ class Member:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class StackState:
     """The contents of the state file."""
 
     directory: Path
@@ -121,7 +121,7 @@ class State:
 
 def up(
     home: Path | None, progress: Progress | None = None, *, brokers: int | None = None
-) -> tuple[State, bool]:
+) -> tuple[StackState, bool]:
     """
     Start the servers of `home` that do not run; return the state, and whether all ran already.
 
@@ -138,7 +138,7 @@ def up(
     place = (home or DEFAULT_HOME).absolute()
     place.mkdir(parents=True, exist_ok=True)
     with _lock(place):
-        state = State.read(place)
+        state = StackState.read(place)
         number = brokers or (state.brokers if state else 0) or 1
         if state is not None and state.brokers not in (0, number):
             msg = (
@@ -169,15 +169,15 @@ def down(home: Path | None) -> bool:
     if not place.is_dir():
         return False
     with _lock(place):
-        state = State.read(place)
+        state = StackState.read(place)
         running = [m for m in state.members.values() if m.running] if state else []
         _end(running)
     return bool(running)
 
 
-def status(home: Path | None) -> State | None:
+def status(home: Path | None) -> StackState | None:
     """Return the state of the stack of `home`; None if it was never started."""
-    return State.read((home or DEFAULT_HOME).absolute())
+    return StackState.read((home or DEFAULT_HOME).absolute())
 
 
 def default_directory(place: Path) -> Path:
@@ -189,11 +189,11 @@ def default_directory(place: Path) -> Path:
 def _start_missing(
     place: Path,
     directory: Path,
-    state: State | None,
+    state: StackState | None,
     *,
     progress: Progress | None,
     brokers: int,
-) -> State:
+) -> StackState:
     members = {name: m for name, m in state.members.items() if m.running} if state else {}
     if brokers > 1 and GATES in members:
         # They hold the port of a broker that is to come back; once they end, it can have it again.
@@ -212,7 +212,7 @@ def _start_missing(
             server=_process(server.pid),
             keeper=_process(server.keeper_pid),
         )
-    after = State(directory=directory, members={name: members[name] for name in servers})
+    after = StackState(directory=directory, members={name: members[name] for name in servers})
     after.write(place)
     # Detach only now: if we had been killed before, they would have ended with us, and not run
     # unknown.

@@ -11,7 +11,7 @@ class Conflict(DovecoteError):
     """The request conflicts with the present state."""
 
 
-class Refused(DovecoteError):
+class RequestRefused(DovecoteError):
     """These settings or this broker do not allow the request."""
 
 

@@ -5,7 +5,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable
 
-from outbox.producer.options import Counted, Options, State
+from outbox.producer.options import Counted, Options, RouteState
 from outbox.producer.routing import Routing
 from outbox.producer.waiting import Answer, Via, Waiting
 
@@ -27,8 +27,8 @@ class Ledger:
         self._has_told = False
 
     @property
-    def state(self) -> State:
-        return State(
+    def state(self) -> RouteState:
+        return RouteState(
             "up" if self.routing.is_up else "down",
             len(self.waiting),
             self.waiting.size,

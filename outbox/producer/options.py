@@ -53,7 +53,7 @@ class Options:
             raise BadSettings(msg)
 
 
-class State(NamedTuple):
+class RouteState(NamedTuple):
     """How a producer is doing."""
 
     broker: Literal["up", "down"]

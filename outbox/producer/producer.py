@@ -20,14 +20,14 @@ from outbox.errors import ProducerClosed
 from outbox.event import Event
 from outbox.producer.direct import Direct, properties
 from outbox.producer.fallback import Fallback
-from outbox.producer.options import Counted, Options, State
+from outbox.producer.options import Counted, Options, RouteState
 from outbox.producer.routing import Lane
 from outbox.producer.sender import Sender
 from outbox.producer.waiting import Via, size_of
 from outbox.threads import require_threads
 from outbox.writing import statements, tracing
 
-__all__ = ["Counted", "Options", "Producer", "State", "Via"]
+__all__ = ["Counted", "Options", "Producer", "RouteState", "Via"]
 
 
 class Producer:
@@ -148,7 +148,7 @@ class Producer:
             self._begun.close(timeout.total_seconds())
 
     @property
-    def state(self) -> State:
+    def state(self) -> RouteState:
         """The producer's current state."""
         return self._sender.state
 

@@ -22,7 +22,7 @@ EVERY: Lane = b""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RouteLimits:
     """Limits on what is remembered and asked, and on how long a lane holds its events."""
 
     lanes: int = 10_000
@@ -59,14 +59,14 @@ class _Road:
 class Routing:
     """The unaccepted events of one producer, and their lanes."""
 
-    def __init__(self, limits: Limits | None = None, *, fresh: bool = False) -> None:
+    def __init__(self, limits: RouteLimits | None = None, *, fresh: bool = False) -> None:
         """
         Begin without a broker.
 
         Unless `fresh`, an earlier producer of these lanes may have left events in the outbox: they
         go first.
         """
-        self._limits = limits or Limits()
+        self._limits = limits or RouteLimits()
         self.is_up = False
         """Events may be sent to Kafka."""
         self._lane_of: dict[int, Lane | None] = {}

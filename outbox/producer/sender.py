@@ -19,7 +19,7 @@ from outbox.event import Event
 from outbox.producer.direct import Direct
 from outbox.producer.fallback import Fallback
 from outbox.producer.ledger import Ledger
-from outbox.producer.options import Counted, Options, State
+from outbox.producer.options import Counted, Options, RouteState
 from outbox.producer.pause import Pause
 from outbox.producer.routing import Lane
 from outbox.producer.spill import Spill
@@ -145,7 +145,7 @@ class Sender:
         self._fallback.close()
 
     @property
-    def state(self) -> State:
+    def state(self) -> RouteState:
         """The current state."""
         with self._changed:
             return self._ledger.state

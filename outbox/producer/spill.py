@@ -13,7 +13,7 @@ from outbox.producer.ledger import Ledger
 from outbox.producer.options import Options
 from outbox.producer.pause import Pause
 from outbox.producer.routing import EVERY
-from outbox.producer.routing import Limits as RoutingLimits
+from outbox.producer.routing import RouteLimits as RoutingLimits
 
 _log = logging.getLogger("dovecote.producer")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from dedup.consumer import Consumer
-from dedup.inbox.claims import Claims
+from dedup.inbox.claims import InboxClaims
 from dedup.inbox.connections import Connections
 from dedup.inbox.inbox import Inbox
 from dedup.rules.policies.results import Done, Result, Retry
@@ -56,7 +56,7 @@ def main() -> None:
         ConsumerSettings.model_validate(told["settings"]),
         handle,
         takes_records=True,
-        claims=Claims(dsn, group),
+        claims=InboxClaims(dsn, group),
     )
     signal.signal(signal.SIGTERM, lambda *_: consumer.stop())
     # From now on it can be asked to leave; the crew waits for this file before it asks.

@@ -16,7 +16,7 @@ from relay.errors import Unpublishable
 from relay.kafka.publisher import More, Ready, at_once, no_more
 from relay.postgres.parked import ASIDE, Command, Due, Known
 from relay.rules.batch import Row
-from relay.rules.parking import Key, Mark, Parked, Reason, Scope, identity, key_of
+from relay.rules.parking import Key, Mark, ParkedEvent, Reason, Scope, identity, key_of
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
 
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 class Kept(NamedTuple):
     """A row of the table of parked events."""
 
-    parked: Parked
+    parked: ParkedEvent
     ticket: int
     attempt: int = 1
     refused_by: int | None = None
@@ -278,8 +278,8 @@ class Postgres:
             {},
         )
 
-    def park(self, events: Sequence[Parked], first: int) -> str:
-        def one(each: Parked, number: int) -> Callable[[], None]:
+    def park(self, events: Sequence[ParkedEvent], first: int) -> str:
+        def one(each: ParkedEvent, number: int) -> Callable[[], None]:
             def parked() -> None:
                 kept, moved = self.world.kept, None
                 if each.replaces is not None and self.world.bug is not Bug.PARKS_TWICE:

@@ -16,7 +16,7 @@ from relay.decoding.times import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
 from relay.rules.batch import Row
-from relay.rules.parking import OF_TOPIC, Identity, Key, Mark, Parked, Reason, is_left
+from relay.rules.parking import OF_TOPIC, Identity, Key, Mark, ParkedEvent, Reason, is_left
 from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
 
 _MOST_COMMANDS = 100
@@ -178,7 +178,7 @@ class ParkedStore:
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
         )
 
-    def park(self, events: Sequence[Parked], first: int) -> str:
+    def park(self, events: Sequence[ParkedEvent], first: int) -> str:
         """Park `events` under numbers from `first` on, and return where the log is then."""
         # Between two statements the server hears whether we are still there; in a pipeline it
         # does not (see `relay.postgres.lease`).
@@ -191,7 +191,7 @@ class ParkedStore:
             number += len(part)
         return end_of_log(self._conn)
 
-    def _park(self, events: Sequence[Parked], first: int) -> None:
+    def _park(self, events: Sequence[ParkedEvent], first: int) -> None:
         given: list[object] = []
         for number, each in enumerate(events, first):
             row = each.row
@@ -238,7 +238,7 @@ class ParkedStore:
             )
             return len(list(asked))
 
-    def _park_there(self, event: Parked, number: int) -> None:
+    def _park_there(self, event: ParkedEvent, number: int) -> None:
         """Park an event that is too large to be read, by copying it within the database."""
         place, _ = _place(event.row)
         self._execute(
@@ -388,9 +388,9 @@ def asking_lock(name: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def _parts(events: Sequence[Parked]) -> Iterator[Sequence[Parked]]:
+def _parts(events: Sequence[ParkedEvent]) -> Iterator[Sequence[ParkedEvent]]:
     """Divide events into groups that one statement can park."""
-    part: list[Parked] = []
+    part: list[ParkedEvent] = []
     size = 0
     for each in events:
         length = len(each.row[4] or b"") + len(each.row[5] or b"")

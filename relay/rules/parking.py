@@ -64,7 +64,7 @@ class Mark(NamedTuple):
     """The number under which it is parked already, if no progress says so."""
 
 
-class Parked(NamedTuple):
+class ParkedEvent(NamedTuple):
     """One event to park."""
 
     row: Row
@@ -79,7 +79,7 @@ class Sorted(NamedTuple):
     """A divided batch; both parts keep its order."""
 
     publish: Sequence[Row]
-    park: Sequence[Parked]
+    park: Sequence[ParkedEvent]
 
 
 def identity(row: Row) -> Identity:
@@ -117,7 +117,7 @@ def sort(
     if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
         return Sorted(rows, ())
     publish: list[Row] = []
-    park: list[Parked] = []
+    park: list[ParkedEvent] = []
     fresh: set[Key] = set()
     for row in rows:
         key, mark = key_of(row), marks.get(identity(row))
@@ -129,5 +129,5 @@ def sort(
         holds = row[_KEY] is not None and (behind or policy == "hold")
         if holds:
             fresh.add(key)
-        park.append(Parked(row, reason or BEHIND, holds, mark.number if mark else None))
+        park.append(ParkedEvent(row, reason or BEHIND, holds, mark.number if mark else None))
     return Sorted(publish, park)

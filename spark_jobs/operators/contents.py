@@ -31,17 +31,17 @@ def entries(state: Any, settings: OperatorSettings) -> Iterator[Entry]:  # noqa:
     then; None: never by that clock.
     """
     match state, settings:
-        case sessions.State(), SessionsSettings():
+        case sessions.SessionState(), SessionsSettings():
             for ident, held in state.keys.items():
                 yield _head(ident, held.clock, state.clocks, settings) | _sessions(
                     held, state, settings
                 )
-        case pairing.State(), PairingSettings():
+        case pairing.PairState(), PairingSettings():
             for ident, pair in state.keys.items():
                 yield _head(ident, pair.clock, state.clocks, settings) | _calls(
                     pair, state, settings
                 )
-        case delay.State(), _:
+        case delay.DelayState(), _:
             for due, _, record in sorted(state.waiting, key=lambda each: each[:2]):
                 yield _waiting(due, record)
         case _:
@@ -65,7 +65,9 @@ def _key(ident: Ident, settings: OperatorSettings | WindowedSettings) -> Any:  #
     return key.decode(errors="replace")
 
 
-def _sessions(held: sessions.Held, state: sessions.State, settings: SessionsSettings) -> Entry:
+def _sessions(
+    held: sessions.SessionsOfKey, state: sessions.SessionState, settings: SessionsSettings
+) -> Entry:
     lasts = milliseconds(settings.gap) + milliseconds(settings.grace)
     since = max(held.arrived, state.behind_at)
     close, forget = wait(settings.close_after), wait(settings.forget_after)
@@ -83,7 +85,7 @@ def _sessions(held: sessions.Held, state: sessions.State, settings: SessionsSett
     return {"open": found, "forgotten_at": None if found else _moment(since + forget)}
 
 
-def _calls(held: calls.Held, state: pairing.State, settings: PairingSettings) -> Entry:
+def _calls(held: calls.CallsOfKey, state: pairing.PairState, settings: PairingSettings) -> Entry:
     lasts = milliseconds(settings.within) + milliseconds(settings.grace)
     close, forget = wait(settings.close_after), wait(settings.forget_after)
     found = [

@@ -10,7 +10,7 @@ from spark_jobs.operators.step import Input, Output, Released, Step
 
 
 @dataclass(slots=True)
-class State:
+class DelayState:
     """The waiting records."""
 
     waiting: list[tuple[int, int, Any]] = field(default_factory=list)
@@ -25,17 +25,17 @@ class Delay:
     def __init__(self, _: DelaySettings) -> None:
         pass
 
-    def start(self) -> State:
-        return State()
+    def start(self) -> DelayState:
+        return DelayState()
 
     def step(
         self,
-        state: State,
+        state: DelayState,
         records: Sequence[Input],
         now: int,
         *,
         behind: bool = False,  # noqa: ARG002  # what is due is due
-    ) -> Step[State]:
+    ) -> Step[DelayState]:
         outputs: list[Output] = []
         waiting = state.waiting
         _release(waiting, now, outputs)
@@ -45,10 +45,10 @@ class Delay:
         _release(waiting, now, outputs)
         return Step(state, outputs, waiting[0][0] if waiting else None)
 
-    def restore(self, waiting: list[tuple[int, int, Any]], taken: int) -> State:
+    def restore(self, waiting: list[tuple[int, int, Any]], taken: int) -> DelayState:
         """Return the state that is made of these stored parts."""
         heapify(waiting)
-        return State(waiting, taken)
+        return DelayState(waiting, taken)
 
 
 def _release(waiting: list[tuple[int, int, Any]], now: int, outputs: list[Output]) -> None:

@@ -15,12 +15,12 @@ from outbox.errors import DovecoteError
 from spark_jobs.operators import delay
 from spark_jobs.operators.aggregation.guard import Guarded
 from spark_jobs.operators.aggregation.operator import Aggregation
-from spark_jobs.operators.aggregation.scripts.helper import Held as Elsewhere
+from spark_jobs.operators.aggregation.scripts.helper import SharedState as Elsewhere
 from spark_jobs.operators.aggregation.state import BadAggregationState, decoded, encoded
 from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import operator as pairing
-from spark_jobs.operators.pairing.calls import Call, Event, Held, begin, remembered
+from spark_jobs.operators.pairing.calls import Call, Event, CallsOfKey, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
 from spark_jobs.operators.sessions import operator as sessions
 from spark_jobs.operators.sessions.operator import Sessions
@@ -113,7 +113,7 @@ def _extended(code: int, data: bytes) -> int:
     return int(data)
 
 
-def _sessions(state: sessions.State) -> list[Any]:
+def _sessions(state: sessions.SessionState) -> list[Any]:
     keys = [
         (
             ident,
@@ -127,7 +127,7 @@ def _sessions(state: sessions.State) -> list[Any]:
     return [state.behind_at, list(state.clocks.items()), keys]
 
 
-def _pairing(state: pairing.State) -> list[Any]:
+def _pairing(state: pairing.PairState) -> list[Any]:
     keys = [
         (
             ident,
@@ -154,14 +154,14 @@ def _event(event: Event) -> tuple[Any, ...]:
     return time, *rest
 
 
-def _delay(state: delay.State) -> list[Any]:
+def _delay(state: delay.DelayState) -> list[Any]:
     return [state.taken, state.waiting]
 
 
-def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.State:
+def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.SessionState:
     behind_at, clocks, keys = body
     held = {
-        _ident(ident): sessions.Held(
+        _ident(ident): sessions.SessionsOfKey(
             clock, arrived, floor, [sessions.Open(*each) for each in open_]
         )
         for ident, clock, arrived, floor, open_ in keys
@@ -169,20 +169,22 @@ def _restored_sessions(operator: Sessions, body: list[Any]) -> sessions.State:
     return operator.restore(held, dict(clocks), behind_at)
 
 
-def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.State:
+def _restored_pairing(operator: Pairing, body: list[Any]) -> pairing.PairState:
     behind_at, clocks, keys = body
     topics = operator.topics
     held = {_ident(found[0]): _restored_held(found, topics) for found in keys}
     return operator.restore(held, dict(clocks), behind_at)
 
 
-def _restored_held(found: list[Any], topics: Sequence[str]) -> Held:
+def _restored_held(found: list[Any], topics: Sequence[str]) -> CallsOfKey:
     _, clock, arrived, open_, closed = found
     gone = [_restored_call(call, topics) for call in closed]
     if all(len(each) == _EVENT_FIELDS for each in open_):  # the usual case
-        return Held(clock, arrived, [_restored_event(each, topics) for each in open_], closed=gone)
+        return CallsOfKey(
+            clock, arrived, [_restored_event(each, topics) for each in open_], closed=gone
+        )
     calls = [_restored_call(call, topics) for call in open_]
-    return Held(clock, arrived, open=calls, closed=gone)
+    return CallsOfKey(clock, arrived, open=calls, closed=gone)
 
 
 def _restored_call(found: list[Any], topics: Sequence[str]) -> Call:
@@ -203,7 +205,7 @@ def _restored_event(found: list[Any], topics: Sequence[str]) -> Event:
     )
 
 
-def _restored_delay(operator: Delay, body: list[Any]) -> delay.State:
+def _restored_delay(operator: Delay, body: list[Any]) -> delay.DelayState:
     taken, waiting = body
     return operator.restore([(due, n, _record(found)) for due, n, found in waiting], taken)
 

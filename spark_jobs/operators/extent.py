@@ -15,11 +15,11 @@ def keys(state: Any) -> int:  # noqa: ANN401  # the operator's own
 def opened(state: Any) -> int:  # noqa: ANN401  # as above
     """Return how many sessions, unpaired events or waiting records are still to come out."""
     match state:
-        case sessions.State():
+        case sessions.SessionState():
             return sum(len(held.open) for held in state.keys.values())
-        case pairing.State():
+        case pairing.PairState():
             return sum(len(held.events) + len(held.open) for held in state.keys.values())
-        case delay.State():
+        case delay.DelayState():
             return len(state.waiting)
         case _:
             return 0

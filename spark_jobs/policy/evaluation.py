@@ -30,7 +30,7 @@ _DONE = Done()
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class LoadedOperator:
     """A policy with the functions of its settings."""
 
     policy: Policy
@@ -41,14 +41,14 @@ class Operator:
 
 
 @lru_cache(maxsize=16)
-def load(settings: PolicySettings) -> Operator:
+def load(settings: PolicySettings) -> LoadedOperator:
     """
     Return the operator that `settings` describe; made once per worker, not per batch.
 
     Raises:
         BadSettings: there is no such filter or handler.
     """
-    return Operator(
+    return LoadedOperator(
         policy=POLICIES[settings.type],
         decode=DECODERS[settings.value],
         filter=None if settings.filter is None else compile_filter(settings.filter),
@@ -57,7 +57,7 @@ def load(settings: PolicySettings) -> Operator:
     )
 
 
-def evaluate(rows: Rows, operator: Operator, router: Router) -> Evaluation:
+def evaluate(rows: Rows, operator: LoadedOperator, router: Router) -> Evaluation:
     """Return the results of a shuffle partition's rows; handlers run here, and nowhere else."""
     handling = _Handling(rows, operator)
     policy = handling.policy()
@@ -97,7 +97,7 @@ def evaluate(rows: Rows, operator: Operator, router: Router) -> Evaluation:
 class _Handling:
     """The functions that a policy calls with a row's number; each row is decoded once."""
 
-    def __init__(self, rows: Rows, operator: Operator) -> None:
+    def __init__(self, rows: Rows, operator: LoadedOperator) -> None:
         self._rows, self._operator = rows, operator
         self._row = -1
         self._record: Record

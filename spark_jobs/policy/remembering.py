@@ -26,7 +26,7 @@ from spark_jobs.errors import StateTooLarge
 from spark_jobs.policy.stage import StageConfig, Task
 from spark_jobs.query import source
 from spark_jobs.query.batch import SCHEMA as REPORT
-from spark_jobs.query.batch import Batch, Report, partition_id
+from spark_jobs.query.batch import Batch, BatchReport, partition_id
 from spark_jobs.rows import columns, packets
 from spark_jobs.rows.columns import Rows
 from spark_jobs.rows.garbage import collect_rarely, rarely_collecting, spare
@@ -189,12 +189,12 @@ _ORDER = [(name, "ascending") for name in ("key", "topic", "partition", "offset"
 class RememberingStage(StageConfig):
     """Like the stage of a job that remembers nothing, but after its memory."""
 
-    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+    def run(self, rows: DataFrame, batch: Batch) -> list[BatchReport]:
         """
         Handle and write the rows that pass; no shuffle is needed, because a key has one bucket.
         """
         tasks = rows.mapInArrow(RememberingTask(self, batch), REPORT)
-        return [Report.decode(row["report"]) for row in tasks.collect()]
+        return [BatchReport.decode(row["report"]) for row in tasks.collect()]
 
 
 class RememberingTask(Task):
@@ -214,7 +214,7 @@ class RememberingTask(Task):
             skipped = Counts(rows=copies, skipped={COPY: copies} if copies else {})
             rows = columns.read(_unpacked(row["packet"] for row in found))
             if rows is None:
-                report = Report(partition=partition_id(), counts=skipped)
+                report = BatchReport(partition=partition_id(), counts=skipped)
             else:
                 now = found[0][columns.NOW]
                 report = self._report(replace(rows, now=now), partition_id(), skipped)

@@ -12,7 +12,7 @@ from dedup.settings.policy import PolicySettings
 from spark_jobs.errors import JobError
 from spark_jobs.policy.evaluation import evaluate, load
 from spark_jobs.policy.router import Router
-from spark_jobs.query.batch import SCHEMA, Batch, Report, partition_id
+from spark_jobs.query.batch import SCHEMA, Batch, BatchReport, partition_id
 from spark_jobs.rows import columns
 from spark_jobs.rows.columns import Rows
 from spark_jobs.rows.garbage import rarely_collecting
@@ -32,7 +32,7 @@ class StageConfig:
     sink: SinkConfig
     partitions: int
 
-    def run(self, rows: DataFrame, batch: "Batch") -> "list[Report]":
+    def run(self, rows: DataFrame, batch: "Batch") -> "list[BatchReport]":
         return run(rows, self, batch)
 
 
@@ -53,10 +53,10 @@ def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
     )
 
 
-def run(rows: DataFrame, config: StageConfig, batch: Batch) -> list[Report]:
+def run(rows: DataFrame, config: StageConfig, batch: Batch) -> list[BatchReport]:
     """Handle and write one micro-batch; return a report of each partition that has rows."""
     tasks = shuffled(rows, config.partitions).mapInArrow(Task(config, batch), SCHEMA)
-    return [Report.decode(row["report"]) for row in tasks.collect()]
+    return [BatchReport.decode(row["report"]) for row in tasks.collect()]
 
 
 class Task:
@@ -73,15 +73,15 @@ class Task:
             report = self._report(rows, partition_id())
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
-    def _report(self, rows: Rows, partition: int, before: Counts | None = None) -> Report:
+    def _report(self, rows: Rows, partition: int, before: Counts | None = None) -> BatchReport:
         """Settle `rows`; `before` counts the rows that were removed earlier."""
         try:
             settled = self._settle(rows, partition, before or Counts())
         except JobError as error:
             # Returned as a value: Spark would wrap an exception in a page of stack traces, and
             # retry to no avail.
-            return Report(partition=partition, error=type(error).__name__, message=str(error))
-        return Report(
+            return BatchReport(partition=partition, error=type(error).__name__, message=str(error))
+        return BatchReport(
             partition=partition,
             counts=settled.counts,
             replayed=settled.replayed,

@@ -60,7 +60,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class BatchReport:
     """A task's report to the driver: the counts of its turn, or why it could not be written."""
 
     partition: int
@@ -99,7 +99,7 @@ class Stage(Protocol):
     @property
     def partitions(self) -> int: ...
 
-    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+    def run(self, rows: DataFrame, batch: Batch) -> list[BatchReport]:
         """Handle and write one micro-batch; return a report of each partition."""
 
 

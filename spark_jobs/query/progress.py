@@ -8,7 +8,7 @@ from functools import reduce
 from operator import add
 from typing import Any
 
-from spark_jobs.query.batch import Report
+from spark_jobs.query.batch import BatchReport
 from spark_jobs.sink.markers import Counts
 
 
@@ -74,7 +74,7 @@ class BatchLine:
         return json.dumps(fields)
 
 
-def summary(reports: Sequence[Report], *, held: float = 0.0) -> Summary:
+def summary(reports: Sequence[BatchReport], *, held: float = 0.0) -> Summary:
     """Return the sum of the reports of a batch's tasks."""
     return Summary(
         counts=reduce(add, (report.counts for report in reports), Counts()),

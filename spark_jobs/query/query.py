@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.errors import JobError, QueryFailed
-from spark_jobs.query.batch import Batch, Report, Stage
+from spark_jobs.query.batch import Batch, BatchReport, Stage
 from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
 from spark_jobs.query.resting import Rest
 from spark_jobs.query.watching import Watch, listening
@@ -136,7 +136,7 @@ class Query:
         with self._heard:
             self._done[number] = summary(reports, held=held)
 
-    def _hold(self, reports: list[Report], number: int) -> float:
+    def _hold(self, reports: list[BatchReport], number: int) -> float:
         """Let a batch without anything to do last for as long as there is nothing."""
         if self._rest is None:
             return 0.0
@@ -147,7 +147,7 @@ class Query:
         if self._watch is not None:
             self._watch.idle()
 
-    def _reports(self, rows: DataFrame, number: int) -> list[Report]:
+    def _reports(self, rows: DataFrame, number: int) -> list[BatchReport]:
         query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         adopt = self._adopt and not self._admitted
         if not self._admitted:

@@ -96,7 +96,7 @@ Role = Literal["starting", "running", "stopped"]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class HealthReport:
     """One look at a job; `ok` decides between 200 and 503."""
 
     ok: bool
@@ -127,18 +127,18 @@ class Health:
         with self._lock:
             self._role = "stopped"
 
-    def ready(self) -> Report:
+    def ready(self) -> HealthReport:
         """Return whether batches get done, or would be if there were any."""
         with self._lock:
             role, idle = self._role, time.monotonic() - self._progressed
         if role == "stopped":
-            return Report(ok=False, role=role, reason="stopped")
+            return HealthReport(ok=False, role=role, reason="stopped")
         if idle > self.stall_after:
             reason = f"no batch was finished for {idle:.0f} s"
-            return Report(ok=False, role=role, reason=reason)
+            return HealthReport(ok=False, role=role, reason=reason)
         if role == "starting":
-            return Report(ok=False, role=role, reason="no batch was finished yet")
-        return Report(ok=True, role=role, reason="progressing")
+            return HealthReport(ok=False, role=role, reason="no batch was finished yet")
+        return HealthReport(ok=True, role=role, reason="progressing")
 
 
 Progress = Callable[[Mapping[str, Any]], None]

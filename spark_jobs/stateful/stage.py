@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from spark_jobs.errors import JobError
-from spark_jobs.query.batch import SCHEMA, Batch, Report, partition_id
+from spark_jobs.query.batch import SCHEMA, Batch, BatchReport, partition_id
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
@@ -28,10 +28,10 @@ class WriteConfig:
     sink: SinkConfig
     partitions: int
 
-    def run(self, rows: DataFrame, batch: Batch) -> list[Report]:
+    def run(self, rows: DataFrame, batch: Batch) -> list[BatchReport]:
         """Write the buckets' outcomes; return a report of each partition that has any."""
         tasks = rows.mapInArrow(Task(self, batch), SCHEMA)
-        return [Report.decode(row["report"]) for row in tasks.collect()]
+        return [BatchReport.decode(row["report"]) for row in tasks.collect()]
 
 
 class Task:
@@ -53,7 +53,7 @@ class Task:
             report = self._report(found, partition_id())
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
-    def _report(self, found: list[dict[str, Any]], partition: int) -> Report:
+    def _report(self, found: list[dict[str, Any]], partition: int) -> BatchReport:
         stepped = [(Outcome.decode(row["outcome"]), row["alarm"]) for row in found]
         stepped.sort(key=lambda each: (each[0].bucket, each[0].number))
         outcomes = [outcome for outcome, _ in stepped]
@@ -61,9 +61,9 @@ class Task:
         try:
             settled = self._settle(outcomes, counts, partition)
         except JobError as error:
-            return Report(partition=partition, error=type(error).__name__, message=str(error))
+            return BatchReport(partition=partition, error=type(error).__name__, message=str(error))
         last = {each.bucket: each for each in outcomes}.values()
-        return Report(
+        return BatchReport(
             partition=partition,
             counts=settled.counts,
             replayed=settled.replayed,

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 from dedup.consumer import Consumer
 from dedup.health import Health
 from dedup.inbox import schema as inbox_schema
-from dedup.inbox.claims import Claims
+from dedup.inbox.claims import InboxClaims
 from outbox import Event
 from tests.support.consuming import consuming, event, produce, settings
 from tests.support.fix_stack import MakeTopic, Servers
@@ -200,7 +200,7 @@ def test_who_has_the_partition_claims_it_again(
         produce(kafka, event(name, "k", 0))
         until(lambda: effects(dsn) == ["k-0"], within=20, what="the first effect")
         # Like a member that has just woken up and does not know yet that it is out of the group.
-        claims = Claims(dsn, name)
+        claims = InboxClaims(dsn, name)
         claims.claim([(name, 0), (name, 1)])
         claims.close()
         produce(kafka, event(name, "k", 1), event(name, "k", 2))

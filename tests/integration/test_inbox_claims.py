@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
 from dedup.inbox import schema as inbox_schema
-from dedup.inbox.claims import Claims
+from dedup.inbox.claims import InboxClaims
 from dedup.inbox.connections import AsyncConnections, Connections
 from dedup.inbox.inbox import Inbox
 from dedup.inbox.together import together
@@ -36,8 +36,8 @@ def inbox(database: str) -> str:
 
 
 @pytest.fixture
-def claims(inbox: str) -> Iterator[Claims]:
-    claims = Claims(inbox, "billing")
+def claims(inbox: str) -> Iterator[InboxClaims]:
+    claims = InboxClaims(inbox, "billing")
     yield claims
     claims.close()
 
@@ -78,7 +78,7 @@ def once(
 
 
 def test_the_newest_claim_takes_and_older_ones_do_not(
-    inbox: str, claims: Claims, connections: Connections
+    inbox: str, claims: InboxClaims, connections: Connections
 ) -> None:
     old, new = Claim(*claims.claim(PLACE)), Claim(*claims.claim(PLACE))
     handler = once(connections)
@@ -90,9 +90,9 @@ def test_the_newest_claim_takes_and_older_ones_do_not(
     assert effects(inbox) == ["e1"]
 
 
-def test_partitions_and_consumers_claim_for_themselves(inbox: str, claims: Claims) -> None:
+def test_partitions_and_consumers_claim_for_themselves(inbox: str, claims: InboxClaims) -> None:
     first, second = claims.claim([("orders", 0), ("orders", 1)])
-    others = Claims(inbox, "shipping")
+    others = InboxClaims(inbox, "shipping")
     others.claim([*PLACE, ("other", 0)])
     claims.claim([("orders", 1)])
     others.close()
@@ -103,7 +103,7 @@ def test_partitions_and_consumers_claim_for_themselves(inbox: str, claims: Claim
 
 
 def test_a_transaction_that_was_open_is_refused_when_it_commits_and_holds_nobody_up(
-    inbox: str, claims: Claims, connections: Connections
+    inbox: str, claims: InboxClaims, connections: Connections
 ) -> None:
     old = Claim(*claims.claim(PLACE))
     newer: list[int] = []
@@ -118,7 +118,7 @@ def test_a_transaction_that_was_open_is_refused_when_it_commits_and_holds_nobody
 
 @pytest.mark.parametrize("level", [IsolationLevel.REPEATABLE_READ, IsolationLevel.SERIALIZABLE])
 def test_a_snapshot_that_is_older_than_the_claim_is_tried_again_and_refused(
-    inbox: str, claims: Claims, level: IsolationLevel
+    inbox: str, claims: InboxClaims, level: IsolationLevel
 ) -> None:
     (old,) = claims.claim(PLACE)
     with psycopg.connect(inbox) as conn:
@@ -135,7 +135,7 @@ def test_a_snapshot_that_is_older_than_the_claim_is_tried_again_and_refused(
 
 
 def test_a_claim_waits_for_who_is_committing_and_that_counts_as_before(
-    inbox: str, claims: Claims
+    inbox: str, claims: InboxClaims
 ) -> None:
     (old,) = claims.claim(PLACE)
     with psycopg.connect(inbox) as conn, ThreadPoolExecutor(1) as pool:
@@ -157,7 +157,7 @@ def waiting(dsn: str) -> int:
 
 
 def test_of_a_batch_nothing_is_committed_if_one_of_its_partitions_was_claimed(
-    inbox: str, claims: Claims, connections: Connections
+    inbox: str, claims: InboxClaims, connections: Connections
 ) -> None:
     mine = [Claim(number) for number in claims.claim([("orders", 0), ("orders", 1)])]
     after: list[Callable[[], object]] = [lambda: claims.claim([("orders", 1)])]
@@ -183,7 +183,9 @@ def test_of_a_batch_nothing_is_committed_if_one_of_its_partitions_was_claimed(
     assert effects(inbox) == ["e0", "e2"]
 
 
-def test_what_is_rolled_back_to_a_savepoint_is_in_nobodys_name(inbox: str, claims: Claims) -> None:
+def test_what_is_rolled_back_to_a_savepoint_is_in_nobodys_name(
+    inbox: str, claims: InboxClaims
+) -> None:
     first, second = claims.claim([("orders", 0), ("orders", 1)])
     with psycopg.connect(inbox) as conn:
         with conn.transaction(force_rollback=True):
@@ -196,7 +198,7 @@ def test_what_is_rolled_back_to_a_savepoint_is_in_nobodys_name(inbox: str, claim
 
 
 def test_who_resets_the_settings_of_the_transaction_commits_nothing(
-    inbox: str, claims: Claims
+    inbox: str, claims: InboxClaims
 ) -> None:
     (mine,) = claims.claim(PLACE)
     with psycopg.connect(inbox) as conn:
@@ -206,7 +208,7 @@ def test_who_resets_the_settings_of_the_transaction_commits_nothing(
             conn.commit()
 
 
-def test_it_holds_for_sqlalchemy_too(inbox: str, claims: Claims) -> None:
+def test_it_holds_for_sqlalchemy_too(inbox: str, claims: InboxClaims) -> None:
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(inbox))
     mine = Claim(*claims.claim(PLACE))
     then: list[Callable[[], object]] = []
@@ -233,7 +235,7 @@ def test_it_holds_for_sqlalchemy_too(inbox: str, claims: Claims) -> None:
     assert effects(inbox) == ["e1"]
 
 
-def test_it_holds_where_it_is_awaited_too(inbox: str, claims: Claims) -> None:
+def test_it_holds_where_it_is_awaited_too(inbox: str, claims: InboxClaims) -> None:
     connections = AsyncConnections(inbox)
     mine = Claim(*claims.claim(PLACE))
 
@@ -258,7 +260,7 @@ def test_it_holds_where_it_is_awaited_too(inbox: str, claims: Claims) -> None:
 
 
 def test_races_of_claims_and_commits_leave_each_effect_before_the_next_claim(
-    inbox: str, claims: Claims
+    inbox: str, claims: InboxClaims
 ) -> None:
     with psycopg.connect(inbox) as conn:
         conn.execute("CREATE TABLE done (nr bigserial, claim bigint NOT NULL)")

@@ -13,7 +13,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from dedup.consumer import Consumer
 from dedup.inbox import schema as inbox_schema
-from dedup.inbox.claims import Claims
+from dedup.inbox.claims import InboxClaims
 from dedup.inbox.connections import AsyncConnections, Connections
 from dedup.inbox.held import PostgresStates
 from dedup.inbox.inbox import Inbox
@@ -146,7 +146,7 @@ def test_a_handler_that_is_awaited_is_told_that_its_database_is_away(
 def test_partitions_are_claimed_and_states_kept_on_other_connections(
     inbox: str, way: Balancer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    claims = Claims(inbox, "billing", patience=PATIENCE)
+    claims = InboxClaims(inbox, "billing", patience=PATIENCE)
     states = PostgresStates(inbox, "billing", patience=PATIENCE)
     with closing(claims), closing(states):
         claims.claim([("orders", 3)])

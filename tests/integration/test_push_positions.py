@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import Consumer, Producer
 
 from dovecote.push.api.positions import Positions
-from dovecote.push.errors import Conflict, Refused
+from dovecote.push.errors import Conflict, RequestRefused
 from dovecote.push.rules.subscription.sections import At, Offsets
 from dovecote.push.rules.subscription.subscription import subscription
 from tests.support.fix_stack import MakeTopic, Servers
@@ -50,12 +50,12 @@ def test_a_group_is_set_to_both_ends_a_time_and_offsets(stack: Servers, filled: 
 
 def test_what_is_not_there_or_not_read_is_refused(stack: Servers, filled: str) -> None:
     positions = Positions({"bootstrap.servers": stack.kafka.bootstrap})
-    with pytest.raises(Refused, match="no topic 'missing'"):
+    with pytest.raises(RequestRefused, match="no topic 'missing'"):
         positions.reset(reading("missing"), "earliest")
     some = reading(filled, topics=[], partitions=[{"topic": filled, "numbers": [5]}])
-    with pytest.raises(Refused, match="no partition 5"):
+    with pytest.raises(RequestRefused, match="no partition 5"):
         positions.reset(some, "earliest")
-    with pytest.raises(Refused, match="does not read partition 0 of 'other'"):
+    with pytest.raises(RequestRefused, match="does not read partition 0 of 'other'"):
         positions.reset(reading(filled), Offsets(offsets={"other": {"0": 1}}))
 
 

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from dovecote.devstack.detached import State
+from dovecote.devstack.detached import StackState
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from dovecote.devstack.processes import Process
@@ -128,7 +128,7 @@ def test_an_up_that_is_killed_half_way_leaves_no_servers(run: Run) -> None:
         below = [child for child in children(up.pid) if child.running]
         up.kill()
     until(lambda: not [one for one in below if one.running], within=30, what="all are gone")
-    assert State.read(home) is None
+    assert StackState.read(home) is None
 
 
 def children(pid: int) -> list[Process]:

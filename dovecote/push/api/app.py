@@ -18,7 +18,7 @@ from dovecote.push.api.access import Access
 from dovecote.push.api.answers import Most, Replay, errors
 from dovecote.push.api.control import Control
 from dovecote.push.api.dead import Chosen
-from dovecote.push.errors import Away, Conflict, NoSuchSubscription, Refused
+from dovecote.push.errors import Away, Conflict, NoSuchSubscription, RequestRefused
 from dovecote.push.rules.sending.original import OriginalSubscription
 from dovecote.push.rules.subscription.subscription import Subscription, problems, said
 from outbox.errors import DovecoteError
@@ -28,7 +28,7 @@ Id = Annotated[str, Path(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
 _STATUS: Mapping[type[Exception], int] = {
     NoSuchSubscription: 404,
     Conflict: 409,
-    Refused: 422,
+    RequestRefused: 422,
     Away: 503,
 }
 
@@ -89,7 +89,7 @@ def _subscriptions(control: Control) -> APIRouter:
         """Replace a subscription, including its secrets; its group continues where it is."""
         if body.id != id:
             msg = f"the body says id {body.id!r}, and the path {id!r}"
-            raise Refused(msg)
+            raise RequestRefused(msg)
         return JSONResponse(control.replace(body))
 
     @router.delete("/subscriptions/{id}", response_model=answers.Told, responses=errors(404))

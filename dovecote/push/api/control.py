@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from dovecote.push.api.dead import Chosen, DeadLetters
 from dovecote.push.api.positions import Positions
-from dovecote.push.errors import NoSuchSubscription, Refused
+from dovecote.push.errors import NoSuchSubscription, RequestRefused
 from dovecote.push.rules.sending.original import OriginalSubscription, written
 from dovecote.push.rules.sending.ports import Snapshot
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
@@ -135,7 +135,7 @@ class Control:
         except KeyError:
             known = ", ".join(sorted(self._brokers))
             msg = f"broker: there is no {subscription.broker!r} in the settings, but {known}"
-            raise Refused(msg) from None
+            raise RequestRefused(msg) from None
 
     @contextmanager
     def _setting(self, subscription: Subscription) -> Iterator[list[str]]:

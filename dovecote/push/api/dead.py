@@ -9,7 +9,7 @@ from pydantic import AwareDatetime, Field, model_validator
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.retries.letter import Letter, Which, target
 from dovecote.process import topics as cluster
-from dovecote.push.errors import Away, NoSuchSubscription, Refused
+from dovecote.push.errors import Away, NoSuchSubscription, RequestRefused
 from dovecote.push.rules.subscription.fields import Model
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox.envelope import Record
@@ -109,14 +109,14 @@ class DeadLetters:
 
         Raises:
             Away: Kafka does not answer, or another operator interfered.
-            Refused: a letter cannot be requeued.
+            RequestRefused: a letter cannot be requeued.
         """
         if not self._is_there():
             return []
         to = self._subscription.requeued
         if action == "requeued" and to not in self._topics():
             msg = f"there is no topic {to!r}: resume the subscription, which makes it"
-            raise Refused(msg)
+            raise RequestRefused(msg)
         try:
             done = self._topic.resolve(
                 chosen.which(self._subscription),
@@ -124,7 +124,7 @@ class DeadLetters:
                 lambda each: target(each, to=to, known=()) if action == "requeued" else "",
             )
         except (BadSettings, InvalidEvent) as error:
-            raise Refused(str(error)) from error
+            raise RequestRefused(str(error)) from error
         except DovecoteError as error:
             raise Away(str(error)) from error
         return [told(each) for each in done]

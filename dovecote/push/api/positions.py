@@ -15,7 +15,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 
-from dovecote.push.errors import Away, Conflict, Refused
+from dovecote.push.errors import Away, Conflict, RequestRefused
 from dovecote.push.rules.subscription import pattern
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
@@ -57,7 +57,7 @@ class Positions:
         Raises:
             Away: Kafka does not answer.
             Conflict: somebody reads with this group.
-            Refused: there is no such topic or partition.
+            RequestRefused: there is no such topic or partition.
         """
         places = self._places(subscription)
         wanted = self._chosen(places, to)
@@ -129,11 +129,11 @@ class Positions:
         for topic, numbers in sorted(asked.items()):
             if topic not in there:
                 msg = f"there is no topic {topic!r} that we may see"
-                raise Refused(msg)
+                raise RequestRefused(msg)
             known = set(there[topic].partitions)
             if missing := numbers - known:
                 msg = f"topic {topic!r} has no partition {min(missing)}"
-                raise Refused(msg)
+                raise RequestRefused(msg)
             places += [(topic, number) for number in sorted(numbers or known)]
         return places
 
@@ -143,7 +143,7 @@ class Positions:
             if stray := {each[:2] for each in chosen} - set(places):
                 topic, partition = min(stray)
                 msg = f"the subscription does not read partition {partition} of {topic!r}"
-                raise Refused(msg)
+                raise RequestRefused(msg)
             return [TopicPartition(*each) for each in chosen]
         if isinstance(to, At):
             found = self._offsets(
@@ -170,7 +170,7 @@ class Positions:
             raise _said(error, "offsets") from error
 
 
-def _said(error: KafkaException, what: str) -> Away | Conflict | Refused:
+def _said(error: KafkaException, what: str) -> Away | Conflict | RequestRefused:
     """Return the error for the caller that stands for one of Kafka's."""
     found = error.args[0]
     msg = f"Kafka, {what}: {found.name()}: {found.str()}"
@@ -178,4 +178,4 @@ def _said(error: KafkaException, what: str) -> Away | Conflict | Refused:
         return Conflict(f"{msg}; pause whatever reads with it")
     if found.retriable() or found.code() < 0 or found.code() in _MOMENTARY:
         return Away(msg)
-    return Refused(msg)
+    return RequestRefused(msg)

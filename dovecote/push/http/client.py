@@ -9,7 +9,7 @@ from functools import cache, partial
 from itertools import count
 
 from dovecote.push.http.connection import Answer, Connection, Forbidden, SendFailed, Stale
-from dovecote.push.http.guard import Guard, Refused, Unresolved
+from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
 from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
 
 _LOOK_SECONDS = 15.0
@@ -137,7 +137,7 @@ class Client:
         except TimeoutError as error:
             msg = f"no connection to {origin.host_header} within {seconds:g} s"
             raise SendFailed(msg) from error
-        except Refused as error:
+        except AddressRefused as error:
             raise Forbidden(str(error)) from error
         except Unresolved as error:
             raise SendFailed(str(error)) from error

@@ -13,7 +13,7 @@ from outbox.errors import DovecoteError
 Resolve: TypeAlias = Callable[[str, int], Awaitable[list[str]]]
 
 
-class Refused(DovecoteError):
+class AddressRefused(DovecoteError):
     """Requests may not go to the address that a name stands for."""
 
 
@@ -55,7 +55,7 @@ class Guard:
         Return the addresses of a host, all of which may be connected to.
 
         Raises:
-            Refused: one of them may not.
+            AddressRefused: one of them may not.
             Unresolved: there are none.
         """
         try:
@@ -72,5 +72,5 @@ class Guard:
                     f"{host} is refused: {why}; if requests should go there, say so in "
                     "`allow_addresses`"
                 )
-                raise Refused(msg)
+                raise AddressRefused(msg)
         return found

@@ -8,7 +8,7 @@ from pathlib import Path
 from cryptography.fernet import Fernet, InvalidToken, MultiFernet
 from pydantic import SecretStr
 
-from dovecote.push.errors import Refused
+from dovecote.push.errors import RequestRefused
 from dovecote.push.rules.subscription.fields import reference
 from dovecote.push.rules.subscription.subscription import Subscription, subscription
 from outbox.errors import BadSettings
@@ -40,14 +40,14 @@ class Keys:
         Seal `text` so that only holders of a key can read it.
 
         Raises:
-            Refused: there are no keys.
+            RequestRefused: there are no keys.
         """
         if not self._keys:
             msg = (
                 "secrets cannot be kept: set secrets.keys (`dovecote push key` makes one), or "
                 "give env:NAME or file:NAME in the secret's place"
             )
-            raise Refused(msg)
+            raise RequestRefused(msg)
         return MultiFernet(self._keys).encrypt(text.encode()).decode()
 
     def unseal(self, token: str) -> str:

@@ -8,7 +8,7 @@ import psycopg
 from psycopg import Connection, sql
 
 from dedup.inbox.connections import PATIENCE, Connections
-from dovecote.push.errors import Away, Refused
+from dovecote.push.errors import Away, RequestRefused
 from dovecote.push.store.schema import DEFAULT_SCHEMA, place, require
 from outbox.errors import NotAllowed
 from outbox.postgres.session import connect, hides_rows, is_direct
@@ -48,7 +48,7 @@ class Tables:
         Raises:
             Away: Postgres does not answer.
             NotAllowed: the role lacks a right for it.
-            Refused: Postgres cannot store the given values.
+            RequestRefused: Postgres cannot store the given values.
         """
         try:
             with self._connections.begin() as conn:
@@ -68,7 +68,7 @@ class Tables:
         except psycopg.DataError as error:
             what = error.diag.message_primary or str(error)
             msg = f"Postgres cannot keep this: {what}"
-            raise Refused(msg) from error
+            raise RequestRefused(msg) from error
 
     def close(self) -> None:
         """Close the connections."""

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from outbox.envelope import Record
 from spark_jobs.operators.aggregation.host import Stepped
 from spark_jobs.operators.aggregation.operator import Aggregation
-from spark_jobs.operators.aggregation.scripts.helper import Held, helper
+from spark_jobs.operators.aggregation.scripts.helper import SharedState, helper
 from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.state import encoded
@@ -24,16 +24,16 @@ class Guarded:
         self._settings = settings
         helper(settings)
 
-    def start(self) -> Held:
-        return Held(encoded(Aggregation.start()))
+    def start(self) -> SharedState:
+        return SharedState(encoded(Aggregation.start()))
 
     def step(
-        self, state: Held, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[Held]:
+        self, state: SharedState, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[SharedState]:
         asked = helper(self._settings)
         return self._told(asked.ask("step", (records, behind), now, state=state), asked.starts)
 
-    def finish(self, state: Held, now: int) -> Step[Held]:
+    def finish(self, state: SharedState, now: int) -> Step[SharedState]:
         """Close what is open: no more records will come."""
         asked = helper(self._settings)
         return self._told(asked.ask("finish", now, state=state), asked.starts)
@@ -44,9 +44,9 @@ class Guarded:
         return found
 
     @staticmethod
-    def _told(told: Stepped, start: int) -> Step[Held]:
+    def _told(told: Stepped, start: int) -> Step[SharedState]:
         number, data, keys, outputs, deadline = told
-        return Step(Held(data, start, number, range(keys)), outputs, deadline)
+        return Step(SharedState(data, start, number, range(keys)), outputs, deadline)
 
 
 def make(settings: AggregationSettings) -> Aggregation | Guarded:

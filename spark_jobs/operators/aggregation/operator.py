@@ -23,7 +23,7 @@ from spark_jobs.operators.aggregation.scripts.scripts import Answer, Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.triggers.clocks import Daily
 from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
-from spark_jobs.operators.aggregation.windows import Held, State, Turn, Window
+from spark_jobs.operators.aggregation.windows import WindowsOfKey, Turn, Window, WindowState
 from spark_jobs.operators.step import NEVER, Failed, Input, Late, Step, skipped
 
 _CATCHING_UP = 60_000
@@ -58,12 +58,12 @@ class Aggregation:
         self._maker = Maker(settings, scripts, decode)
 
     @staticmethod
-    def start() -> State:
-        return State()
+    def start() -> WindowState:
+        return WindowState()
 
     def step(
-        self, state: State, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[State]:
+        self, state: WindowState, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[WindowState]:
         turn = Turn(now, [])
         if behind:
             state.behind_at = now
@@ -82,26 +82,26 @@ class Aggregation:
                 )
         return Step(state, turn.outputs, self._deadline(state))
 
-    def finish(self, state: State, now: int) -> Step[State]:
+    def finish(self, state: WindowState, now: int) -> Step[WindowState]:
         """Close what is open: no more records will come. Only a bounded source ends."""
         turn = Turn(now, [])
         for key, held in state.keys.items():
             self._fire(key, held, "end_of_input", turn)
         return Step(self.start(), turn.outputs, None)
 
-    def restore(self, keys: dict[bytes, Held], behind_at: int) -> State:
+    def restore(self, keys: dict[bytes, WindowsOfKey], behind_at: int) -> WindowState:
         """Return the state that is made of these stored parts."""
-        state = State(keys, behind_at)
+        state = WindowState(keys, behind_at)
         for key, held in keys.items():
             self._set_alarm(state, key, held)
         return state
 
-    def _record(self, state: State, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
+    def _record(self, state: WindowState, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
         source: Record = record.value
         key = record.key or b""
         held = state.keys.get(key)
         if held is None:
-            held = Held()
+            held = WindowsOfKey()
         if self._gap < NEVER and not self._is_in_time(key, held, record, turn):
             return
         window = held.window
@@ -124,7 +124,7 @@ class Aggregation:
         if not is_same and key in state.keys:
             self._set_alarm(state, key, held)
 
-    def _is_in_time(self, key: bytes, held: Held, record: Input, turn: Turn) -> bool:
+    def _is_in_time(self, key: bytes, held: WindowsOfKey, record: Input, turn: Turn) -> bool:
         """Close the window if `record` is too far after it; return False if it comes too late."""
         window, time = held.window, record.time
         if window is None or time < window.start - self._gap:
@@ -136,7 +136,7 @@ class Aggregation:
             self._fire(key, held, "gap", turn)
         return True
 
-    def _asked(self, held: Held, event: Any, source: Record, now: int) -> Answer:  # noqa: ANN401  # JSON
+    def _asked(self, held: WindowsOfKey, event: Any, source: Record, now: int) -> Answer:  # noqa: ANN401  # JSON
         """
         Ask the trigger about an event before it is part of the window, as the trigger may fail.
         """
@@ -161,7 +161,7 @@ class Aggregation:
         except ValueError as error:
             raise BadTime(str(error)) from error
 
-    def _add(self, held: Held, record: Input, now: int) -> None:
+    def _add(self, held: WindowsOfKey, record: Input, now: int) -> None:
         window, time = held.window, record.time
         if window is None:
             held.window = Window(time, time, now, now, [record.value])
@@ -176,7 +176,7 @@ class Aggregation:
         held.clock = max(held.clock, time)
         held.empty = 0
 
-    def _act(self, key: bytes, held: Held, answer: Answer, turn: Turn) -> None:
+    def _act(self, key: bytes, held: WindowsOfKey, answer: Answer, turn: Turn) -> None:
         held.cache = answer.cache
         if not self._asks:
             return
@@ -194,7 +194,7 @@ class Aggregation:
     def _fire(
         self,
         key: bytes,
-        held: Held,
+        held: WindowsOfKey,
         reason: str,
         turn: Turn,
         *,
@@ -219,12 +219,12 @@ class Aggregation:
         if purges or is_done:
             self._close(held)
 
-    def _close(self, held: Held) -> None:
+    def _close(self, held: WindowsOfKey) -> None:
         held.window = None
         if not self._is_full:
             held.cache = {}
 
-    def _wall(self, state: State, turn: Turn) -> None:
+    def _wall(self, state: WindowState, turn: Turn) -> None:
         """Do what is due by the wall clock."""
         for bound, key in state.waits.due(turn.now):
             held = state.keys.get(key)
@@ -236,7 +236,7 @@ class Aggregation:
             else:
                 self._due(state, key, held, turn)
 
-    def _due(self, state: State, key: bytes, held: Held, turn: Turn) -> None:
+    def _due(self, state: WindowState, key: bytes, held: WindowsOfKey, turn: Turn) -> None:
         if self._gap < NEVER:
             if held.window is None:
                 del state.keys[key]
@@ -255,14 +255,14 @@ class Aggregation:
             held.next = self._following(held, passed)
         self._set_alarm(state, key, held)
 
-    def _following(self, held: Held, passed: int) -> int:
+    def _following(self, held: WindowsOfKey, passed: int) -> int:
         """Return the next time at which the daily trigger fires."""
         try:
             return (self._daily or self._read(held.at or "")).after(passed)
         except BadTime:  # the pattern has changed since the text was found
             return passed + _DAY
 
-    def _moment(self, state: State, held: Held) -> int:
+    def _moment(self, state: WindowState, held: WindowsOfKey) -> int:
         behind_at = state.behind_at
         if self._gap == NEVER:
             is_caught_up = held.next > behind_at
@@ -273,12 +273,12 @@ class Aggregation:
         by_gap = max(window.touched, behind_at) + self._gap
         return min(by_gap, max(window.opened, behind_at) + self._first)
 
-    def _set_alarm(self, state: State, key: bytes, held: Held) -> None:
+    def _set_alarm(self, state: WindowState, key: bytes, held: WindowsOfKey) -> None:
         moment = self._moment(state, held)
         if moment < NEVER:
             state.waits.set(key, moment)
 
-    def _deadline(self, state: State) -> int | None:
+    def _deadline(self, state: WindowState) -> int | None:
         first = state.waits.first()
         if first is None:
             return None

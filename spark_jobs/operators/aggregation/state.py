@@ -8,7 +8,7 @@ import orjson
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators.aggregation.operator import Aggregation
-from spark_jobs.operators.aggregation.windows import Held, State, Window
+from spark_jobs.operators.aggregation.windows import WindowsOfKey, Window, WindowState
 
 FORMAT = 1
 NAME = "aggregation"
@@ -18,7 +18,7 @@ class BadAggregationState(DovecoteError):
     """Bytes that are not a state of an aggregation, or have an unknown format."""
 
 
-def encoded(state: State) -> bytes:
+def encoded(state: WindowState) -> bytes:
     """Return `state` as bytes."""
     keys = [
         (
@@ -37,7 +37,7 @@ def encoded(state: State) -> bytes:
     return data
 
 
-def decoded(operator: Aggregation, data: bytes) -> State:
+def decoded(operator: Aggregation, data: bytes) -> WindowState:
     """
     Return the state in `data`.
 
@@ -54,7 +54,7 @@ def decoded(operator: Aggregation, data: bytes) -> State:
         raise BadAggregationState(msg)
     behind_at, keys = body
     held = {
-        key: Held(
+        key: WindowsOfKey(
             clock,
             arrived,
             None if window is None else _restored(window),

@@ -23,7 +23,7 @@ class Window:
 
 
 @dataclass(slots=True)
-class Held:
+class WindowsOfKey:
     """The state of one key."""
 
     clock: int = -NEVER
@@ -48,9 +48,9 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
-class State:
+class WindowState:
     """The keys, and when to look at them."""
 
-    keys: dict[bytes, Held] = field(default_factory=dict)
+    keys: dict[bytes, WindowsOfKey] = field(default_factory=dict)
     behind_at: int = -NEVER
     waits: Alarms = field(default_factory=Alarms)

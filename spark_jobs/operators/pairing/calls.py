@@ -73,7 +73,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Held:
+class CallsOfKey:
     """The state of one key."""
 
     clock: int
@@ -106,7 +106,7 @@ def is_any_like(events: Sequence[Event], event: Event) -> bool:
     return False
 
 
-def copied(held: Held, event: Event) -> Event | None:
+def copied(held: CallsOfKey, event: Event) -> Event | None:
     """Return the event of which `event` is a redelivery, or None."""
     time, side = event.time, event.side
     for known in held.events:
@@ -120,7 +120,7 @@ def copied(held: Held, event: Event) -> Event | None:
     return None
 
 
-def digest(held: Held) -> None:
+def digest(held: CallsOfKey) -> None:
     """Replace the records of the events of `held` by digests."""
     _digest_all(held.events)
     if not held.open and not held.closed:
@@ -173,7 +173,7 @@ def join(call: Call, event: Event, on_duplicate: OnDuplicate) -> None:
     call.low, call.high = min(call.low, event.time), max(call.high, event.time)
 
 
-def is_any_before(moment: int, held: Held) -> bool:
+def is_any_before(moment: int, held: CallsOfKey) -> bool:
     """Return whether something that is open begins before `moment`."""
     for event in held.events:  # every record comes by here: `any` takes three times as long
         if event[0] < moment:

@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from spark_jobs.operators.alarms import Alarms, Ident
 from spark_jobs.operators.pairing import calls
-from spark_jobs.operators.pairing.calls import Call, Event, Held
+from spark_jobs.operators.pairing.calls import Call, Event, CallsOfKey
 from spark_jobs.operators.pairing.sayings import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
 from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, Step, skipped
@@ -23,10 +23,10 @@ _new = tuple.__new__
 
 
 @dataclass(slots=True)
-class State:
+class PairState:
     """The calls of many keys."""
 
-    keys: dict[Ident, Held] = field(default_factory=dict)
+    keys: dict[Ident, CallsOfKey] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = -NEVER
@@ -53,12 +53,12 @@ class Pairing:
         self.topics = tuple(side.topic for side in settings.sides.values())
         self._sides = {topic: side for side, topic in enumerate(self.topics)}
 
-    def start(self) -> State:
-        return State()
+    def start(self) -> PairState:
+        return PairState()
 
     def step(
-        self, state: State, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[State]:
+        self, state: PairState, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[PairState]:
         outputs: list[Output] = []
         if behind:
             state.behind_at = now
@@ -69,9 +69,11 @@ class Pairing:
             self._wall(state, now, outputs)
         return Step(state, outputs, self._deadline(state))
 
-    def restore(self, keys: dict[Ident, Held], clocks: dict[int, int], behind_at: int) -> State:
+    def restore(
+        self, keys: dict[Ident, CallsOfKey], clocks: dict[int, int], behind_at: int
+    ) -> PairState:
         """Return the state that is made of these stored parts, whatever `emit` was then."""
-        state = State(keys, clocks, behind_at)
+        state = PairState(keys, clocks, behind_at)
         for ident, held in keys.items():
             if self._at_once:
                 held.open += map(calls.begin, held.events)
@@ -84,13 +86,13 @@ class Pairing:
         return state
 
     def _own_clocks(
-        self, state: State, records: Sequence[Input], outputs: list[Output], now: int
+        self, state: PairState, records: Sequence[Input], outputs: list[Output], now: int
     ) -> None:
         """Take records of keys with a clock of their own."""
         keys, sides, open_for = state.keys, self._sides, self._open_for
         at_once, any_like = self._at_once, calls.is_any_like
         alarm = min(NEVER, max(now, state.behind_at) + self._close_after)
-        taken: dict[bytes, Held] = {}
+        taken: dict[bytes, CallsOfKey] = {}
         for record in records:
             key, time, value, topic, partition, offset, _, _ = record
             side = sides.get(topic)
@@ -100,7 +102,7 @@ class Pairing:
             event = _new(Event, (time, topic, partition, offset, side, now, record, value))
             held = keys.get(key)
             if held is None:
-                held = keys[key] = Held(time, now)
+                held = keys[key] = CallsOfKey(time, now)
             held.arrived, taken[key] = now, held
             if time >= held.clock:
                 held.clock = time
@@ -119,7 +121,9 @@ class Pairing:
         for held in taken.values():
             calls.digest(held)
 
-    def _catch_up(self, state: State, key: bytes, held: Held, outputs: list[Output]) -> None:
+    def _catch_up(
+        self, state: PairState, key: bytes, held: CallsOfKey, outputs: list[Output]
+    ) -> None:
         """Close and forget what the clock of a key has passed."""
         self._pass(key, held, held.clock - self._open_for, outputs)
         if held.events or held.open or held.closed:
@@ -129,7 +133,7 @@ class Pairing:
             held.ends = NEVER
 
     def _shared(
-        self, state: State, records: Sequence[Input], outputs: list[Output], now: int
+        self, state: PairState, records: Sequence[Input], outputs: list[Output], now: int
     ) -> None:
         """Take records of keys that share their clocks with others."""
         for record in records:
@@ -141,13 +145,15 @@ class Pairing:
             event = Event(time, topic, partition, offset, side, now, record, value)
             self._record(state, record, event.digested(), outputs)
 
-    def _record(self, state: State, record: Input, event: Event, outputs: list[Output]) -> None:
+    def _record(
+        self, state: PairState, record: Input, event: Event, outputs: list[Output]
+    ) -> None:
         scope = record.partition if self._per_partition else 0
         ident: Ident = (scope, record.key) if self._per_partition else record.key
         time = event.time
         held = state.keys.get(ident)
         if held is None:
-            held = state.keys[ident] = Held(time, event.arrived)
+            held = state.keys[ident] = CallsOfKey(time, event.arrived)
         clock = state.clocks[scope] = max(state.clocks.get(scope, -1), time)
         held.arrived = event.arrived
         if clock == time:
@@ -158,7 +164,13 @@ class Pairing:
         self._drop_if_empty(state, ident, held)
 
     def _take(
-        self, held: Held, record: Input, event: Event, outputs: list[Output], *, close_time: int
+        self,
+        held: CallsOfKey,
+        record: Input,
+        event: Event,
+        outputs: list[Output],
+        *,
+        close_time: int,
     ) -> None:
         if event.time < close_time:
             outputs.append(Late(record, "too late"))
@@ -182,20 +194,20 @@ class Pairing:
         else:
             held.open.append(calls.begin(event))
 
-    def _is_of_closed(self, held: Held, event: Event, near: tuple[Call, int] | None) -> bool:
+    def _is_of_closed(self, held: CallsOfKey, event: Event, near: tuple[Call, int] | None) -> bool:
         """Return whether `event` belongs to a closed call rather than to `near`."""
         done = calls.nearest(held.closed, event, self._within)
         if near is not None:
             return done is not None and done[1] <= near[1]
         return bool(done or calls.doubled(held.closed, event, self._within))
 
-    def _assembled(self, held: Held) -> list[Call]:
+    def _assembled(self, held: CallsOfKey) -> list[Call]:
         """Return the open calls, as far as they are known."""
         if self._at_once:
             return held.open
         return calls.assemble(held.events, self._within, self._on_duplicate)
 
-    def _emit(self, held: Held, call: Call, key: bytes, outputs: list[Output]) -> None:
+    def _emit(self, held: CallsOfKey, call: Call, key: bytes, outputs: list[Output]) -> None:
         """Output the result of `call`, and remember it."""
         if self._at_once:
             held.open.remove(call)
@@ -205,7 +217,9 @@ class Pairing:
         held.closed.append(call)
         outputs += self._sayings.of_call(key, call)
 
-    def _pass_all(self, state: State, scope: int, close_time: int, outputs: list[Output]) -> None:
+    def _pass_all(
+        self, state: PairState, scope: int, close_time: int, outputs: list[Output]
+    ) -> None:
         """
         Close and forget what the clock of several keys has passed, in the order of their times.
         """
@@ -218,7 +232,9 @@ class Pairing:
             self._set_alarms(state, ident, held)
             self._drop_if_empty(state, ident, held)
 
-    def _pass(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
+    def _pass(
+        self, ident: Ident, held: CallsOfKey, close_time: int, outputs: list[Output]
+    ) -> None:
         """
         Close calls that begin before `close_time`; forget those that nothing can affect any more.
         """
@@ -238,7 +254,7 @@ class Pairing:
         if held.closed:
             held.closed = [call for call in held.closed if call.low >= forget_time]
 
-    def _wall(self, state: State, now: int, outputs: list[Output]) -> None:
+    def _wall(self, state: PairState, now: int, outputs: list[Output]) -> None:
         """Close the calls that have waited long enough, and forget quiet keys."""
         for bound, ident in state.waits.due(now):
             held = state.keys.get(ident)
@@ -255,24 +271,24 @@ class Pairing:
                     self._emit(held, call, self._key(ident), outputs)
                 self._set_alarms(state, ident, held)
 
-    def _due(self, state: State, call: Call) -> int:
+    def _due(self, state: PairState, call: Call) -> int:
         return max(call.arrived(), state.behind_at) + self._close_after
 
-    def _moment(self, state: State, held: Held) -> int:
+    def _moment(self, state: PairState, held: CallsOfKey) -> int:
         if held.events:  # in the order in which they came
             return min(NEVER, max(held.events[0].arrived, state.behind_at) + self._close_after)
         if held.open:  # likewise
             return min(NEVER, self._due(state, held.open[0]))
         return min(NEVER, max(held.arrived, state.behind_at) + self._forget_after)
 
-    def _end(self, held: Held) -> int:
+    def _end(self, held: CallsOfKey) -> int:
         """Return the event time after whose passing, plus a margin, something must be done."""
         if not held.events and not held.open and not held.closed:
             return NEVER
         lows = [*(event.time for event in held.events), *(call.low for call in held.open)]
         return min([NEVER, *lows, *(call.low + self._within for call in held.closed)])
 
-    def _set_alarms(self, state: State, ident: Ident, held: Held) -> None:
+    def _set_alarms(self, state: PairState, ident: Ident, held: CallsOfKey) -> None:
         moment = self._moment(state, held)
         if moment < NEVER:
             state.waits.set(ident, moment)
@@ -280,11 +296,11 @@ class Pairing:
             scope = ident[0] if self._per_partition else 0
             _ends(state, scope).set(ident, self._end(held))
 
-    def _drop_if_empty(self, state: State, ident: Ident, held: Held) -> None:
+    def _drop_if_empty(self, state: PairState, ident: Ident, held: CallsOfKey) -> None:
         if not held.events and not held.open and not held.closed:
             del state.keys[ident]  # on a shared clock, it looks like a key never seen
 
-    def _deadline(self, state: State) -> int | None:
+    def _deadline(self, state: PairState) -> int | None:
         first = state.waits.first()
         if first is None:
             return None
@@ -298,5 +314,5 @@ def _unfit(record: Input) -> Skipped:
     return skipped(record, "no key" if record.key is None else "no side of a call")
 
 
-def _ends(state: State, scope: int) -> Alarms:
+def _ends(state: PairState, scope: int) -> Alarms:
     return state.ends.setdefault(scope, Alarms())

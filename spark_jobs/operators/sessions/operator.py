@@ -41,7 +41,7 @@ class Open:
 
 
 @dataclass(slots=True)
-class Held:
+class SessionsOfKey:
     """The state of one key."""
 
     clock: int
@@ -55,10 +55,10 @@ class Held:
 
 
 @dataclass(slots=True)
-class State:
+class SessionState:
     """The sessions of many keys."""
 
-    keys: dict[Ident, Held] = field(default_factory=dict)
+    keys: dict[Ident, SessionsOfKey] = field(default_factory=dict)
     clocks: dict[int, int] = field(default_factory=dict)
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = _BEFORE_ALL
@@ -84,12 +84,12 @@ class Sessions:
         self._is_simple = self._aggregate.is_neutral and not self._updates
         self._text_keys = settings.key == "record"
 
-    def start(self) -> State:
-        return State()
+    def start(self) -> SessionState:
+        return SessionState()
 
     def step(
-        self, state: State, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[State]:
+        self, state: SessionState, records: Sequence[Input], now: int, *, behind: bool = False
+    ) -> Step[SessionState]:
         outputs: list[Output] = []
         if behind:
             state.behind_at = now
@@ -105,9 +105,11 @@ class Sessions:
             self._wall(state, now, outputs)
         return Step(state, outputs, self._deadline(state))
 
-    def restore(self, keys: dict[Ident, Held], clocks: dict[int, int], behind_at: int) -> State:
+    def restore(
+        self, keys: dict[Ident, SessionsOfKey], clocks: dict[int, int], behind_at: int
+    ) -> SessionState:
         """Return the state that is made of these stored parts."""
-        state = State(keys, clocks, behind_at)
+        state = SessionState(keys, clocks, behind_at)
         for ident, held in keys.items():
             self._set_alarms(state, ident, held)
             if not self._per_key:
@@ -115,12 +117,12 @@ class Sessions:
                     _ends(state, self._scope(ident)).set(ident, session.end)
         return state
 
-    def _own(self, state: State, record: Input, now: int, outputs: list[Output]) -> None:
+    def _own(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key with its own clock."""
         key, time = record[0], record[1]  # by index, because names are expensive here
         held = state.keys.get(key)
         if held is None:
-            held = state.keys[key] = Held(time, now)
+            held = state.keys[key] = SessionsOfKey(time, now)
         open_ = held.open
         was_open = bool(open_)
         held.arrived = now
@@ -161,14 +163,14 @@ class Sessions:
             return False
         return True
 
-    def _shared(self, state: State, record: Input, now: int, outputs: list[Output]) -> None:
+    def _shared(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key that shares its clock with others."""
         scope = record.partition if self._per_partition else 0
         ident: Ident = (scope, record.key) if self._per_partition else record.key
         time = record.time
         held = state.keys.get(ident)
         if held is None:
-            held = state.keys[ident] = Held(time, now)
+            held = state.keys[ident] = SessionsOfKey(time, now)
         before = state.clocks.get(scope, -1)
         clock = state.clocks[scope] = max(before, time)
         held.arrived = now
@@ -179,7 +181,9 @@ class Sessions:
         if clock != before:
             self._close_shared(state, scope, clock - self._open_for, outputs)
 
-    def _join(self, held: Held, record: Input, close_time: int, outputs: list[Output]) -> None:
+    def _join(
+        self, held: SessionsOfKey, record: Input, close_time: int, outputs: list[Output]
+    ) -> None:
         """Put `record` into its session, which may merge others."""
         time, gap, open_ = record.time, self._gap, held.open
         found = [each for each in open_ if each.start - gap <= time <= each.end + gap]
@@ -240,7 +244,7 @@ class Sessions:
         outputs.append(Session("update", key, joined.start, joined.end, value, joined.revision))
 
     def _close_shared(
-        self, state: State, scope: int, close_time: int, outputs: list[Output]
+        self, state: SessionState, scope: int, close_time: int, outputs: list[Output]
     ) -> None:
         """
         Close what ends before `close_time`, for all keys of a clock, in the order of their ends.
@@ -256,11 +260,15 @@ class Sessions:
             self._drop_if_empty(state, ident, held, close_time)
 
     @staticmethod
-    def _drop_if_empty(state: State, ident: Ident, held: Held, close_time: int) -> None:
+    def _drop_if_empty(
+        state: SessionState, ident: Ident, held: SessionsOfKey, close_time: int
+    ) -> None:
         if not held.open and held.floor <= close_time:
             del state.keys[ident]  # on a shared clock, it looks like a key never seen
 
-    def _close(self, ident: Ident, held: Held, close_time: int, outputs: list[Output]) -> None:
+    def _close(
+        self, ident: Ident, held: SessionsOfKey, close_time: int, outputs: list[Output]
+    ) -> None:
         key = ident[1] if self._per_partition else ident
         while held.open and held.open[0].end < close_time:
             done = held.open.pop(0)
@@ -268,7 +276,7 @@ class Sessions:
             # Calls tuple's own constructor; the named tuple's takes three times as long.
             outputs.append(tuple.__new__(Session, told))
 
-    def _wall(self, state: State, now: int, outputs: list[Output]) -> None:
+    def _wall(self, state: SessionState, now: int, outputs: list[Output]) -> None:
         """Close the keys that have been quiet for long enough, and forget others."""
         for bound, ident in state.waits.due(now):
             held = state.keys.get(ident)
@@ -284,20 +292,20 @@ class Sessions:
             else:
                 del state.keys[ident]
 
-    def _moment(self, state: State, held: Held) -> int:
+    def _moment(self, state: SessionState, held: SessionsOfKey) -> int:
         time = self._close_after if held.open else self._forget_after
         return min(NEVER, max(held.arrived, state.behind_at) + time)
 
-    def _set_alarms(self, state: State, ident: Ident, held: Held) -> None:
+    def _set_alarms(self, state: SessionState, ident: Ident, held: SessionsOfKey) -> None:
         moment = self._moment(state, held)
         if moment < NEVER:
             state.waits.set(ident, moment)
 
-    def _set_end(self, state: State, scope: int, ident: Ident, held: Held) -> None:
+    def _set_end(self, state: SessionState, scope: int, ident: Ident, held: SessionsOfKey) -> None:
         if held.open:
             _ends(state, scope).set(ident, held.open[0].end)
 
-    def _deadline(self, state: State) -> int | None:
+    def _deadline(self, state: SessionState) -> int | None:
         first = state.waits.first()
         if first is None:
             return None
@@ -312,7 +320,7 @@ class Sessions:
         return key.decode(errors="replace") if self._text_keys else from_json(key)
 
 
-def _ends(state: State, scope: int) -> Alarms:
+def _ends(state: SessionState, scope: int) -> Alarms:
     found = state.ends.get(scope)
     if found is None:
         found = state.ends[scope] = Alarms()

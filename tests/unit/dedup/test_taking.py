@@ -10,7 +10,7 @@ import pytest
 from dedup.rules.lanes.lanes import Lane, Lanes
 from dedup.rules.record import Record
 from dedup.serving.awaited import Desk
-from dedup.serving.handover import Batch, Handover, Report
+from dedup.serving.handover import Batch, Handover, HandoverReport
 from dedup.serving.runs import next_run
 from dedup.serving.tasks import Tasks
 from dedup.serving.threads import Threads
@@ -46,10 +46,10 @@ class Serves:
     offsets: list[int] = field(default_factory=list)
     done: threading.Event = field(default_factory=threading.Event)
 
-    def serve(self, lane: Lane[Record], report: Report) -> None:
+    def serve(self, lane: Lane[Record], report: HandoverReport) -> None:
         self.serve_together([lane], report)
 
-    def serve_together(self, lanes: Sequence[Lane[Record]], report: Report) -> None:
+    def serve_together(self, lanes: Sequence[Lane[Record]], report: HandoverReport) -> None:
         for lane in lanes:
             while (run := next_run(lane)) is not None:
                 self.offsets += [record.offset for record in run.records]

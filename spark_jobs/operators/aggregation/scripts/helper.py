@@ -21,7 +21,7 @@ _TRIES = 100
 """How many calls of one request may end a helper before it stops making calls."""
 
 
-class Held(NamedTuple):
+class SharedState(NamedTuple):
     """A state that a helper may also have."""
 
     data: bytes
@@ -55,7 +55,7 @@ class Helper:
             self.close()
             raise
 
-    def ask(self, method: str, *arguments: Any, state: Held | None = None) -> Any:  # noqa: ANN401
+    def ask(self, method: str, *arguments: Any, state: SharedState | None = None) -> Any:  # noqa: ANN401
         """
         Return what `method` of the host returns; `state` comes before its arguments.
 

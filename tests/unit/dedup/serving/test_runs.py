@@ -9,7 +9,7 @@ from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.policies.policies import Failed
 from dedup.rules.policies.results import Dead, Retry
 from dedup.rules.record import Record
-from dedup.serving.handover import Report
+from dedup.serving.handover import HandoverReport
 from dedup.serving.runs import RunProgress
 
 RECORD = Record("orders", 3, 44, 0, b"k", b"{}", ())
@@ -39,7 +39,7 @@ def test_the_log_says_which_attempt_it_was_and_why_it_is_not_elsewhere(
     result: Retry | Dead, answer: Held, says: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = RunProgress(Stretch[Record]("orders", 3, 1, {}), iter(()))
-    report = Report()
+    report = HandoverReport()
     assert progress.take(Failed(RECORD, result), report) is None
 
     assert progress.answered(answer, report) == answer.after.total_seconds()

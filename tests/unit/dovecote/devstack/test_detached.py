@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dovecote.devstack.detached import Member, State, default_directory, down, status
+from dovecote.devstack.detached import Member, StackState, default_directory, down, status
 from dovecote.devstack.errors import StackError
 from dovecote.devstack.places import is_reachable
 from dovecote.devstack.postgres.postgres import server_user
@@ -18,16 +18,16 @@ def member(process: Process) -> Member:
 
 def test_a_state_is_read_as_it_was_written(tmp_path: Path) -> None:
     one = member(Process(1, "then"))
-    state = State(directory=tmp_path / "data", members={"postgres": one, "kafka": one})
+    state = StackState(directory=tmp_path / "data", members={"postgres": one, "kafka": one})
 
     state.write(tmp_path)
 
-    assert State.read(tmp_path) == state
+    assert StackState.read(tmp_path) == state
     assert [file.name for file in tmp_path.iterdir()] == ["state.json"]
 
 
 def test_a_state_is_for_its_owners_eyes(tmp_path: Path) -> None:
-    State(directory=tmp_path).write(tmp_path)
+    StackState(directory=tmp_path).write(tmp_path)
 
     assert (tmp_path / "state.json").stat().st_mode & 0o077 == 0
 
@@ -51,8 +51,8 @@ def test_a_stack_runs_only_when_both_servers_do(tmp_path: Path) -> None:
     assert me is not None
     gone = Process(me.pid, "at another time")
 
-    def state(**members: Process) -> State:
-        return State(
+    def state(**members: Process) -> StackState:
+        return StackState(
             directory=tmp_path,
             members={name: member(process) for name, process in members.items()},
         )
@@ -66,7 +66,7 @@ def test_a_process_that_was_given_the_id_of_a_server_is_not_ended(tmp_path: Path
     waits = [sys.executable, "-c", "import sys; sys.stdin.read()"]
     with subprocess.Popen(waits, stdin=subprocess.PIPE) as stranger:
         reused = member(Process(stranger.pid, "at another time"))
-        State(directory=tmp_path, members={"postgres": reused}).write(tmp_path)
+        StackState(directory=tmp_path, members={"postgres": reused}).write(tmp_path)
 
         assert not down(tmp_path)
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outbox.producer.routing import EVERY, Lane, Limits, Routing
+from outbox.producer.routing import EVERY, Lane, RouteLimits, Routing
 
 LANES = [b"a", b"b", b"c", b"d", None]
 STEPS = 250
-SMALL = Limits(lanes=2, questions=2, hold=2.0, rest=1.0, longest_rest=4.0)
+SMALL = RouteLimits(lanes=2, questions=2, hold=2.0, rest=1.0, longest_rest=4.0)
 
 
 class World:
@@ -223,7 +223,7 @@ def test_whatever_fails_nothing_accepted_is_lost_and_first_occurrences_keep_thei
     World(random.Random(seed)).live()  # a network, not a secret
 
 
-def up(limits: Limits = SMALL) -> Routing:
+def up(limits: RouteLimits = SMALL) -> Routing:
     routing = Routing(limits, fresh=True)
     routing.restored()
     return routing

@@ -4,13 +4,15 @@ import json
 
 import pytest
 
-from spark_jobs.query.batch import Report
+from spark_jobs.query.batch import BatchReport
 from spark_jobs.query.progress import Summary, line, summary
 from spark_jobs.sink.markers import Counts
 
 REPORTS = [
-    Report(partition=0, counts=Counts(rows=3, handled=1, skipped={"filtered": 2}), newest=500),
-    Report(
+    BatchReport(
+        partition=0, counts=Counts(rows=3, handled=1, skipped={"filtered": 2}), newest=500
+    ),
+    BatchReport(
         partition=2,
         counts=Counts(rows=5, handled=2, skipped={"duplicate": 1}, retried=1, dead=1),
         newest=900,
@@ -31,13 +33,13 @@ PROGRESS = {
 
 def test_a_report_comes_back_as_it_was_encoded() -> None:
     for report in REPORTS:
-        assert Report.decode(report.encode()) == report
+        assert BatchReport.decode(report.encode()) == report
 
 
 def test_an_error_comes_back_as_it_was_raised() -> None:
-    report = Report(partition=1, error="MarkerRefused", message="run --adopt")
+    report = BatchReport(partition=1, error="MarkerRefused", message="run --adopt")
 
-    error = Report.decode(report.encode()).exception()
+    error = BatchReport.decode(report.encode()).exception()
 
     assert type(error).__name__ == "MarkerRefused"
     assert str(error) == "run --adopt"

@@ -8,7 +8,7 @@ import pytest
 from cryptography.fernet import Fernet
 from pydantic import ValidationError
 
-from dovecote.push.errors import Refused
+from dovecote.push.errors import RequestRefused
 from dovecote.push.rules.subscription.subscription import problems, subscription
 from dovecote.push.store.secrets import Keys, References
 from outbox import BadSettings
@@ -45,7 +45,7 @@ def test_the_newest_key_seals() -> None:
 
 
 def test_without_a_key_nothing_is_kept() -> None:
-    with pytest.raises(Refused, match="dovecote push key"):
+    with pytest.raises(RequestRefused, match="dovecote push key"):
         Keys("").seal("x")
 
 

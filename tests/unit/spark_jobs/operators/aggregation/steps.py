@@ -10,7 +10,7 @@ from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings, load_step
 from spark_jobs.operators.aggregation.state import decoded, encoded
-from spark_jobs.operators.aggregation.windows import State
+from spark_jobs.operators.aggregation.windows import WindowState
 from spark_jobs.operators.step import Failed, Input, Late, Made, Output, Skipped
 
 COUNT = {"type": "count", "count": 2, "timeout": 100}
@@ -53,7 +53,7 @@ class Running:
 
     def __init__(self, settings: AggregationSettings) -> None:
         self.operator = Aggregation(settings, Scripts(settings))
-        self.state: State = self.operator.start()
+        self.state: WindowState = self.operator.start()
         self.deadline: int | None = None
         self._offset = 0
 

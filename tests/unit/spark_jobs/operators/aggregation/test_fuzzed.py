@@ -19,7 +19,7 @@ from outbox.envelope import Record
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.config import Step
 from spark_jobs.operators.aggregation.loading import SUFFIXES, checked, parse
-from spark_jobs.operators.aggregation.windows import State
+from spark_jobs.operators.aggregation.windows import WindowState
 from spark_jobs.operators.step import Failed, Late, Made, Output, Skipped
 from tests.unit.spark_jobs.operators.aggregation.steps import (
     COUNT,
@@ -194,7 +194,7 @@ def _record(time: int, key: str | None, value: Any, headers: Any) -> Record:
     return event(value if value is not None else b"null", time=time, key=key, headers=headers)
 
 
-def _open(state: State) -> dict[int, bytes]:
+def _open(state: WindowState) -> dict[int, bytes]:
     """Return the offsets of the records in windows, with the keys of the windows."""
     return {
         record.offset: key

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dovecote.push.http.guard import Guard, Refused, Unresolved
+from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
 from dovecote.push.rules.sending.addresses import networks, refusal
 
 FORBIDDEN = [
@@ -93,7 +93,7 @@ def answering(*addresses: str) -> Guard:
 
 
 def test_a_name_is_refused_if_one_of_its_addresses_is() -> None:
-    with pytest.raises(Refused, match=r"169\.254\.169\.254 is link-local"):
+    with pytest.raises(AddressRefused, match=r"169\.254\.169\.254 is link-local"):
         asyncio.run(answering("1.1.1.1", "169.254.169.254").addresses("a.example", 443))
     assert asyncio.run(answering("1.1.1.1").addresses("a.example", 443)) == ["1.1.1.1"]
     with pytest.raises(Unresolved):
@@ -102,13 +102,13 @@ def test_a_name_is_refused_if_one_of_its_addresses_is() -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "::ffff:10.0.0.1"])
 def test_an_address_in_the_url_is_checked_without_being_resolved(host: str) -> None:
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         asyncio.run(answering("1.1.1.1").addresses(host, 80))
 
 
 @pytest.mark.parametrize("host", ["localhost", "2130706433", "0x7f.1", "127.1", "017700000001"])
 def test_other_ways_to_write_loopback_are_resolved_and_refused(host: str) -> None:
-    with pytest.raises((Refused, Unresolved)):
+    with pytest.raises((AddressRefused, Unresolved)):
         asyncio.run(Guard().addresses(host, 80))
 
 
@@ -120,5 +120,5 @@ def test_a_name_that_changes_its_mind_is_asked_once_and_what_was_checked_is_used
 
     guard = Guard(resolve=resolve)
     assert asyncio.run(guard.addresses("rebinds.example", 80)) == ["1.1.1.1"]
-    with pytest.raises(Refused):
+    with pytest.raises(AddressRefused):
         asyncio.run(guard.addresses("rebinds.example", 80))
