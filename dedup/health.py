@@ -5,16 +5,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dovecote.process.health import HealthReport
+
 Role = Literal["starting", "consuming", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class HealthReport:
-    """One look at the consumer; `ok` decides between 200 and 503."""
-
-    ok: bool
-    role: Role
-    reason: str
 
 
 @dataclass(slots=True)

@@ -8,19 +8,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from dovecote.process.health import HealthReport
 from relay.errors import Fenced, Full, LeaseLost, Outage, Unpublishable
 from relay.metrics import Metrics
 
 Role = Literal["starting", "standby", "active", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class HealthReport:
-    """One look at the relay; `ok` decides between 200 and 503."""
-
-    ok: bool
-    role: Role
-    reason: str
 
 
 @dataclass(slots=True)

@@ -7,29 +7,21 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, ClassVar, Protocol
+from typing import Protocol
 
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
+from dovecote.process.health import HealthReport
 from outbox.errors import BadSettings
 
 _log = logging.getLogger("dovecote.http")
 
 
-class Report(Protocol):
-    """One look at a process, a dataclass; `ok` decides between 200 and 503."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    @property
-    def ok(self) -> bool: ...
-
-
 class Ready(Protocol):
     """Reports whether a process does its job."""
 
-    def ready(self) -> Report: ...
+    def ready(self) -> HealthReport: ...
 
 
 @contextmanager

@@ -20,7 +20,7 @@ from spark_jobs.operators.aggregation.state import BadAggregationState, decoded,
 from spark_jobs.operators.alarms import Ident
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.pairing import operator as pairing
-from spark_jobs.operators.pairing.calls import Call, Event, CallsOfKey, begin, remembered
+from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event, begin, remembered
 from spark_jobs.operators.pairing.operator import Pairing
 from spark_jobs.operators.sessions import operator as sessions
 from spark_jobs.operators.sessions.operator import Sessions

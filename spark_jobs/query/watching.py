@@ -13,6 +13,7 @@ from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
 from dedup.settings.consumer import HttpSettings
+from dovecote.process.health import HealthReport
 from dovecote.process.http import serve
 from dovecote.process.settings import Duration
 from spark_jobs.query.metrics import Metrics
@@ -93,15 +94,6 @@ def watching(settings: Watched, *, reads: Mapping[str, str] | None = None) -> It
 
 
 Role = Literal["starting", "running", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class HealthReport:
-    """One look at a job; `ok` decides between 200 and 503."""
-
-    ok: bool
-    role: Role
-    reason: str
 
 
 @dataclass(slots=True)

@@ -23,7 +23,7 @@ from spark_jobs.operators.aggregation.scripts.scripts import Answer, Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.triggers.clocks import Daily
 from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
-from spark_jobs.operators.aggregation.windows import WindowsOfKey, Turn, Window, WindowState
+from spark_jobs.operators.aggregation.windows import Turn, Window, WindowsOfKey, WindowState
 from spark_jobs.operators.step import NEVER, Failed, Input, Late, Step, skipped
 
 _CATCHING_UP = 60_000

@@ -8,7 +8,7 @@ import orjson
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators.aggregation.operator import Aggregation
-from spark_jobs.operators.aggregation.windows import WindowsOfKey, Window, WindowState
+from spark_jobs.operators.aggregation.windows import Window, WindowsOfKey, WindowState
 
 FORMAT = 1
 NAME = "aggregation"

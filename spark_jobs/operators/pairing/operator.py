@@ -12,7 +12,7 @@ from operator import attrgetter
 
 from spark_jobs.operators.alarms import Alarms, Ident
 from spark_jobs.operators.pairing import calls
-from spark_jobs.operators.pairing.calls import Call, Event, CallsOfKey
+from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event
 from spark_jobs.operators.pairing.sayings import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
 from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, Step, skipped
