@@ -1,4 +1,4 @@
-"""A logger for Kafka clients, which repeat the same line for as long as a broker is away."""
+"""Common parts of our Kafka clients: logger, partitioner, and a first connection."""
 
 import logging
 import re
@@ -6,6 +6,11 @@ import threading
 import time
 from functools import cache
 from typing import Protocol
+
+PARTITIONER = {"partitioner": "murmur2_random"}
+"""
+Every producer needs it: librdkafka's default is not Java's, and a key would lie in two partitions.
+"""
 
 _QUIET_SECONDS = 30.0
 _MOST_KNOWN = 1_000

@@ -6,7 +6,7 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dovecote.process.settings import Dsn, Duration, KafkaProperties, Settings
+from dovecote.process.settings import Dsn, Duration, HttpSettings, KafkaProperties, Settings
 from relay.kafka.properties import FIXED, LARGEST, Mode, producer_properties
 from relay.rules.parking import Policy
 from relay.rules.sharding import SHARD, Shard, divided
@@ -25,16 +25,6 @@ TRANSACTIONAL_IDS = "dovecote.relay."
 The prefix of the transactional ids. The outbox's name and its own id follow, so that no other
 program has the same id by chance: two with the same one would fence each other without end.
 """
-
-
-class HttpSettings(Settings):
-    """Where /metrics, /healthz and /readyz are served."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on; a container wants 0.0.0.0."""
-
-    port: int | None = Field(default=None, ge=0, le=65535)
-    """Port; 0: any free one (it is logged); absent: not served."""
 
 
 class WalSettings(Settings):

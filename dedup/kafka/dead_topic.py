@@ -21,6 +21,7 @@ from dedup.retries import copies
 from dedup.retries.letter import Action, Letter, Which, resolution, standing
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import DovecoteError
+from outbox.kafka import PARTITIONER
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
@@ -126,7 +127,7 @@ class DeadTopic:
                 **fresh_all(self._kafka),
                 "transactional.id": f"dovecote.dead.{self._topic}",
                 "message.max.bytes": 2_000_000,
-                "partitioner": "murmur2_random",
+                **PARTITIONER,
             }
         )
         producer.init_transactions(_SECONDS)

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable
 from outbox.errors import DovecoteError
-from outbox.kafka import kafka_logger
+from outbox.kafka import PARTITIONER, kafka_logger
 from outbox.secrets import fresh_all
 
 _log = logging.getLogger("dovecote.consumer.retries")
@@ -56,7 +56,7 @@ class Letters:
             "acks": "all",
             "enable.idempotence": True,
             # librdkafka's default differs from Java's, and would put a key on another partition.
-            "partitioner": "murmur2_random",
+            **PARTITIONER,
         }
         self._timeout = timeout
         self._lock = threading.Lock()

@@ -9,19 +9,9 @@ from dedup.kafka.properties import FIXED, SAID_BY, client_properties
 from dedup.rules.lanes.lanes import NullKey
 from dedup.settings.inbox import InboxSettings
 from dedup.settings.retries import RetriesSettings
-from dovecote.process.settings import Duration, KafkaProperties, Settings
+from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
 
 PREFIX = "DOVECOTE_CONSUME"
-
-
-class HttpSettings(Settings):
-    """Where to serve /metrics, /healthz and /readyz."""
-
-    host: str = "127.0.0.1"
-    """Address to listen on; a container wants 0.0.0.0."""
-
-    port: int | None = Field(default=None, ge=0, le=65535)
-    """Port; 0: any free one (it is logged); absent: not served."""
 
 
 class ConsumerSettings(Settings):

@@ -9,5 +9,5 @@ class HealthReport:
 
     ok: bool
     role: str
-    """What the process does now, such as `standby` or `active`."""
+    """The present role of the process, such as `standby` or `active`."""
     reason: str

@@ -50,6 +50,16 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
 
+class HttpSettings(Settings):
+    """Where /metrics, /healthz and /readyz are served."""
+
+    host: str = "127.0.0.1"
+    """Address to listen on; a container wants 0.0.0.0."""
+
+    port: int | None = Field(default=None, ge=0, le=65535)
+    """Port; 0: any free one (it is logged); absent: not served."""
+
+
 def load(model: type[M], file: Path | None, *, prefix: str, environ: Mapping[str, str]) -> M:
     """
     Return the settings in `file`, overridden by `environ`.

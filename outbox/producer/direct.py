@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from outbox.envelope import encode
 from outbox.errors import BadSettings
 from outbox.event import Event
-from outbox.kafka import kafka_logger
+from outbox.kafka import PARTITIONER, kafka_logger
 
 _log = kafka_logger("dovecote.producer.kafka")
 
@@ -22,7 +22,7 @@ FIXED: dict[str, str | bool] = {
     "enable.gapless.guarantee": "true",
     "message.timeout.ms": "0",
     # librdkafka's default differs from Java's, and would put a key on another partition.
-    "partitioner": "murmur2_random",
+    **PARTITIONER,
     "delivery.report.only.error": False,
 }
 """Properties that the order and the safety of events depend on."""

@@ -6,7 +6,7 @@ from typing import Literal
 from confluent_kafka import KafkaException, Producer
 
 from outbox.errors import BadSettings
-from outbox.kafka import kafka_logger
+from outbox.kafka import PARTITIONER, kafka_logger
 from outbox.secrets import fresh_all
 
 _log = kafka_logger("dovecote.relay.kafka")
@@ -52,7 +52,7 @@ def producer_properties(
         "acks": "all",
         "enable.idempotence": "true",
         # librdkafka's default differs from Java's, and a key would change its partition.
-        "partitioner": "murmur2_random",
+        **PARTITIONER,
         "delivery.report.only.error": True,
     }
     if mode == "exactly_once":

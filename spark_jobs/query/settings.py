@@ -7,11 +7,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, TypeAdapter, field_validator, model_validator
 
 from dedup.retries.backoff import Backoff
-from dedup.settings.consumer import HttpSettings
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from dedup.settings.retries import RetrySettings, TopicName
 from dovecote.process.durations import duration
-from dovecote.process.settings import Duration, KafkaProperties, Settings
+from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
 from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
 from spark_jobs.sink.kafka_options import leave_guarantees_alone
 from spark_jobs.sink.outgoing import Topics

@@ -12,10 +12,9 @@ from typing import Any, Literal, Protocol
 from pyspark.java_gateway import ensure_callback_server_started
 from pyspark.sql import SparkSession
 
-from dedup.settings.consumer import HttpSettings
 from dovecote.process.health import HealthReport
 from dovecote.process.http import serve
-from dovecote.process.settings import Duration
+from dovecote.process.settings import Duration, HttpSettings
 from spark_jobs.query.metrics import Metrics
 from spark_jobs.query.progress import BatchLine, Summary, ends, lags
 from spark_jobs.query.settings import SparkSettings

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from outbox.errors import BadSettings
+from outbox.kafka import PARTITIONER
 
 PREFIX = "kafka."
 """The prefix of the Java client's properties in Spark's source."""
@@ -64,7 +65,7 @@ _GUARANTEES: Mapping[str, str | bool] = {
     "acks": "all",
     "enable.idempotence": "true",
     # librdkafka's default differs from Java's, and a key would change its partition.
-    "partitioner": "murmur2_random",
+    **PARTITIONER,
     "delivery.report.only.error": True,
 }
 

@@ -6,9 +6,8 @@ from typing import Self
 
 from pydantic import field_validator, model_validator
 
-from dedup.settings.consumer import HttpSettings
 from dedup.settings.retries import TopicName
-from dovecote.process.settings import Duration, KafkaProperties, Settings
+from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
 from spark_jobs.operators.aggregation.config import Gapped
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.settings import (

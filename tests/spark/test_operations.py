@@ -15,10 +15,10 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
-from dedup.settings.consumer import HttpSettings
 from dovecote.cli.main import app
 from dovecote.cli.spark.state import show
 from dovecote.devstack.places import free_port
+from dovecote.process.settings import HttpSettings
 from outbox.errors import BadSettings
 from spark_jobs.errors import MarkerRefused, QueryFailed
 from spark_jobs.jobs.check import check_job

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from dovecote.cli.main import app
-from dovecote.process.settings import load
+from dovecote.process.settings import HttpSettings, load
 from outbox.envelope import encode
 from outbox.event import Event, Limits
 from outbox.producer.direct import FIXED as PRODUCERS_OWN
@@ -24,7 +24,7 @@ from relay.errors import ADVICE
 from relay.health import KINDS
 from relay.kafka.properties import FIXED, producer_properties
 from relay.metrics import Metrics
-from relay.settings import PREFIX, HttpSettings, RelaySettings, WalSettings
+from relay.settings import PREFIX, RelaySettings, WalSettings
 from tests.support.documents import (
     DOCUMENTS,
     ROOT,
@@ -152,9 +152,10 @@ def vars_of(options: Options) -> dict[str, object]:
 
 def test_the_table_of_the_relays_settings_is_that_of_the_class() -> None:
     told = documented(ROOT / "relay/settings.py")
+    http = documented(ROOT / "dovecote/process/settings.py")
     expected = [
         *(row(field, told["RelaySettings"]) for field in settings_of(RelaySettings)),
-        *(row(field, told["HttpSettings"], "http.") for field in settings_of(HttpSettings)),
+        *(row(field, http["HttpSettings"], "http.") for field in settings_of(HttpSettings)),
         *(row(field, told["WalSettings"], "wal.") for field in settings_of(WalSettings)),
     ]
     shown = table(RELAY, "Settings")

@@ -10,8 +10,8 @@ from pydantic.fields import FieldInfo
 
 from dedup.kafka.properties import FIXED
 from dedup.metrics import Metrics
-from dedup.settings.consumer import PREFIX, ConsumerSettings, ConsumeSettings, HttpSettings
-from dovecote.process.settings import load
+from dedup.settings.consumer import PREFIX, ConsumerSettings, ConsumeSettings
+from dovecote.process.settings import HttpSettings, load
 from tests.support.documents import ROOT, blocks, code_spans, counted, documented, table
 
 CONSUME = ROOT / "docs/consume.md"
@@ -28,6 +28,7 @@ BY_OTHERS = {
 
 def expected_settings() -> list[str]:
     told = documented(ROOT / "dedup/settings/consumer.py")
+    http = documented(ROOT / "dovecote/process/settings.py")
     own = ConsumeSettings.model_fields.keys() - ConsumerSettings.model_fields.keys() - {"http"}
     return [
         *rows(
@@ -36,7 +37,7 @@ def expected_settings() -> list[str]:
             only=ConsumerSettings.model_fields.keys() - {"retries", "inbox"},
         ),
         *rows(ConsumeSettings, told["ConsumeSettings"], only=own),
-        *rows(HttpSettings, told["HttpSettings"], prefix="http."),
+        *rows(HttpSettings, http["HttpSettings"], prefix="http."),
     ]
 
 
