@@ -1,12 +1,16 @@
 """The tests and the packages lie where the house rules say."""
 
 import ast
+import subprocess
+import sys
+import tomllib
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
 
 import pytest
 
+import dovecote
 from tests.support.documents import ROOT
 
 MOST_MODULES, MOST_LINES = 15, 400
@@ -115,3 +119,32 @@ def test_a_module_is_short_or_better_whole() -> None:
         if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
     }
     assert found == LONG
+
+
+def test_a_wheel_takes_five_names_and_no_more() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+    assert packages == ["dedup", "dovecote", "outbox", "relay", "spark_jobs"]
+    assert all((ROOT / package / "py.typed").exists() for package in packages)
+
+
+@pytest.mark.parametrize("name", ["cli", "demo", "devstack", "push"])
+def test_a_project_may_have_a_module_of_its_own_that_is_called_so(
+    tmp_path: Path, name: str
+) -> None:
+    (tmp_path / f"{name}.py").write_text("def handle(event):\n    return None\n")
+    run = (
+        "from dedup.rules.policies.expressions import load_handler\n"
+        "import dovecote.cli.main, dovecote.push, dovecote.demo, dovecote.devstack\n"
+        f"load_handler('{name}:handle')\nimport {name}\nprint({name}.__file__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", run], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == str(tmp_path / f"{name}.py")
+
+
+def test_the_command_is_a_module_too() -> None:
+    run = [sys.executable, "-m", "dovecote", "--version"]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == f"dovecote {dovecote.__version__}"
