@@ -25,6 +25,9 @@ _STARTS = 4
 # Shares: of brokers that lead progress, of connections that break, and of other choices.
 _AIMED, _RESETS, _HALF = 0.7, 0.3, 0.5
 
+# The refusal of a command while relays have the rest of the log to publish.
+_LEAVING = "on its way out of the write-ahead log"
+
 
 class Servers(Waiting):
     """The kinds that touch servers."""
@@ -218,11 +221,17 @@ class Servers(Waiting):
         scene = self.scene
         crew = scene.crew
         crew.kill()
-        told = scene.commands.run(
-            scene.dsn,
-            *("relay", "reconcile", "--accept-restored", "--json", "--config", str(crew.config)),
-            must_succeed=True,
-        )
+        options = ("--accept-restored", "--json", "--config", str(crew.config))
+        reconcile = ("relay", "reconcile", *options)
+        told = scene.commands.run(scene.dsn, *reconcile)
+        if not told.startswith("{"):
+            if _LEAVING in told:
+                # The refusal names the command.
+                scene.commands.run(
+                    scene.dsn, *("init", "outbox", "--capture", "wal"), must_succeed=True
+                )
+                scene.writes_to_wal = True
+            told = scene.commands.run(scene.dsn, *reconcile, must_succeed=True)
         for line in told.splitlines():
             said = json.loads(line)
             self.said_gone += int(said["missing_here"])

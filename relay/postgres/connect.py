@@ -133,6 +133,10 @@ def follow_indexes(conn: psycopg.Connection[TupleRow]) -> None:
     conn.execute("SET enable_seqscan = off; SET enable_bitmapscan = off; SET jit = off")
 
 
+# A table is not found in a schema that is not there either; a function says it of the schema.
+_GONE = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
+
+
 @contextmanager
 def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[None]:
     """
@@ -150,7 +154,7 @@ def explained(schema: str, dsn: str, *, advice: str | None = None) -> Iterator[N
         raise Outage(msg) from error
     except errors.InsufficientPrivilege as error:
         raise not_allowed(error, schema, dsn, advice) from error
-    except (errors.UndefinedTable, errors.UndefinedFunction) as error:
+    except _GONE as error:
         msg = f"Postgres: {first_line(error)}: the outbox in schema {schema!r} was dropped or is "
         msg += f"not whole; {outbox_schema.installing(schema)}"
         raise SchemaMissing(msg) from error

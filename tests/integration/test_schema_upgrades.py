@@ -18,7 +18,7 @@ from outbox.schema.templates import fill
 from tests import old_schemas
 from tests.support.fix_stack import Servers, new_database
 
-OUTBOX = Migrations("outbox", "outbox", "", "outbox")
+OUTBOX = Migrations("outbox.schema", "outbox", "outbox", "outbox")
 INBOX = Migrations("dedup.inbox", "inbox", "inbox", "inbox")
 PUSH = Migrations("dovecote.push", "subscriptions", "push", "push")
 NEWEST = schema.migrations()[-1].version
