@@ -144,7 +144,7 @@ def test_a_group_is_set_by_one_at_a_time_and_is_no_longer_held_by_one_that_ended
         refused = wait(asked, timeout=20, return_when=FIRST_COMPLETED).done.pop().result()
         reader.close()
         assert sorted(each.result(20).status for each in asked) == [200, 409]
-    assert "just being set to another position" in refused.body["error"]
+    assert "is being set to another position" in refused.body["error"]
     assert client("GET", "/subscriptions/slack").body["status"]["state"] == "paused"
     # Like somebody who was killed in the middle leaves it.
     with psycopg.connect(tables) as conn:

@@ -190,7 +190,7 @@ def test_a_failed_step_leaves_nothing_behind(
         with pytest.raises(psycopg.errors.DivisionByZero):
             schema.install(conn)
         assert schema.version(conn) == 0
-        assert conn.execute("SELECT to_regclass('outbox.schema.migrations')").fetchone() == (None,)
+        assert conn.execute("SELECT to_regclass('outbox.migrations')").fetchone() == (None,)
 
 
 @pytest.mark.parametrize("name", ["Out Box", 'quo"ted', "{schema}", "a.b", "ünïcode"])

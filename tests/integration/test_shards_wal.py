@@ -99,7 +99,7 @@ def test_the_number_of_shards_of_the_log_is_changed_while_services_write(
     name = topic(3)
     use_wal(fleet.dsn, "outbox")
     fresh = wanted(fleet, 3)
-    needs = pytest.raises(Refused, match="each shard needs a slot of its own: run `dovecote resh")
+    needs = pytest.raises(Refused, match="needs a slot of its own: run `dovecote relay reshard")
     with needs, running([fresh]):
         pass
     with load(fleet.dsn, name, writers=2):

@@ -19,7 +19,7 @@ from dovecote.devstack.places import User, is_reachable
 from dovecote.devstack.processes import Process
 from tests.support.waiting import until
 
-REPOSITORY = Path(devstack.__file__).parent.parent
+REPOSITORY = Path(devstack.__file__).parents[2]
 
 HOLD = """\
 import json, os, sys
