@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli.extras import needs
 from dovecote.cli.options import JsonOption
 from outbox.errors import BadSettings, DovecoteError
 
@@ -56,14 +57,11 @@ def demo(
 
     Example: dovecote demo --flights 5000 --keep demo-run
     """
-    try:
+    with needs("demo", user="the demo"):
         from rich.console import Console
 
         from dovecote.demo.run import Options, run
         from dovecote.demo.view import show_table, shown
-    except ModuleNotFoundError as error:
-        msg = f"the demo needs {error.name}: pip install 'dovecote[demo]'"
-        raise BadSettings(msg) from error
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         msg = f"--keep {keep} exists and is not an empty folder; name a new one"
         raise BadSettings(msg)

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli.extras import needs
 from dovecote.cli.options import CheckOption, RequiredConfigOption
-from outbox.errors import BadSettings
 
 
 def replay(
@@ -35,14 +35,11 @@ def replay(
 
     The exit status is 1 if a line of the trace is bad, and 2 for bad usage or settings.
     """
-    try:
+    with needs("spark", user="replay"):
         from dedup.replay.replay import replay as run
         from dedup.replay.replay import start
         from dedup.replay.trace import to_json
         from spark_jobs.operators.replay import OPERATORS
-    except ModuleNotFoundError as error:
-        msg = f"replay needs {error.name}: pip install 'dovecote[spark]'"
-        raise BadSettings(msg) from error
 
     # Filters and handlers are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
