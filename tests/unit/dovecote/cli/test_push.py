@@ -186,4 +186,4 @@ def test_dead_letters_that_are_meant_are_asked_for_and_missed(
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(packages, "_NEEDED", ("json", "not_there"))
-    assert wrong("key") == 'push needs not_there: pip install "dovecote[push]"'
+    assert wrong("key") == "push needs not_there: pip install 'dovecote[push]'"
