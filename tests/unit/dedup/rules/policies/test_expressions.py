@@ -96,13 +96,15 @@ def test_a_function_that_cannot_be_had_says_what_was_looked_for(text: str, says:
 def test_a_module_that_is_not_found_is_reported_with_the_folder_that_was_searched(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(tmp_path)
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
     without = [each for each in sys.path if each]
     monkeypatch.setattr(sys, "path", without)
-    with pytest.raises(BadSettings, match=f"the current folder, {tmp_path}, is not on"):
+    with pytest.raises(BadSettings, match=f"the current folder, {here}, is not on"):
         load_handler("nowhere:f")
     monkeypatch.setattr(sys, "path", [*without, ""])
-    with pytest.raises(BadSettings, match=f"the current folder, {tmp_path}, was searched too"):
+    with pytest.raises(BadSettings, match=f"the current folder, {here}, was searched too"):
         load_handler("nowhere:f")
 
 
