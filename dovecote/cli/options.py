@@ -38,7 +38,10 @@ LogFormatOption: TypeAlias = Annotated[
 LogLevelOption: TypeAlias = Annotated[
     LogLevel,
     typer.Option(
-        "--log-level", metavar=one_of(LogLevel), help="Log messages of this level and above."
+        "--log-level",
+        metavar=one_of(LogLevel),
+        case_sensitive=False,
+        help="Log messages of this level and above.",
     ),
 ]
 
