@@ -100,7 +100,8 @@ class Group(TyperGroup):
     def _command_among(self, words: list[str], ctx: Any, option: str) -> Path:  # noqa: ANN401  # as above
         """Return the command in `words`, after the value of `option`, if it takes the option."""
         for start in range(min(2, len(words))):
-            command, path = self, ()
+            command: Any = self
+            path: Path = ()
             for word in words[start:]:
                 inner = command.get_command(ctx, word)
                 if inner is None:
