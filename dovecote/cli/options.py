@@ -1,11 +1,13 @@
 """The options that several commands have, each with one wording."""
 
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
+from dovecote.cli.times import EXAMPLE, time_of
 from dovecote.process.logs import LogFormat, LogLevel
 
 
@@ -38,7 +40,10 @@ LogFormatOption: TypeAlias = Annotated[
 LogLevelOption: TypeAlias = Annotated[
     LogLevel,
     typer.Option(
-        "--log-level", metavar=one_of(LogLevel), help="Log messages of this level and above."
+        "--log-level",
+        metavar=one_of(LogLevel),
+        case_sensitive=False,
+        help="Log messages of this level and above.",
     ),
 ]
 
@@ -49,13 +54,24 @@ ReasonOption: TypeAlias = Annotated[
     str | None,
     typer.Option("--reason", metavar="TEXT", help="Only reasons that contain this text."),
 ]
+# A time is parsed with the command line: a wrong one is reported before anything is asked for it.
 SinceOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--since", metavar="TIME", help="Only what was given up at this time or later."),
+    datetime | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        parser=time_of,
+        help=f"Only what was given up at this time or later, such as {EXAMPLE}.",
+    ),
 ]
 UntilOption: TypeAlias = Annotated[
-    str | None,
-    typer.Option("--until", metavar="TIME", help="Only what was given up before this time."),
+    datetime | None,
+    typer.Option(
+        "--until",
+        metavar="TIME",
+        parser=time_of,
+        help=f"Only what was given up before this time, such as {EXAMPLE}.",
+    ),
 ]
 AllOption: TypeAlias = Annotated[bool, typer.Option("--all", help="All of them.")]
 

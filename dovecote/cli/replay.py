@@ -3,21 +3,34 @@
 import os
 import sys
 from contextlib import redirect_stdout
+from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from dovecote.cli.extras import needs
 from dovecote.cli.options import CheckOption, RequiredConfigOption
-from outbox.errors import BadSettings
+
+
+class Operator(StrEnum):
+    """The operators that can be replayed; the names of all are here, so that a shell has them."""
+
+    FIRST_MATCH = "first_match"
+    EXACT = "exact"
+    LATEST = "latest"
+    AGGREGATION = "aggregation"
+    DELAY = "delay"
+    PAIRING = "pairing"
+    SESSIONS = "sessions"
 
 
 def replay(
     *,
     operator: Annotated[
-        str,
+        Operator,
         typer.Argument(
             metavar="OPERATOR",
-            help="One of first_match, exact, latest, aggregation, delay, pairing, sessions.",
+            help=f"One of {', '.join(Operator)}.",
             show_default=False,
         ),
     ],
@@ -35,18 +48,20 @@ def replay(
 
     The exit status is 1 if a line of the trace is bad, and 2 for bad usage or settings.
     """
-    try:
-        from dedup.replay.replay import replay as run
-        from dedup.replay.replay import start
-        from dedup.replay.trace import to_json
-        from spark_jobs.operators.replay import OPERATORS
-    except ModuleNotFoundError as error:
-        msg = f"replay needs {error.name}: pip install 'dovecote[spark]'"
-        raise BadSettings(msg) from error
+    from dedup.replay.replay import OPERATORS as POLICIES
+    from dedup.replay.replay import replay as run
+    from dedup.replay.replay import start
+    from dedup.replay.trace import to_json
 
     # Filters and handlers are the user's modules; those in the way of installed ones lose.
     sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
-    running = start(operator, config, environ=os.environ, operators=OPERATORS)
+    if operator in POLICIES:
+        running = start(operator, config, environ=os.environ)
+    else:
+        with needs("spark", user=f"replay {operator}"):
+            from spark_jobs.operators.replay import OPERATORS
+
+            running = start(operator, config, environ=os.environ, operators=OPERATORS)
     if check:
         return
     out = sys.stdout.buffer

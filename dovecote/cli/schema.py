@@ -6,8 +6,6 @@ from typing import Annotated
 
 import typer
 
-from dovecote.cli.options import one_of
-
 
 class What(StrEnum):
     """The files that have one."""
@@ -18,11 +16,13 @@ class What(StrEnum):
 def schema(
     what: Annotated[
         What,
-        typer.Argument(metavar=one_of(What), help="The kind of the file.", show_default=False),
+        typer.Argument(metavar="KIND", help=f"One of {', '.join(What)}.", show_default=False),
     ],
 ) -> None:
     """
     Print the JSON Schema of a file.
+
+    For a subscription, run `dovecote push schema`.
 
     Example: dovecote schema aggregation > aggregation.schema.json
     """

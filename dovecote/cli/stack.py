@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dovecote.cli.commands import App
+from dovecote.cli.extras import needs
 from dovecote.cli.options import JsonOption, one_of
-from outbox.errors import BadSettings
 
 if TYPE_CHECKING:
     from dovecote.devstack.detached import StackState
@@ -45,11 +45,8 @@ DirectoryOption = Annotated[
 
 def _detached(name: str = "detached") -> ModuleType:
     """Return what runs servers without a parent; it needs the extra `stack`."""
-    try:
-        return import_module(f"devstack.{name}")
-    except ModuleNotFoundError as error:
-        msg = f"the stack needs {error.name}: pip install 'dovecote[stack]'"
-        raise BadSettings(msg) from error
+    with needs("stack", user="the stack"):
+        return import_module(f"dovecote.devstack.{name}")
 
 
 @stack.command()

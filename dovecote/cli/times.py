@@ -2,21 +2,21 @@
 
 from datetime import UTC, datetime
 
-from outbox.errors import BadSettings
+import typer
+
+EXAMPLE = "2026-02-01T09:30+01:00"
 
 
-def time_of(option: str, given: str | None) -> datetime | None:
+def time_of(given: str) -> datetime:
     """
-    Return the time that an option names, in UTC where it names no offset.
+    Return the time that the value of an option names, in UTC where it names no offset.
 
     Raises:
-        BadSettings: it is not a time.
+        BadParameter: it is not a time.
     """
-    if given is None:
-        return None
     try:
         time = datetime.fromisoformat(given)
     except ValueError:
-        msg = f"{option} {given!r} is not a time; write 2026-02-01, or 2026-02-01T09:30+01:00"
-        raise BadSettings(msg) from None
+        msg = f"{given!r} is not a time; write 2026-02-01, or {EXAMPLE}"
+        raise typer.BadParameter(msg) from None
     return time if time.tzinfo is not None else time.replace(tzinfo=UTC)

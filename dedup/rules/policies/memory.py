@@ -12,8 +12,6 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, Self, TypeAlias
 
-import msgpack
-
 from dedup.rules.policies.policies import Identity
 from outbox.errors import DovecoteError
 
@@ -112,6 +110,8 @@ class Memory:
 
     def encode(self) -> bytes:
         """Return the whole memory as bytes."""
+        import msgpack
+
         streams = [
             [*stream, newest, swept]
             for stream, newest, swept in zip(self._streams, self._newest, self._swept, strict=True)
@@ -128,6 +128,8 @@ class Memory:
         Raises:
             BadMemory: it holds none.
         """
+        import msgpack
+
         try:
             number, streams, marks, times = msgpack.unpackb(data)
         except (ValueError, TypeError) as error:

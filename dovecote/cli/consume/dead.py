@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Collection
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,6 @@ from dovecote.cli.options import (
     SinceOption,
     UntilOption,
 )
-from dovecote.cli.times import time_of
 from dovecote.process.settings import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
@@ -189,16 +189,16 @@ def _which(
     *,
     key: str | None,
     reason: str | None,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     groups: Collection[str | None],
 ) -> Which:
     return Which(
         ids=ids,
         key=None if key is None else key.encode(),
         reason=reason,
-        since=time_of("--since", since),
-        until=time_of("--until", until),
+        since=since,
+        until=until,
         groups=groups,
     )
 

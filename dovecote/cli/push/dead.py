@@ -1,5 +1,6 @@
 """`dovecote push dead`: see the dead letters of a subscription, and decide about them."""
 
+from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
@@ -20,7 +21,6 @@ from dovecote.cli.options import (
 )
 from dovecote.cli.push.client import Api
 from dovecote.cli.push.options import HERE, ApiOption, SubscriptionArgument, TokenOption
-from dovecote.cli.times import time_of
 from outbox.errors import BadSettings, DovecoteError
 
 dead = App("dead", "See, requeue or drop dead letters of a subscription.")
@@ -135,12 +135,12 @@ def _chosen(
     *,
     key: str | None,
     reason: str | None,
-    since: str | None,
-    until: str | None,
+    since: datetime | None,
+    until: datetime | None,
     everything: bool,
 ) -> dict[str, Any]:
     """Return the letters that are meant, as the API takes it."""
-    times = {"since": time_of("--since", since), "until": time_of("--until", until)}
+    times = {"since": since, "until": until}
     chosen: dict[str, Any] = {"ids": ids, "key": key, "reason": reason}
     chosen |= {name: None if time is None else time.isoformat() for name, time in times.items()}
     chosen = {name: value for name, value in chosen.items() if value is not None}

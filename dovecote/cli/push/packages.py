@@ -1,8 +1,6 @@
 """The packages that push needs, which come with an extra."""
 
-from importlib.util import find_spec
-
-from outbox.errors import BadSettings
+from dovecote.cli.extras import require
 
 _NEEDED = ("fastapi", "uvicorn", "cryptography", "httptools", "uvloop")
 
@@ -14,7 +12,4 @@ def require_push() -> None:
     Raises:
         BadSettings: one of them is not.
     """
-    missing = [each for each in _NEEDED if find_spec(each) is None]
-    if missing:
-        msg = f'push needs {", ".join(missing)}: pip install "dovecote[push]"'
-        raise BadSettings(msg)
+    require(*_NEEDED, extra="push", user="push")

@@ -12,6 +12,7 @@ from dovecote.cli import printed
 from dovecote.cli.options import JsonOption
 from dovecote.cli.push.client import Api, position
 from dovecote.cli.push.options import HERE, ApiOption, SubscriptionArgument, TokenOption
+from dovecote.cli.times import EXAMPLE
 from outbox.errors import BadSettings
 
 
@@ -117,7 +118,10 @@ def replay(
     *,
     start: Annotated[
         str | None,
-        typer.Option(metavar="TIME", help="The time to start at, or `earliest`, or `latest`."),
+        typer.Option(
+            metavar="TIME",
+            help=f"The time to start at, such as {EXAMPLE}, or `earliest`, or `latest`.",
+        ),
     ] = None,
     offset: Annotated[
         list[str] | None,

@@ -1,4 +1,4 @@
-"""`dovecote consume dead`: what records say, printed."""
+"""`dovecote consume dead`: what records say, printed; and what options say."""
 
 import json
 from types import SimpleNamespace
@@ -34,3 +34,13 @@ def test_a_record_neither_steers_the_terminal_nor_forges_a_line(
     if words[0] == "show":
         assert told["value"] == FORGED
         assert [FORGED, {"hex": "ff"}] in told["headers"]
+
+
+@pytest.mark.parametrize(
+    "words", ["consume dead list --since noon", "push dead drop slack --until noon"]
+)
+def test_a_time_that_is_none_is_reported_before_anything_is_connected(words: str) -> None:
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 2
+    said = f"'{words.split()[-2]}': 'noon' is not a time; write 2026-02-01, or 2026-02-01T09:30"
+    assert said in result.stderr

@@ -130,6 +130,14 @@ def test_every_command_that_logs_takes_a_format_and_a_level() -> None:
         ("relay statsu", "relay status"),
         ("pusj", "push"),
         ("doctr", "relay doctor"),
+        ("spark dead", "consume dead` or `dovecote push dead"),
+        ("push run", "push serve"),
+        ("pair", "spark pairing"),
+        ("relay pair", "spark pairing"),
+        ("version", "--version"),
+        ("relay version", "--version"),
+        ("help", "--help"),
+        ("relay help", "relay --help"),
     ],
 )
 def test_old_and_mistyped_commands_are_answered_with_those_that_may_be_meant(
@@ -139,6 +147,29 @@ def test_old_and_mistyped_commands_are_answered_with_those_that_may_be_meant(
     assert result.exit_code == 2
     assert f". Did you mean `dovecote {suggested}" in result.stderr
     assert result.stderr.endswith("`?\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        ("--log-level debug relay run", "relay run --log-level"),
+        ("--log-level=debug relay run", "relay run --log-level"),
+        ("relay --log-level debug run -c relay.toml", "relay run --log-level"),
+        ("--json relay status", "relay status --json"),
+    ],
+)
+def test_an_option_before_its_command_is_said_to_belong_after_it(words: str, command: str) -> None:
+    result = CliRunner().invoke(app, words.split())
+    assert result.exit_code == 2
+    option = command.rpartition(" ")[2]
+    said = f"No such option: {option}. It belongs after the command: `dovecote {command}`.\n"
+    assert result.stderr.endswith(said)
+
+
+def test_a_level_may_be_in_capitals() -> None:
+    words = ["relay", "run", "--log-level", "DEBUG", "--config", "nowhere.toml"]
+    result = CliRunner().invoke(app, words)
+    assert "nowhere.toml" in str(result.exception)
 
 
 @pytest.mark.parametrize(

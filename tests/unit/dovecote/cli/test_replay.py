@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from dovecote.cli.replay import Operator
+from spark_jobs.operators.replay import OPERATORS
+
 RULES = """
 def settle(event):
     print("settling", event.key)
@@ -42,6 +45,27 @@ def dovecote(
         capture_output=True,
         check=False,
         timeout=60,
+    )
+
+
+def with_path(place: Path) -> dict[str, str]:
+    """Return an environment in which modules of `place` hide installed ones."""
+    paths = [str(place), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def write_step(place: Path) -> None:
+    """Write `step.conf`, an aggregation that counts to two."""
+    connection = 'config: { type: "kafka", name: "x" }'
+    (place / "scripts").mkdir()
+    (place / "scripts" / "sum.star").write_text(
+        "def aggregate(IN, Env):\n    return struct(OUT={'n': len(IN)})\n"
+    )
+    (place / "step.conf").write_text(
+        'name: "a", type: "aggregation", trigger { type: "count", count: 2, timeout: 100 }\n'
+        'dsl { path: "sum.star" }\n'
+        f'destination {{ name: "o", type: "destination", topic: "out", {connection} }}\n'
+        f'error {{ name: "e", type: "destination", topic: "dead", {connection} }}\n'
     )
 
 
@@ -103,7 +127,7 @@ def test_a_bad_line_stops_the_replay_with_its_number_and_status_1(place: Path) -
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["pairs", "--config", "orders.toml"], "there are first_match, exact, latest"),
+        (["pairs", "--config", "orders.toml"], "'pairs' is not one of 'first_match', 'exact'"),
         (["exact", "--config", "nowhere.toml"], "cannot read nowhere.toml"),
         (["exact", "--config", "latest.toml"], 'type is "latest" here, but exact was asked for'),
         (["exact"], "--config"),
@@ -131,17 +155,7 @@ def test_help_shows_an_example(place: Path) -> None:
 
 
 def test_an_aggregation_is_replayed_from_the_file_of_its_step(tmp_path: Path) -> None:
-    connection = 'config: { type: "kafka", name: "x" }'
-    (tmp_path / "scripts").mkdir()
-    (tmp_path / "scripts" / "sum.star").write_text(
-        "def aggregate(IN, Env):\n    return struct(OUT={'n': len(IN)})\n"
-    )
-    (tmp_path / "step.conf").write_text(
-        'name: "a", type: "aggregation", trigger { type: "count", count: 2, timeout: 100 }\n'
-        'dsl { path: "sum.star" }\n'
-        f'destination {{ name: "o", type: "destination", topic: "out", {connection} }}\n'
-        f'error {{ name: "e", type: "destination", topic: "dead", {connection} }}\n'
-    )
+    write_step(tmp_path)
     records = b"".join(line(n, n, "k") for n in range(3))
     done = dovecote(tmp_path, "aggregation", "--config", "step.conf", trace=records)
     assert done.returncode == 0, done.stderr
@@ -153,11 +167,26 @@ def test_an_aggregation_is_replayed_from_the_file_of_its_step(tmp_path: Path) ->
 
 
 def test_without_the_packages_of_spark_it_says_how_to_get_them(place: Path) -> None:
-    (place / "msgpack.py").write_text("raise ModuleNotFoundError(name='msgpack')")
-    environ = {**os.environ, "PYTHONPATH": str(place)}
+    write_step(place)
+    (place / "orjson.py").write_text("raise ModuleNotFoundError(name='orjson')")
 
-    done = dovecote(place, "exact", "--config", "orders.toml", environ=environ)
+    done = dovecote(place, "aggregation", "--config", "step.conf", environ=with_path(place))
 
     assert done.returncode == 2
-    said = b"replay needs msgpack: pip install 'dovecote[spark]'"
+    said = b"replay aggregation needs orjson: pip install 'dovecote[spark]'"
     assert (said in done.stderr, b"Traceback" in done.stderr) == (True, False)
+
+
+@pytest.mark.parametrize("operator", ["first_match", "exact", "latest"])
+def test_a_policy_is_replayed_without_the_packages_of_spark(place: Path, operator: str) -> None:
+    for name in ("msgpack", "orjson", "pyarrow", "pyspark", "lxml", "fastavro"):
+        (place / f"{name}.py").write_text(f"raise ModuleNotFoundError(name='{name}')")
+    environ = with_path(place)
+
+    done = dovecote(place, operator, "--config", "orders.toml", trace=TRACE, environ=environ)
+
+    assert (done.returncode, len(done.stdout.splitlines())) == (0, 3), done.stderr
+
+
+def test_every_operator_can_be_asked_for() -> None:
+    assert {*Operator} == {*OPERATORS}

@@ -93,6 +93,21 @@ def test_a_function_that_cannot_be_had_says_what_was_looked_for(text: str, says:
         compile_filter(text)
 
 
+def test_a_module_that_is_not_found_is_reported_with_the_folder_that_was_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tmp_path / "here"
+    here.mkdir()
+    monkeypatch.chdir(here)
+    without = [each for each in sys.path if each]
+    monkeypatch.setattr(sys, "path", without)
+    with pytest.raises(BadSettings, match=f"the current folder, {here}, is not on"):
+        load_handler("nowhere:f")
+    monkeypatch.setattr(sys, "path", [*without, ""])
+    with pytest.raises(BadSettings, match=f"the current folder, {here}, was searched too"):
+        load_handler("nowhere:f")
+
+
 @pytest.mark.parametrize("text", ["", "shop_rules", "value.amount > 0", "shop rules:f", ":f"])
 def test_a_handler_is_named_by_module_and_function(text: str) -> None:
     with pytest.raises(BadSettings, match='not of the form "module:function"'):
