@@ -118,6 +118,17 @@ def test_what_pip_is_told_to_install_is_the_clone_with_extras_that_are_there(
         assert set(named.split(",")) - {""} <= extras(), found
 
 
+def test_the_modules_that_contributors_are_sent_to_are_there() -> None:
+    named = [
+        span
+        for row in table(ROOT / "CONTRIBUTING.md", "Where to look")
+        for span in code_spans(row[1])
+    ]
+    places = [span for span in named if "/" in span]
+    assert len(places) > 10
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
 def extras() -> set[str]:
     """Return the names of the package's extras."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
