@@ -101,8 +101,8 @@ class SparkSettings(Settings):
 
     shuffle_partitions: int = Field(default=4, ge=1, le=10_000)
     """
-    The number of tasks per batch that handle and write. A change needs one run with `--adopt`; with
-    state (stateful jobs, `operator.remember`, recirculation), it needs a new checkpoint, too.
+    The number of tasks per batch that handle and write. A change needs one run with `--adopt`;
+    with state (stateful jobs, `operator.remember`, recirculation), it needs a new checkpoint, too.
     """
 
     trigger: str = "1s"
