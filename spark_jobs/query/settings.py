@@ -101,7 +101,8 @@ class SparkSettings(Settings):
 
     shuffle_partitions: int = Field(default=4, ge=1, le=10_000)
     """
-    The number of tasks per batch that handle and write. Changing it needs one run with --adopt.
+    The number of tasks per batch that handle and write. A change needs one run with `--adopt`;
+    with state (stateful jobs, `operator.remember`, recirculation), it needs a new checkpoint, too.
     """
 
     trigger: str = "1s"
@@ -141,7 +142,8 @@ class StateSettings(Settings):
 
     buckets: Annotated[int, Field(ge=1, le=4_096)] = 16
     """
-    Groups of keys whose state is kept together; cannot be changed. `global` stream time has one.
+    Groups of keys whose state is kept together; `global` stream time has one. A change needs a new
+    checkpoint, and one run with `--adopt`.
     """
 
     max_bucket_bytes: Annotated[int, Field(ge=1)] = 64 * 2**20

@@ -3,6 +3,7 @@
 import ast
 import os
 import re
+import tomllib
 from dataclasses import MISSING, fields
 from datetime import timedelta
 from itertools import pairwise
@@ -39,7 +40,7 @@ from tests.support.documents import (
 )
 
 EVENTS, RELAY = ROOT / "docs/events.md", ROOT / "docs/relay.md"
-PRODUCER = ROOT / "docs/producer.md"
+PRODUCER, STARTED = ROOT / "docs/producer.md", ROOT / "docs/getting-started.md"
 
 # librdkafka's own defaults, which the relay repeats for readers of its code.
 SAID_AGAIN = {"batch.size", "queue.buffering.max.kbytes"}
@@ -98,6 +99,40 @@ def require_command(words: list[str]) -> None:
     for word in words:
         if re.match(r"--?[a-z]", word):
             assert word in known, (command.name, word)
+
+
+def test_the_table_of_extras_is_that_of_the_package() -> None:
+    shown = [name for row in table(STARTED, "1. Install") for name in code_spans(row[0])]
+    assert sorted(shown) == sorted(extras())
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_pip_is_told_to_install_is_the_clone_with_extras_that_are_there(
+    document: Path,
+) -> None:
+    for found in re.findall(
+        r"pip install '?(\S*(?:dovecote|clone)[^\s'`]*)", document.read_text()
+    ):
+        place, _, named = found.rstrip("`,]").partition("[")
+        assert place == "/path/to/clone", found
+        assert set(named.split(",")) - {""} <= extras(), found
+
+
+def test_the_modules_that_contributors_are_sent_to_are_there() -> None:
+    named = [
+        span
+        for row in table(ROOT / "CONTRIBUTING.md", "Where to look")
+        for span in code_spans(row[1])
+    ]
+    places = [span for span in named if "/" in span]
+    assert len(places) > 10
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+
+def extras() -> set[str]:
+    """Return the names of the package's extras."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return set(project["optional-dependencies"])
 
 
 def test_the_table_of_event_fields_is_that_of_the_class() -> None:
@@ -192,7 +227,9 @@ def default(name: str, info: FieldInfo) -> str:
     match info.default:
         case timedelta() as time:
             seconds = time.total_seconds()
-            return f'`"{seconds:g}s"`' if seconds >= 1 else f'`"{seconds * 1000:g}ms"`'
+            return (
+                f'`"{seconds:g}s"`' if seconds >= 1 or not seconds else f'`"{seconds * 1000:g}ms"`'
+            )
         case str(text):
             return f'`"{text}"`'
         case other:
