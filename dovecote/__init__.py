@@ -2,4 +2,10 @@
 
 from importlib.metadata import version
 
-__version__ = version("dovecote")
+
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: our packages run without being installed, too."""
+    if name == "__version__":
+        return version("dovecote")
+    msg = f"module {__name__!r} has no attribute {name!r}"
+    raise AttributeError(msg)

@@ -40,4 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # Python puts the folder of a script first: a handler's module `main` or `flow` would be ours.
+    own = Path(__file__).resolve().parent
+    sys.path[:] = [each for each in sys.path if Path(each).resolve() != own]
     sys.exit(main())

@@ -10,11 +10,10 @@ from pyspark.sql import DataFrame
 from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
+from spark_jobs.rows.buckets import NONE
 from spark_jobs.sink.markers import Counts
 from spark_jobs.sink.sink import SinkConfig
 
-NONE = -1
-"""Nothing is due in a bucket until a record comes."""
 Alarms: TypeAlias = Mapping[str, int]
 """By bucket, in milliseconds, or `NONE`."""
 

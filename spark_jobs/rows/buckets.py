@@ -1,5 +1,8 @@
 """Name buckets so that each of Spark's shuffle partitions gets the same number of them."""
 
+NONE = -1
+"""The alarm of a bucket in which nothing is due until a record comes."""
+
 _MASK = 0xFFFFFFFF
 _SEED = 42
 

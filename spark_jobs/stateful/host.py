@@ -30,8 +30,8 @@ from spark_jobs.operators.reading import OperatorSettings, many_reader, max_lag
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
 from spark_jobs.operators.step import NEVER, Failed
 from spark_jobs.operators.table import operator
-from spark_jobs.query.batch import NONE
 from spark_jobs.rows import packets
+from spark_jobs.rows.buckets import NONE
 from spark_jobs.rows.garbage import collect_rarely, spare
 from spark_jobs.rows.packets import Pack, Rows
 from spark_jobs.stateful.bucketing import bucketed, key

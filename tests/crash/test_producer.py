@@ -111,7 +111,7 @@ import json, os, sys, threading
 from datetime import timedelta
 from itertools import count
 from outbox import Event
-from outbox.producer import Options, Producer
+from outbox import Options, Producer
 
 dsn, bootstrap, topic, first = sys.argv[1:]
 options = Options(delivery_timeout=timedelta(seconds=1))

@@ -235,6 +235,7 @@ def test_a_new_installation_has_the_functions_of_the_files(database: str, name: 
     assert as_in_the_files(database, OUTBOX, name)
     assert as_in_the_files(database, INBOX, f"{name} i")
     assert as_in_the_files(database, PUSH, f"{name} p")
+    assert set(PUSH.functions()) == {"changed"}
 
 
 def as_in_the_files(dsn: str, part: Migrations, name: str) -> bool:

@@ -36,7 +36,7 @@ def _is_theirs(frame: FrameType) -> bool:
     """Return whether a frame is of a file, and neither ours nor Python's."""
     file = _file(frame)
     standard = file.startswith(_STANDARD) and not file.startswith(_INSTALLED)
-    return _package(frame) not in _OURS and not standard and not file.startswith("<")
+    return not _is_ours(frame) and not standard and not file.startswith("<")
 
 
 def _file(frame: FrameType) -> str:
@@ -45,3 +45,9 @@ def _file(frame: FrameType) -> str:
 
 def _package(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
+
+
+def _is_ours(frame: FrameType) -> bool:
+    """Return whether a frame is of this library; the demo's handler is a user's to it."""
+    name = str(frame.f_globals.get("__name__", ""))
+    return _package(frame) in _OURS and not name.startswith("dovecote.demo.")
