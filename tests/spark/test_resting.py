@@ -12,7 +12,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_jobs.query import resting
-from spark_jobs.query.batch import NONE, Alarms
+from spark_jobs.query.batch import Alarms
+from spark_jobs.rows.buckets import NONE
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful import state
 from spark_jobs.stateful.settings import StatefulSettings

@@ -1,6 +1,7 @@
 """The driver's knowledge of the alarms of a stateful job's buckets."""
 
-from spark_jobs.query.batch import NONE, KnownAlarms
+from spark_jobs.query.batch import KnownAlarms
+from spark_jobs.rows.buckets import NONE
 
 
 def test_anything_may_be_due_until_all_alarms_are_known() -> None:

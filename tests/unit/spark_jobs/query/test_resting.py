@@ -10,8 +10,9 @@ import pytest
 
 from outbox.errors import BadSettings
 from spark_jobs.query import resting
-from spark_jobs.query.batch import NONE, Alarms
+from spark_jobs.query.batch import Alarms
 from spark_jobs.query.resting import Rest
+from spark_jobs.rows.buckets import NONE
 from tests.support.waiting import until
 
 ENDS = {"t": {0: 7}}

@@ -8,7 +8,7 @@ from outbox.envelope import Record
 from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.settings import DelaySettings, SessionsSettings
 from spark_jobs.operators.step import NEVER
-from spark_jobs.query.batch import NONE
+from spark_jobs.rows.buckets import NONE
 from spark_jobs.rows.packets import Rows
 from spark_jobs.stateful import host as stateful
 from spark_jobs.stateful.host import Bucket, StatefulConfig, ticked
