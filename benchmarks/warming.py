@@ -17,7 +17,7 @@ A broker with production settings except for its heap: 6 GB, 4 of them for new o
 the 1 GB in Kafka's start script.
 
 A collection stops the broker for 10 to 30 ms: on two cores that may affect one record in a
-hundred, whoever reads them. If the size for new objects is not given, Java collects every 3 to 6 s
+hundred, for any reader. If the size for new objects is not given, Java collects every 3 to 6 s
 however large the heap is, because it aims at short pauses. With it, it collects about every
 minute. Until the first collection, each page is a new one, and a fifth of the broker's work is to
 clear pages. So they are touched before, like those of a broker that has run for a while.

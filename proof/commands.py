@@ -66,6 +66,9 @@ class Commands:
                     f"`dovecote {' '.join(arguments)}` did not end in {_RUN_SECONDS:g} s:\n{error}"
                 )
                 raise Failed(msg) from None
+            except BaseException:
+                process.kill()
+                raise
         succeeded = process.returncode == 0
         told = out if succeeded else error
         self._journal.note(f"{_named(arguments)}: exit status {process.returncode}: {_end(told)}")

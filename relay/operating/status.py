@@ -20,7 +20,7 @@ class Status:
     One look at an outbox.
 
     If events are read from the table, the lag is in events (counted up to 100,000) and seconds. If
-    they are read from the write-ahead log, it is in bytes of the log, whoever wrote them. It is in
+    they are read from the write-ahead log, it is in bytes of the log, of all writers. It is in
     both while the events in the table are still to be published first.
     """
 

@@ -1,5 +1,5 @@
 """
-Everything that a producer has accepted arrives in order, whoever is killed, paused or cut off.
+Kills, pauses and cuts lose nothing that a producer has accepted, and keep its order.
 """
 
 import json

@@ -41,7 +41,12 @@ def test_whoever_is_stopped_in_the_middle_of_a_request_loses_the_role(
             parking.start()
             try:
                 with psycopg.connect(database, autocommit=True) as other:
-                    until(lambda: try_lock(other, KEY), within=LEASE + 5, what="the role is free")
+                    until(
+                        lambda: try_lock(other, KEY),
+                        within=LEASE + 5,
+                        what="the role is free",
+                        promised=True,
+                    )
                     found = other.execute("SELECT count(*) FROM outbox.parked").fetchone()
                     assert found == (0,)
             finally:

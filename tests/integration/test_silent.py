@@ -51,8 +51,15 @@ def test_a_relay_whose_sessions_fall_silent_goes_on_with_new_ones(
         published(fleet, name, 1)
         between.strand()
         commit(database, event(name, 1))
-        until(lambda: relay.get("/readyz").status == 503, within=BOUND / 2, what="it is not ready")
+        stranded = time.monotonic()
+        until(
+            lambda: relay.get("/readyz").status == 503,
+            within=BOUND / 2,
+            what="it is not ready",
+            promised=True,
+        )
         found = published(fleet, name, 2, within=BOUND + SLACK)
+        assert time.monotonic() - stranded < BOUND / 2 + BOUND + SLACK
         assert difference(committed(database, name), found) == AGREE
         until(lambda: relay.get("/readyz").status == 200, within=10, what="ready again")
 

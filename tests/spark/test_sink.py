@@ -1,4 +1,4 @@
-"""One turn is written once, whoever else tries to write it."""
+"""One turn is written once, even if several tasks try to write it."""
 
 import threading
 from collections.abc import Iterable, Iterator

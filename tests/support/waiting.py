@@ -15,11 +15,12 @@ _MOST_SECONDS = 1.0
 T = TypeVar("T")
 
 
-def until(predicate: Callable[[], T], *, within: float, what: str) -> T:
+def until(predicate: Callable[[], T], *, within: float, what: str, promised: bool = False) -> T:
     """
     Return the first true value of `predicate`; fail, naming `what`, after `within` seconds.
 
-    The seconds are those of an idle machine: a busy one gets as many more as it is busier.
+    The seconds are those of an idle machine: a busy one gets as many more as it is busier. If they
+    are `promised` to users, no machine gets more.
 
     It spends at most half of the time asking: otherwise, asking a process would take the processor
     from the work that we wait for.
@@ -31,7 +32,7 @@ def until(predicate: Callable[[], T], *, within: float, what: str) -> T:
         if value := predicate():
             return value
         answered = time.monotonic()
-        if answered - began > within * busyness():
+        if answered - began > within * (1.0 if promised else busyness()):
             msg = f"not within {within} s: {what} (last: {value!r})"
             raise AssertionError(msg)
         pause.wait(min(max(_POLL_SECONDS, answered - asked), _MOST_SECONDS))
