@@ -109,10 +109,11 @@ def test_a_job_that_ended_between_two_batches_closes_what_is_due(
 
 def _forget_begun(job: Stateful) -> None:
     """Leave the checkpoint as it is before Spark records that it begins another batch."""
-    done = _newest(job, "commits")
-    for each in Path(job.settings.spark.checkpoint, "offsets").iterdir():
-        if int(each.name.strip(".").removesuffix(".crc")) > done:
-            each.unlink()
+    done, newest = _newest(job, "commits"), _newest(job, "offsets")
+    offsets = Path(job.settings.spark.checkpoint, "offsets")
+    for number in range(done + 1, newest + 1):
+        for name in (f"{number}", f".{number}.crc"):
+            (offsets / name).unlink(missing_ok=True)
     assert _newest(job, "offsets") == done
 
 
