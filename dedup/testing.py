@@ -81,7 +81,7 @@ class Trial:
         self._arrived: list[Record] = []
         self._aside = _Noting(Retries(self._plan, self, now=self._milliseconds), self._note)
         self._serving = Serving(
-            policy=self._noting({**policies.POLICIES, "every": policies.every}[policy]),
+            policy=self._noting(policies.OF_CONSUMERS[policy]),
             matches=lambda record: self._passes is None or self._passes(record.event),
             handle=self._handle(handler if takes_records else of_records(handler)),
             aside=self._aside,

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
 from dedup.retries.aside import Aside
-from dedup.rules.policies import policies
-from dedup.rules.policies.awaited import AWAITED
 from dedup.rules.policies.expressions import Filter
+from dedup.rules.policies.policies import OF_CONSUMERS, awaited
 from dedup.rules.record import Record
 from dedup.serving.awaited import AwaitedServing
 from dedup.serving.batching import Batching, alone, alone_awaited
@@ -20,8 +20,6 @@ from dedup.serving.serving import Serving
 from dedup.serving.tasks import Loop, Tasks
 from dedup.serving.threads import Threads
 from dedup.settings.consumer import ConsumerSettings
-
-_POLICIES = MappingProxyType({**policies.POLICIES, "every": policies.every})
 
 # The runs of a poll batch for which each policy has nothing to choose.
 _UNCHOSEN: Mapping[str, Unchosen] = MappingProxyType({"exact": "distinct", "every": "all"})
@@ -44,14 +42,14 @@ def workers_for(
     def matches(record: Record) -> bool:
         return passes is None or passes(record.event)
 
-    policy, together = _POLICIES[settings.policy], settings.handler_batch
+    policy, together = OF_CONSUMERS[settings.policy], settings.handler_batch
     batching = None
     if together > 1:
         batching = Batching(policy=policy, matches=matches, aside=aside)
     if is_awaited(handler):
         one = handler if batching is None else alone_awaited(handler)
-        awaited = AwaitedServing(
-            policy=AWAITED[settings.policy],
+        on_loop = AwaitedServing(
+            policy=partial(awaited, policy),
             matches=matches,
             handle=answering_awaited(one, aside),
             aside=aside,
@@ -66,7 +64,7 @@ def workers_for(
         )
         return Tasks(
             handover,
-            awaited,
+            on_loop,
             most=settings.concurrency,
             together=together,
             failed=failed,

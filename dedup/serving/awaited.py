@@ -9,8 +9,7 @@ from typing import Protocol, TypeAlias
 
 from dedup.retries.aside import Aside
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
-from dedup.rules.policies.awaited import AwaitedPolicy, attempt
-from dedup.rules.policies.policies import Verdict
+from dedup.rules.policies.policies import AwaitedPolicy, Verdict, attempt_awaited
 from dedup.rules.policies.results import Done, Result, failure
 from dedup.rules.record import Record
 from dedup.serving.batching import AwaitedBatchHandler, Batching, decided, together_awaited
@@ -120,7 +119,7 @@ class AwaitedServing:
     ) -> AsyncIterator[Verdict[Record]]:
         handle = self._while_live(stretch)
         for each in verdicts:
-            yield await attempt(each[0], handle) if isinstance(each, tuple) else each
+            yield await attempt_awaited(each[0], handle) if isinstance(each, tuple) else each
 
     async def _plainly(self, run: Run[Record], desk: Desk, over: float) -> None:
         """Handle records for which no policy has to choose, by a shorter path."""
@@ -174,7 +173,7 @@ class AwaitedServing:
         waiting = progress.waiting
         if waiting is not None:
             if not self.decides_anew or progress.won:
-                return await attempt(waiting, self._while_live(run.stretch))
+                return await attempt_awaited(waiting, self._while_live(run.stretch))
             progress.verdicts = self._chosen(records_from(waiting, run), run.stretch)
         return await anext(progress.verdicts, None)
 
@@ -220,6 +219,6 @@ async def _first(
     async def answer(_: Record) -> Result:
         return result
 
-    yield await attempt(record, answer)
+    yield await attempt_awaited(record, answer)
     async for verdict in rest:
         yield verdict

@@ -9,13 +9,25 @@ exact         each identity is handled once
 latest        the newest that passes the filter is handled
 
 Verdicts come lazily: a record is handled when its verdict is requested.
+
+A generator cannot await on behalf of the functions that it calls. For a handler that is awaited, a
+policy gets none: it asks for the verdict on a record instead, and `awaited` sends it.
 """
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+)
 from dataclasses import dataclass
 from itertools import groupby
 from types import MappingProxyType
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, failure
 
@@ -58,6 +70,16 @@ class Failed(Generic[R]):
 
 Verdict: TypeAlias = Handled[R] | Skipped[R] | Failed[R]
 
+Verdicts: TypeAlias = Generator[Verdict[R], Verdict[R], None]
+"""
+The verdicts, in the order of the records.
+
+Without a handler, `Failed(record, ASKED)` is none of them: it asks for the verdict on the record,
+which is to be sent.
+"""
+
+ASKED: Final = Retry("the handler has yet to answer")
+
 
 class Policy(Protocol):
     """
@@ -77,13 +99,39 @@ class Policy(Protocol):
     ) -> Iterator[Verdict[R]]: ...
 
 
+class AwaitedPolicy(Protocol):
+    """As `Policy`, for a handler that is awaited."""
+
+    def __call__(
+        self,
+        records: Iterable[R],
+        *,
+        matches: Callable[[R], bool],
+        handle: Callable[[R], Awaitable[Result]],
+        identity: Callable[[R], Identity],
+    ) -> AsyncIterator[Verdict[R]]: ...
+
+
+class AskingPolicy(Protocol):
+    """A `Policy` that also does without a handler: it asks for verdicts."""
+
+    def __call__(
+        self,
+        records: Iterable[R],
+        *,
+        matches: Callable[[R], bool],
+        handle: Callable[[R], Result] | None,
+        identity: Callable[[R], Identity],
+    ) -> Verdicts[R]: ...
+
+
 def first_match(
     records: Iterable[R],
     *,
     matches: Callable[[R], bool],
-    handle: Callable[[R], Result],
+    handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],
-) -> Iterator[Verdict[R]]:
+) -> Verdicts[R]:
     """
     Try the records in order until one wins; skip the rest unseen.
 
@@ -92,7 +140,9 @@ def first_match(
     """
     rest = iter(records)
     for record in rest:
-        verdict = _attempt(record, matches, handle)
+        verdict = (
+            refused(record, matches) or _judged(record, handle) or (yield Failed(record, ASKED))
+        )
         yield verdict
         if isinstance(verdict, Handled):
             yield from passed_over(rest, record, identity)
@@ -102,10 +152,10 @@ def exact(
     records: Iterable[R],
     *,
     matches: Callable[[R], bool],
-    handle: Callable[[R], Result],
+    handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],
     fingerprint: Callable[[R], Hashable] | None = None,
-) -> Iterator[Verdict[R]]:
+) -> Verdicts[R]:
     """
     Handle each identity once, in order; copies are skipped unhandled.
 
@@ -120,7 +170,9 @@ def exact(
         if duplicate is not None:
             yield Skipped(record, duplicate if may_pass(record, matches) else FILTERED)
             continue
-        verdict = _attempt(record, matches, handle)
+        verdict = (
+            refused(record, matches) or _judged(record, handle) or (yield Failed(record, ASKED))
+        )
         # A copy of a failed record is a duplicate all the same: the failed one comes back through
         # the retry topic. If its copies went there too, each round would multiply them.
         if not (isinstance(verdict, Skipped) and verdict.reason == FILTERED):
@@ -132,9 +184,9 @@ def latest(
     records: Iterable[R],
     *,
     matches: Callable[[R], bool],
-    handle: Callable[[R], Result],
+    handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],
-) -> Iterator[Verdict[R]]:
+) -> Verdicts[R]:
     """
     Handle the newest record that passes the filter; skip all older ones unseen.
 
@@ -148,7 +200,7 @@ def latest(
     while older:
         record = older.pop()
         no = refused(record, matches)
-        verdict = no or attempt(record, handle)
+        verdict = no or _judged(record, handle) or (yield Failed(record, ASKED))
         newer.append(verdict)
         if no is None and not isinstance(verdict, Skipped):
             yield from passed_over(older, record, identity)
@@ -160,17 +212,38 @@ def every(
     records: Iterable[R],
     *,
     matches: Callable[[R], bool],
-    handle: Callable[[R], Result],
+    handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],  # noqa: ARG001  # a policy is called with it
-) -> Iterator[Verdict[R]]:
+) -> Verdicts[R]:
     """Handle every record that passes the filter, including copies."""
     for record in records:
-        yield _attempt(record, matches, handle)
+        yield refused(record, matches) or _judged(record, handle) or (yield Failed(record, ASKED))
 
 
-POLICIES: Mapping[str, Policy] = MappingProxyType(
+POLICIES: Mapping[str, AskingPolicy] = MappingProxyType(
     {"first_match": first_match, "exact": exact, "latest": latest}
 )
+
+OF_CONSUMERS: Mapping[str, AskingPolicy] = MappingProxyType({**POLICIES, "every": every})
+
+
+async def awaited(
+    policy: AskingPolicy,
+    records: Iterable[R],
+    *,
+    matches: Callable[[R], bool],
+    handle: Callable[[R], Awaitable[Result]],
+    identity: Callable[[R], Identity],
+) -> AsyncIterator[Verdict[R]]:
+    """Yield the verdicts of `policy` for a handler that is awaited."""
+    verdicts = policy(records, matches=matches, handle=None, identity=identity)
+    verdict = next(verdicts, None)
+    while verdict is not None:
+        if isinstance(verdict, Failed) and verdict.result is ASKED:
+            verdict = verdicts.send(await attempt_awaited(verdict.record, handle))
+        else:
+            yield verdict
+            verdict = next(verdicts, None)
 
 
 def runs(records: Iterable[R], key: Callable[[R], K | None]) -> Iterator[tuple[K | None, list[R]]]:
@@ -203,8 +276,8 @@ def by_key(records: Iterable[R], key: Callable[[R], K | None]) -> list[tuple[K |
     return groups
 
 
-def _attempt(record: R, matches: Callable[[R], bool], handle: Callable[[R], Result]) -> Verdict[R]:
-    return refused(record, matches) or attempt(record, handle)
+def _judged(record: R, handle: Callable[[R], Result] | None) -> Verdict[R] | None:
+    return None if handle is None else attempt(record, handle)
 
 
 def refused(record: R, matches: Callable[[R], bool]) -> Skipped[R] | Failed[R] | None:
@@ -219,6 +292,14 @@ def attempt(record: R, handle: Callable[[R], Result]) -> Verdict[R]:
     """Return the verdict on a record that passed the filter."""
     try:
         return verdict_of(record, handle(record))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is the record's verdict
+        return Failed(record, failure(error))
+
+
+async def attempt_awaited(record: R, handle: Callable[[R], Awaitable[Result]]) -> Verdict[R]:
+    """As `attempt`, for a handler that is awaited."""
+    try:
+        return verdict_of(record, await handle(record))
     except Exception as error:  # noqa: BLE001  # whatever a handler raises is the record's verdict
         return Failed(record, failure(error))
 

@@ -1,5 +1,6 @@
 """Properties of the policies, compared with oracles that take the long way."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import timedelta
@@ -10,12 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dedup.rules.policies.policies import (
+    OF_CONSUMERS,
     POLICIES,
     Failed,
     Handled,
     Policy,
     Skipped,
     Verdict,
+    awaited,
     by_key,
     exact,
     first_match,
@@ -321,3 +324,24 @@ def test_runs_of_a_sorted_input_are_the_groups_of_a_batch(
 ) -> None:
     batch.sort(key=lambda record: (record[0] is not None, record[0] or ""))
     assert list(runs(batch, lambda record: record[0])) == by_key(batch, lambda record: record[0])
+
+
+@pytest.mark.parametrize("name", OF_CONSUMERS)
+@given(rows())
+def test_a_policy_comes_to_the_same_verdicts_for_a_handler_that_is_awaited(
+    name: str, batch: list[Row]
+) -> None:
+    policy, plain, calls = OF_CONSUMERS[name], Calls(), Calls()
+
+    async def handle(row: Row) -> Result:
+        await asyncio.sleep(0)
+        return calls.handle(row)
+
+    async def collect() -> list[Verdict[Row]]:
+        verdicts = awaited(
+            policy, batch, matches=calls.matches, handle=handle, identity=calls.identity
+        )
+        return [verdict async for verdict in verdicts]
+
+    assert asyncio.run(collect()) == decide(policy, batch, plain)
+    assert vars(calls) == vars(plain)
