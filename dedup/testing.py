@@ -21,10 +21,10 @@ from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
 from dedup.rules.record import Decode, Record, read_with
-from dedup.serving.handlers import answering, is_awaited, of_records
+from dedup.serving.handlers import is_awaited, of_records
 from dedup.serving.handover import HandoverReport
 from dedup.serving.retries import Retries
-from dedup.serving.serving import Serving
+from dedup.serving.serving import Serving, answering
 from outbox import envelope
 from outbox.event import Event
 

@@ -10,14 +10,14 @@ from dedup.retries.aside import Aside
 from dedup.rules.policies.expressions import Filter
 from dedup.rules.policies.policies import OF_CONSUMERS, awaited
 from dedup.rules.record import Record
-from dedup.serving.awaited import AwaitedServing
-from dedup.serving.batching import Batching, alone, alone_awaited
+from dedup.serving.awaited import AwaitedServing, alone_awaited, answering_awaited
+from dedup.serving.batching import Batching
 from dedup.serving.certainty import Certainty
-from dedup.serving.handlers import answering, answering_awaited, is_awaited
+from dedup.serving.handlers import is_awaited
 from dedup.serving.handover import Handover, Workers
 from dedup.serving.runs import Unchosen
-from dedup.serving.serving import Serving
-from dedup.serving.tasks import Loop, Tasks
+from dedup.serving.serving import Serving, alone, answering
+from dedup.serving.tasks import AsideInThreads, Loop, Tasks
 from dedup.serving.threads import Threads
 from dedup.settings.consumer import ConsumerSettings
 
@@ -52,8 +52,7 @@ def workers_for(
             policy=partial(awaited, policy),
             matches=matches,
             handle=answering_awaited(one, aside),
-            aside=aside,
-            threads=threads,
+            aside=AsideInThreads(aside, threads),
             plain=passes is None and batching is None,
             unchosen=_UNCHOSEN.get(settings.policy, "alone"),
             decides_ahead=settings.policy == "latest",

@@ -1,20 +1,22 @@
-"""Serve a lane with an async handler; many lanes share one event loop."""
+"""
+Serve a lane: pass its records through policy and async handler, in sequence, on an event loop.
 
-import asyncio
+`python -m tests.twins` makes `dedup.serving.serving` from this module: the same in a thread.
+"""
+
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from dedup.retries.aside import Aside
+from dedup.retries.aside import Aside, HoldInPlace
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
-from dedup.rules.policies.policies import AwaitedPolicy, Verdict, attempt_awaited
-from dedup.rules.policies.results import Done, Result, failure
+from dedup.rules.policies.policies import AwaitedPolicy, Verdict, attempt, attempt_awaited
+from dedup.rules.policies.results import Done, Early, Result, failure
 from dedup.rules.record import Record
-from dedup.serving.batching import AwaitedBatchHandler, Batching, decided, together_awaited
+from dedup.serving.batching import DONE, Answer, Batching, Turns, answers_of, decided
 from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
-from dedup.serving.handover import HandoverReport
+from dedup.serving.handlers import checked
 from dedup.serving.runs import (
     Over,
     RunProgress,
@@ -24,36 +26,41 @@ from dedup.serving.runs import (
     next_run,
     records_from,
 )
+from dedup.serving.tasks import AsideInThreads, Desk
 
 AwaitedHandle: TypeAlias = Callable[[Record], Awaitable[Result]]
 """Handles a record; an exception stands for a result."""
+
+AwaitedRecordHandler: TypeAlias = Callable[[Record], Awaitable[Result | None]]
+"""As `AwaitedHandle`; None is `Done()`."""
+
+AwaitedBatchHandler: TypeAlias = Callable[
+    [Sequence[Record]], Awaitable[Sequence[Result | None] | None]
+]
+"""Handles records, and returns one answer for each in turn; None: all are `Done()`."""
 
 Progress: TypeAlias = RunProgress[AsyncIterator[Verdict[Record]]]
 
 _YIELD = 0.0
 
 
-class Desk(Protocol):
-    """Where results are handed in. It has a new report after each await."""
-
-    report: HandoverReport
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitedServing:
-    """As `dedup.serving.serving.Serving`, on the loop that runs it."""
+    """A policy with everything that it calls."""
 
     policy: AwaitedPolicy
     matches: Callable[[Record], bool]
     handle: AwaitedHandle
-    aside: Aside
-    threads: Executor
-    """Threads for setting records aside, which may block."""
-
+    aside: AsideInThreads
     plain: bool
+    """Whether to handle records and nothing else, if no policy has to choose among them."""
+
     unchosen: Unchosen
+
     batching: Batching | None = None
     handle_batch: AwaitedBatchHandler | None = None
+    """Most records that a batch handler takes, and the handler itself."""
+
     decides_ahead: bool = False
     """Whether the policy has finished calling the handler before its first verdict."""
 
@@ -65,6 +72,7 @@ class AwaitedServing:
     certainty: Certainty = field(default_factory=Certainty)
 
     slice_seconds: float = 0.02
+    """How long a lane is served at a time."""
 
     async def serve_together(self, lanes: Sequence[Lane[Record]], desk: Desk) -> None:
         """Serve a run of each of these lanes with one call of the handler."""
@@ -178,14 +186,12 @@ class AwaitedServing:
         return await anext(progress.verdicts, None)
 
     async def _put_aside(self, record: Record, progress: Progress, desk: Desk) -> float | None:
-        elsewhere = asyncio.get_running_loop().run_in_executor
-        aside, result = self.aside, progress.unplaced
         try:
-            if result is None:
-                await elsewhere(self.threads, aside.released, record)
+            if progress.unplaced is None:
+                await self.aside.released(record)
                 progress.released(desk.report)
                 return None
-            answer = await elsewhere(self.threads, aside.place, record, result, progress.attempt())
+            answer = await self.aside.place(record, progress.unplaced, progress.attempt())
         except Exception as error:  # noqa: BLE001  # it is logged, and the record stays where it is
             return progress.outage(error)
         return progress.answered(answer, desk.report)
@@ -216,9 +222,60 @@ class AwaitedServing:
 async def _first(
     record: Record, result: Result, rest: AsyncIterator[Verdict[Record]]
 ) -> AsyncIterator[Verdict[Record]]:
-    async def answer(_: Record) -> Result:
-        return result
-
-    yield await attempt_awaited(record, answer)
+    yield attempt(record, lambda _: result)
     async for verdict in rest:
         yield verdict
+
+
+def answering_awaited(handler: AwaitedRecordHandler, aside: Aside) -> AwaitedHandle:
+    """Return a handler that returns a result, and leaves a record alone that is not due."""
+    early = aside.early
+
+    async def handle(record: Record) -> Result:
+        after = early(record)
+        if after is not None:
+            return Early("not due", after)
+        result = await handler(record)
+        return DONE if result is None else checked(result)
+
+    async def handle_at_once(record: Record) -> Result:
+        result = await handler(record)
+        return DONE if result is None else checked(result)
+
+    # HoldInPlace never postpones a record, so skip the check: it would run tens of thousands of
+    # times a second.
+    return handle_at_once if type(aside) is HoldInPlace else handle
+
+
+def alone_awaited(handle: AwaitedBatchHandler) -> AwaitedHandle:
+    """Return a handler of one record that passes it on as a batch."""
+
+    async def handle_one(record: Record) -> Result:
+        (answer,) = await together_awaited([record], handle, ())
+        if isinstance(answer, Exception):
+            raise answer
+        return DONE if answer is None else answer
+
+    return handle_one
+
+
+async def together_awaited(
+    records: Sequence[Record], handle: AwaitedBatchHandler, stretches: Sequence[Stretch[Record]]
+) -> list[Answer]:
+    """
+    Return the answer for each record; `stretches` has the stretch of each in the same place.
+
+    If the handler raises for several records, each is handled alone, so that one does not fail the
+    rest. A record is left out if an earlier one of its key was not finished, or if its stretch is
+    over by then.
+    """
+    try:
+        return list(answers_of(records, await handle(records) if records else ()))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+        if len(records) == 1:
+            return [error]
+    turns = Turns()
+    for record, stretch in zip(records, stretches, strict=True):
+        if turns.has(record, stretch):
+            turns.note(record, (await together_awaited([record], handle, [stretch]))[0])
+    return turns.answers

@@ -1,6 +1,6 @@
 """Hand a handler the records of several keys together, and give each its own verdict."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,18 +12,11 @@ from dedup.rules.record import Record
 from dedup.serving.handlers import checked
 from dedup.serving.runs import identity_of, next_run
 
-BatchHandler: TypeAlias = Callable[[Sequence[Record]], Sequence[Result | None] | None]
-"""Handles records, and returns one answer for each in turn; None: all are `Done()`."""
-
-AwaitedBatchHandler: TypeAlias = Callable[
-    [Sequence[Record]], Awaitable[Sequence[Result | None] | None]
-]
-
 Answer: TypeAlias = Result | Exception | None
 """None: the handler was not called."""
 
 _CHOSEN = Done()
-_DONE = Done()
+DONE = Done()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,45 +88,7 @@ def decided(found: Sequence[Verdict[Record] | tuple[Record, None]]) -> int:
     return next((n for n, each in enumerate(found) if isinstance(each, tuple)), len(found))
 
 
-def together(
-    records: Sequence[Record], handle: BatchHandler, stretches: Sequence[Stretch[Record]]
-) -> list[Answer]:
-    """
-    Return the answer for each record; `stretches` has the stretch of each in the same place.
-
-    If the handler raises for several records, each is handled alone, so that one does not fail the
-    rest. A record is left out if an earlier one of its key was not finished, or if its stretch is
-    over by then.
-    """
-    try:
-        return list(_answers(records, handle(records) if records else ()))
-    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-        if len(records) == 1:
-            return [error]
-    turns = _Turns()
-    for record, stretch in zip(records, stretches, strict=True):
-        if turns.has(record, stretch):
-            turns.note(record, together([record], handle, [stretch])[0])
-    return turns.answers
-
-
-async def together_awaited(
-    records: Sequence[Record], handle: AwaitedBatchHandler, stretches: Sequence[Stretch[Record]]
-) -> list[Answer]:
-    """As `together`, for an async handler."""
-    try:
-        return list(_answers(records, await handle(records) if records else ()))
-    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
-        if len(records) == 1:
-            return [error]
-    turns = _Turns()
-    for record, stretch in zip(records, stretches, strict=True):
-        if turns.has(record, stretch):
-            turns.note(record, (await together_awaited([record], handle, [stretch]))[0])
-    return turns.answers
-
-
-class _Turns:
+class Turns:
     """Decides whose turn it is when records are handled one by one."""
 
     def __init__(self) -> None:
@@ -159,37 +114,14 @@ class _Turns:
             self._waiting.add((record.topic, record.partition, record.key))
 
 
-def alone(handle: BatchHandler) -> Callable[[Record], Result]:
-    """Return a handler of one record that passes it on as a batch."""
-
-    def handle_one(record: Record) -> Result:
-        (answer,) = together([record], handle, ())
-        if isinstance(answer, Exception):
-            raise answer
-        return _DONE if answer is None else answer
-
-    return handle_one
-
-
-def alone_awaited(handle: AwaitedBatchHandler) -> Callable[[Record], Awaitable[Result]]:
-    """As `alone`, for an async handler."""
-
-    async def handle_one(record: Record) -> Result:
-        (answer,) = await together_awaited([record], handle, ())
-        if isinstance(answer, Exception):
-            raise answer
-        return _DONE if answer is None else answer
-
-    return handle_one
-
-
-def _answers(records: Sequence[Record], given: Sequence[Result | None] | None) -> list[Result]:
+def answers_of(records: Sequence[Record], given: Sequence[Result | None] | None) -> list[Result]:
+    """Return the answers that a handler has given for `records`, one for each."""
     if given is None:
-        return [_DONE] * len(records)
+        return [DONE] * len(records)
     if len(given) != len(records):
         msg = f"the handler answered {len(given)} times for {len(records)} events"
         raise TypeError(msg)
-    return [_DONE if each is None else checked(each) for each in given]
+    return [DONE if each is None else checked(each) for each in given]
 
 
 def _is_chosen(verdict: Verdict[Record]) -> bool:

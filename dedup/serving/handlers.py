@@ -1,24 +1,12 @@
 """Handlers of events, in all the forms in which they can be called."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from inspect import iscoroutinefunction
-from typing import Any, TypeAlias
+from typing import Any
 
-from dedup.retries.aside import Aside, HoldInPlace
-from dedup.rules.policies.results import Dead, Done, Early, Result
+from dedup.rules.policies.results import Dead, Done, Result
 from dedup.rules.record import Record
 from outbox.event import Event
-
-EventHandler: TypeAlias = Callable[[Event], Result | None]
-"""Handles an event; None is `Done()`."""
-
-AwaitedEventHandler: TypeAlias = Callable[[Event], Awaitable[Result | None]]
-"""As `EventHandler`, awaited."""
-
-RecordHandler: TypeAlias = Callable[[Record], Result | None]
-AwaitedRecordHandler: TypeAlias = Callable[[Record], Awaitable[Result | None]]
-
-_DONE = Done()
 
 
 def is_awaited(handler: object) -> bool:
@@ -53,42 +41,6 @@ def of_batches(handler: Callable[[list[Event]], Any]) -> Callable[[Sequence[Reco
 
     def handle(records: Sequence[Record]) -> Any:  # noqa: ANN401  # what the handler returns
         return handler([record.event for record in records])
-
-    return handle
-
-
-def answering(handler: RecordHandler, aside: Aside) -> Callable[[Record], Result]:
-    """Return a handler that returns a result, and leaves a record alone that is not due."""
-    early = aside.early
-
-    def handle(record: Record) -> Result:
-        after = early(record)
-        if after is not None:
-            return Early("not due", after)
-        result = handler(record)
-        return _DONE if result is None else checked(result)
-
-    def handle_at_once(record: Record) -> Result:
-        result = handler(record)
-        return _DONE if result is None else checked(result)
-
-    # HoldInPlace never postpones a record, so skip the check: it would run tens of thousands of
-    # times a second.
-    return handle_at_once if type(aside) is HoldInPlace else handle
-
-
-def answering_awaited(
-    handler: AwaitedRecordHandler, aside: Aside
-) -> Callable[[Record], Awaitable[Result]]:
-    """As `answering`, awaited."""
-    early = aside.early
-
-    async def handle(record: Record) -> Result:
-        after = early(record)
-        if after is not None:
-            return Early("not due", after)
-        result = await handler(record)
-        return _DONE if result is None else checked(result)
 
     return handle
 

@@ -1,19 +1,19 @@
+# `python -m tests.twins` makes this from dedup/serving/awaited.py: change it there.
 """Serve a lane: pass its records through policy and handler, in sequence, in this thread."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from itertools import chain
 from typing import TypeAlias
 
-from dedup.retries.aside import Aside
+from dedup.retries.aside import Aside, HoldInPlace
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Policy, Verdict, attempt
-from dedup.rules.policies.results import Done, Result, failure
+from dedup.rules.policies.results import Done, Early, Result, failure
 from dedup.rules.record import Record
-from dedup.serving.batching import BatchHandler, Batching, decided, together
+from dedup.serving.batching import DONE, Answer, Batching, Turns, answers_of, decided
 from dedup.serving.certainty import UNCERTAIN_SECONDS, Certainty
+from dedup.serving.handlers import checked
 from dedup.serving.handover import HandoverReport
 from dedup.serving.runs import (
     Over,
@@ -27,6 +27,12 @@ from dedup.serving.runs import (
 
 Handle: TypeAlias = Callable[[Record], Result]
 """Handles a record; an exception stands for a result."""
+
+RecordHandler: TypeAlias = Callable[[Record], Result | None]
+"""As `Handle`; None is `Done()`."""
+
+BatchHandler: TypeAlias = Callable[[Sequence[Record]], Sequence[Result | None] | None]
+"""Handles records, and returns one answer for each in turn; None: all are `Done()`."""
 
 Progress: TypeAlias = RunProgress[Iterator[Verdict[Record]]]
 
@@ -127,9 +133,8 @@ class Serving:
             except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
                 result = failure(error)
             if type(result) is not Done:
-                first = attempt(record, partial(_given, result))
                 rest = self._chosen(records[number:], stretch)
-                run.state = RunProgress(stretch, chain((first,), rest), decided=1)
+                run.state = RunProgress(stretch, _first(record, result, rest), decided=1)
                 return
             report.handled.append((stretch, record))
             if number < len(records) and (not stretch.live or time.monotonic() > over):
@@ -211,5 +216,62 @@ class Serving:
         return handle
 
 
-def _given(result: Result, _: Record) -> Result:
-    return result
+def _first(
+    record: Record, result: Result, rest: Iterator[Verdict[Record]]
+) -> Iterator[Verdict[Record]]:
+    yield attempt(record, lambda _: result)
+    yield from rest
+
+
+def answering(handler: RecordHandler, aside: Aside) -> Handle:
+    """Return a handler that returns a result, and leaves a record alone that is not due."""
+    early = aside.early
+
+    def handle(record: Record) -> Result:
+        after = early(record)
+        if after is not None:
+            return Early("not due", after)
+        result = handler(record)
+        return DONE if result is None else checked(result)
+
+    def handle_at_once(record: Record) -> Result:
+        result = handler(record)
+        return DONE if result is None else checked(result)
+
+    # HoldInPlace never postpones a record, so skip the check: it would run tens of thousands of
+    # times a second.
+    return handle_at_once if type(aside) is HoldInPlace else handle
+
+
+def alone(handle: BatchHandler) -> Handle:
+    """Return a handler of one record that passes it on as a batch."""
+
+    def handle_one(record: Record) -> Result:
+        (answer,) = together([record], handle, ())
+        if isinstance(answer, Exception):
+            raise answer
+        return DONE if answer is None else answer
+
+    return handle_one
+
+
+def together(
+    records: Sequence[Record], handle: BatchHandler, stretches: Sequence[Stretch[Record]]
+) -> list[Answer]:
+    """
+    Return the answer for each record; `stretches` has the stretch of each in the same place.
+
+    If the handler raises for several records, each is handled alone, so that one does not fail the
+    rest. A record is left out if an earlier one of its key was not finished, or if its stretch is
+    over by then.
+    """
+    try:
+        return list(answers_of(records, handle(records) if records else ()))
+    except Exception as error:  # noqa: BLE001  # whatever a handler raises is its result
+        if len(records) == 1:
+            return [error]
+    turns = Turns()
+    for record, stretch in zip(records, stretches, strict=True):
+        if turns.has(record, stretch):
+            turns.note(record, (together([record], handle, [stretch]))[0])
+    return turns.answers

@@ -5,18 +5,40 @@ import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Protocol
 
+from dedup.retries.aside import Aside, Held, Placed, Unfinished
 from dedup.rules.lanes.lanes import Lane
 from dedup.rules.record import Record
-from dedup.serving.awaited import Desk
 from dedup.serving.handover import Handover, HandoverReport, first_of
 
 _TAKEN_AT_A_TIME = 200
 _HAND_IN_SECONDS = 0.005
 _BREATH_SECONDS = 0.005
 _END_SECONDS = 2.0
+
+
+class Desk(Protocol):
+    """Where results are handed in. It has a new report after each await."""
+
+    report: HandoverReport
+
+
+class AsideInThreads:
+    """An `Aside` whose calls may block, for callers on an event loop."""
+
+    def __init__(self, aside: Aside, threads: Executor) -> None:
+        self._aside, self._threads = aside, threads
+
+    async def place(self, record: Record, result: Unfinished, attempt: int) -> Placed | Held:
+        run = asyncio.get_running_loop().run_in_executor
+        return await run(self._threads, self._aside.place, record, result, attempt)
+
+    async def released(self, record: Record) -> None:
+        run = asyncio.get_running_loop().run_in_executor
+        await run(self._threads, self._aside.released, record)
 
 
 class ServesAwaited(Protocol):

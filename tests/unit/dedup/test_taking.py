@@ -9,10 +9,9 @@ import pytest
 
 from dedup.rules.lanes.lanes import Lane, Lanes
 from dedup.rules.record import Record
-from dedup.serving.awaited import Desk
 from dedup.serving.handover import Batch, Handover, HandoverReport
 from dedup.serving.runs import next_run
-from dedup.serving.tasks import Tasks
+from dedup.serving.tasks import Desk, Tasks
 from dedup.serving.threads import Threads
 
 NUMBER = 4
