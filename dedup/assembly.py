@@ -116,29 +116,21 @@ def _once(
     def claim_of(record: Record) -> Claim | None:
         return record.claim
 
-    if is_awaited(handler):
-        on_loop = stack.enter_context(
-            closing(AsyncConnections(inbox.dsn, patience=inbox.patience))
-        ).begin
-
-        async def handle_awaited(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
-            return await handler(given(record), tx)
-
-        async def several_awaited(records: list[Record], tx: object) -> Any:  # noqa: ANN401  # its answers
-            return await handler([given(record) for record in records], tx)
-
-        if together:
-            return in_one_async(once, several_awaited, on_loop, identity=known_by, claim=claim_of)
-        return once.once_async(handle_awaited, on_loop, identity=known_by, claim=claim_of)
-
-    begin = stack.enter_context(closing(Connections(inbox.dsn, patience=inbox.patience))).begin
-
+    # Each returns what the handler returns, which is to be awaited if the handler is.
     def handle(record: Record, tx: object) -> Any:  # noqa: ANN401  # its answer
         return handler(given(record), tx)
 
     def several(records: list[Record], tx: object) -> Any:  # noqa: ANN401  # its answers
         return handler([given(record) for record in records], tx)
 
+    if is_awaited(handler):
+        on_loop = stack.enter_context(
+            closing(AsyncConnections(inbox.dsn, patience=inbox.patience))
+        ).begin
+        if together:
+            return in_one_async(once, several, on_loop, identity=known_by, claim=claim_of)
+        return once.once_async(handle, on_loop, identity=known_by, claim=claim_of)
+    begin = stack.enter_context(closing(Connections(inbox.dsn, patience=inbox.patience))).begin
     if together:
         return in_one(once, several, begin, identity=known_by, claim=claim_of)
     return once.once(handle, begin, identity=known_by, claim=claim_of)

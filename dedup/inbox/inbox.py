@@ -115,12 +115,8 @@ class Inbox:
                     if isinstance(result, Again):
                         self.again(tx, known, result)
                     return result
-            except TakenBack as taken_back:
-                return taken_back.result
-            except Exception as error:
-                if (gone := taken.refused(error)) is not None:
-                    raise gone from error
-                raise
+            except Exception as error:  # noqa: BLE001  # `answer` raises it again, or what it means
+                return taken.answer(error)
 
         return handler
 
@@ -146,12 +142,8 @@ class Inbox:
                     if isinstance(result, Again):
                         await self.again_async(tx, known, result)
                     return result
-            except TakenBack as taken_back:
-                return taken_back.result
-            except Exception as error:
-                if (gone := taken.refused(error)) is not None:
-                    raise gone from error
-                raise
+            except Exception as error:  # noqa: BLE001  # `answer` raises it again, or what it means
+                return taken.answer(error)
 
         return handler
 
@@ -232,14 +224,22 @@ class Taken:
         self._claims = tuple(claims)
         self.numbers = [None if each is None else each.number for each in self._claims]
 
-    def refused(self, error: Exception) -> Unavailable | None:
-        """As `away`; if the error says that there is a newer claim, also note that."""
+    def answer(self, error: Exception) -> Result:
+        """
+        Return the result that rolled the transaction back, or raise what the error means.
+
+        If it means that there is a newer claim, also note that.
+        """
+        if isinstance(error, TakenBack):
+            return error.result
         gone = away(error)
         if isinstance(gone, TakenOver):
             for claim, number in zip(self._claims, self.numbers, strict=True):
                 if claim is not None and number is not None:
                     claim.refused = number
-        return gone
+        if gone is not None:
+            raise gone from error
+        raise error
 
 
 def nobodys(event: object) -> Claim | None:  # noqa: ARG001  # the same for every event

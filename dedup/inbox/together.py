@@ -52,12 +52,8 @@ def together(
                 for who, again in _to_come_again(known, before, results):
                     inbox.again(tx, who, again)
                 return results
-        except TakenBack as taken_back:
-            return [taken_back.result]
-        except Exception as error:
-            if (gone := taken.refused(error)) is not None:
-                raise gone from error
-            raise
+        except Exception as error:  # noqa: BLE001  # `answer` raises it again, or what it means
+            return [taken.answer(error)]
 
     return handler
 
@@ -84,12 +80,8 @@ def together_async(
                 for who, again in _to_come_again(known, before, results):
                     await inbox.again_async(tx, who, again)
                 return results
-        except TakenBack as taken_back:
-            return [taken_back.result]
-        except Exception as error:
-            if (gone := taken.refused(error)) is not None:
-                raise gone from error
-            raise
+        except Exception as error:  # noqa: BLE001  # `answer` raises it again, or what it means
+            return [taken.answer(error)]
 
     return handler
 
