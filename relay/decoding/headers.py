@@ -1,10 +1,11 @@
 """Make the headers of consecutive records; values that neighbours share are made once."""
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import TypeAlias
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
-from relay.decoding.times import until_second
 from relay.rules.batch import Row
 
 Value: TypeAlias = str | bytes | None
@@ -13,6 +14,7 @@ Headers: TypeAlias = dict[str, Value] | list[tuple[str, Value]]
 """In order; as pairs if a name may occur twice."""
 
 _SECOND = 1_000_000
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 def headers(rows: Iterable[Row]) -> Iterator[Headers]:
@@ -22,14 +24,14 @@ def headers(rows: Iterable[Row]) -> Iterator[Headers]:
     Use each one before asking for the next, which may be the same dict. `produce` copies it, and
     filling it again takes a fifth less time than making a list of pairs.
     """
-    second, until, kind = 0, until_second(0), None
+    second, until, kind = 0, _until_second(0), None
     common: dict[str, Value] = {}
     for _, id_, at, _, _, _, type_, source, subject, media, names, values in rows:
         rest = at - second
         if not 0 <= rest < _SECOND:
             rest = at % _SECOND
             second = at - rest
-            until = until_second(second // _SECOND)
+            until = _until_second(second // _SECOND)
         if (type_, source, media) != kind:
             kind = type_, source, media
             common = {ID: None, TIME: None, **dict(kind_headers(type_, source, media))}
@@ -45,3 +47,15 @@ def headers(rows: Iterable[Row]) -> Iterator[Headers]:
         if names:
             made.extend(zip(names, values, strict=True))
         yield made
+
+
+def format_time(microseconds: int) -> str:
+    """Return the RFC 3339 text of a time in microseconds since 2000-01-01 UTC."""
+    seconds, rest = divmod(microseconds, _SECOND)
+    return f"{_until_second(seconds)}{rest:06d}Z"
+
+
+@lru_cache(maxsize=4096)
+def _until_second(seconds: int) -> str:
+    """Return the text of a time in seconds since 2000-01-01 UTC, up to its decimals."""
+    return f"{(_EPOCH + timedelta(seconds=seconds)).isoformat()[:19]}."

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import psycopg
 from psycopg import sql
 
-from relay.decoding.times import format_time
+from relay.decoding.headers import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
 from relay.rules.batch import Row

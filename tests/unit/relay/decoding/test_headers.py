@@ -6,9 +6,9 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox import Event
+from outbox import Event, envelope
 from outbox.envelope import encode
-from relay.decoding.headers import Headers, Value, headers
+from relay.decoding.headers import Headers, Value, format_time, headers
 from relay.rules.batch import Row
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -58,3 +58,9 @@ def test_each_row_has_the_headers_of_its_event(given: Sequence[Event]) -> None:
         for each in headers(map(row, given))
     ]
     assert made == [encode(event)[2] for event in given]
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_a_time_is_written_as_the_envelope_writes_it(time: datetime) -> None:
+    microseconds = (time - _EPOCH) // timedelta(microseconds=1)
+    assert format_time(microseconds) == envelope.format_time(time)
