@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from outbox.errors import BadSettings
 
 _OURS = {"dedup", "dovecote", "outbox", "relay", "spark_jobs"}
+_OF_PUSH = ("fastapi", "uvicorn", "cryptography", "httptools", "uvloop")
 
 
 @contextmanager
@@ -37,6 +38,16 @@ def require(*modules: str, extra: str, user: str) -> None:
     """
     if missing := [each for each in modules if find_spec(each) is None]:
         raise BadSettings(_advice(missing, extra, user))
+
+
+def require_push() -> None:
+    """
+    Check that the packages that push needs are installed.
+
+    Raises:
+        BadSettings: one of them is not.
+    """
+    require(*_OF_PUSH, extra="push", user="push")
 
 
 def _advice(missing: list[str], extra: str, user: str) -> str:

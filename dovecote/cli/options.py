@@ -1,19 +1,35 @@
 """The options that several commands have, each with one wording."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from dovecote.cli.times import EXAMPLE, time_of
 from dovecote.process.logs import LogFormat, LogLevel
+
+EXAMPLE = "2026-02-01T09:30+01:00"
 
 
 def one_of(choices: type[StrEnum]) -> str:
     """Return how help shows the values of an option: `text|json`."""
     return "|".join(choices)
+
+
+def time_of(given: str) -> datetime:
+    """
+    Return the time that the value of an option names, in UTC where it names no offset.
+
+    Raises:
+        BadParameter: it is not a time.
+    """
+    try:
+        time = datetime.fromisoformat(given)
+    except ValueError:
+        msg = f"{given!r} is not a time; write 2026-02-01, or {EXAMPLE}"
+        raise typer.BadParameter(msg) from None
+    return time if time.tzinfo is not None else time.replace(tzinfo=UTC)
 
 
 _config = typer.Option(

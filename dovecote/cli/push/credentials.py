@@ -4,7 +4,7 @@ import secrets
 
 import typer
 
-from dovecote.cli.push.packages import require_push
+from dovecote.cli.extras import require_push
 
 
 def key() -> None:

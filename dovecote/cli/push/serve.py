@@ -7,8 +7,8 @@ import threading
 
 import typer
 
+from dovecote.cli.extras import require_push
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
-from dovecote.cli.push.packages import require_push
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.settings import load
 

@@ -9,10 +9,9 @@ from typing import Annotated, Any
 import typer
 
 from dovecote.cli import printed
-from dovecote.cli.options import JsonOption
+from dovecote.cli.options import EXAMPLE, JsonOption
 from dovecote.cli.push.client import Api, position
 from dovecote.cli.push.options import HERE, ApiOption, SubscriptionArgument, TokenOption
-from dovecote.cli.times import EXAMPLE
 from outbox.errors import BadSettings
 
 

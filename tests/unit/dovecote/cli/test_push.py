@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from dovecote.cli import extras
 from dovecote.cli.main import app
-from dovecote.cli.push import packages
 from dovecote.cli.push.client import Api
 from dovecote.push.api.access import hashed
 from dovecote.push.store.secrets import Keys
@@ -184,5 +184,5 @@ def test_dead_letters_that_are_meant_are_asked_for_and_missed(
 
 
 def test_without_its_packages_it_says_how_to_get_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "_NEEDED", ("json", "not_there"))
+    monkeypatch.setattr(extras, "_OF_PUSH", ("json", "not_there"))
     assert wrong("key") == "push needs not_there: pip install 'dovecote[push]'"
