@@ -14,14 +14,13 @@ from confluent_kafka.cimpl import NewTopic
 from dedup.consumer import Consumer
 from dedup.kafka.letters import Letters
 from dedup.retries.aside import Held, Partition, Placed, Unfinished
-from dedup.retries.held_states import States
+from dedup.retries.held_states import Place, State, States
 from dedup.rules.record import Record
 from dedup.serving.retries import Retries
 from dedup.serving.tasks import Loop
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.push.delivery import shape
 from dovecote.push.delivery.delivery import Delivery
-from dovecote.push.delivery.kept_states import KeptStates
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client, Patience
 from dovecote.push.http.guard import Guard
@@ -31,6 +30,7 @@ from dovecote.push.rules.sending.ports import Book, Snapshot
 from dovecote.push.rules.subscription.sections import PerPartition
 from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.lease import Lease
+from outbox import envelope
 from outbox.errors import DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
@@ -110,7 +110,7 @@ class Reading:
         plan = shape.plan(self._subscription)
         self._make_topics()
         with self._states as states, Letters(self._kafka) as letters:
-            aside = _Retries(plan, letters, states=KeptStates(states), group=self._settings.group)
+            aside = _Retries(plan, letters, states=_KeptStates(states), group=self._settings.group)
             aside.reading = self
             self._consumer = consumer = Consumer(
                 self._settings,
@@ -236,3 +236,29 @@ class _Retries(Retries):
         if isinstance(answer, Placed):
             self.reading.gave_up(record)
         return answer
+
+
+class _KeptStates:
+    """
+    `States` that pass on only drops of states that are stored.
+
+    Most records that waited a moment have none.
+    """
+
+    def __init__(self, states: States) -> None:
+        self._states = states
+        self._kept: set[Place] = set()
+
+    def load(self, partitions: Collection[Partition]) -> Mapping[Place, State]:
+        found = self._states.load(partitions)
+        self._kept.update(found)
+        return found
+
+    def keep(self, record: Record, state: envelope.Delivery) -> None:
+        self._kept.add(record[:3])
+        self._states.keep(record, state)
+
+    def drop(self, record: Record) -> None:
+        if record[:3] in self._kept:
+            self._states.drop(record)
+            self._kept.discard(record[:3])
