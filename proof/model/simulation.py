@@ -2,17 +2,16 @@
 
 import random
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
-from proof.count import Verdict
+from proof.count import Seen, Verdict, judge
 from proof.model.command import Accept, Command, Reshard
-from proof.model.judging import is_behind, judged
 from proof.model.party import newest
-from proof.model.postgres import Database, Gone
+from proof.model.postgres import Database, Gone, Row
 from proof.model.relay import Relay
-from proof.model.trouble import LOSSES, Trouble, chances
-from proof.model.world import PROGRESS, Bug, Point, Steps, T, World
+from proof.model.world import EVENTS, PROGRESS, Bug, Point, Progress, Steps, T, World
 from relay.rules.places.progress import Cursor
 
 _KEYS = ("a", "b", "c")
@@ -24,6 +23,35 @@ _SETTLING_STEPS, _TIMES_OUT = 4_000, 400
 _LONGEST_DELAY, _PATIENCE = 60, 12
 _ROLLED_BACK = 0.25
 _COPIED, _COMMANDED, _RESHARDS, _REJOINS = 0.15, 0.05, 0.2, 0.2
+
+
+class Trouble(StrEnum):
+    """An event that may happen at a step of a relay or a command."""
+
+    CRASH = "ended here, and started anew"
+    DELAY = "delayed here, while others go on"
+    HELD_BACK = "what it has sent is held back here"
+    LOST_ROLE = "lost the active role here, without knowing"
+    SERVER_CRASH = "Postgres crashed here"
+    FAILOVER = "another Postgres was promoted here"
+    PUT_BACK = "Postgres was put back to a snapshot of its volume here"
+    CUT_OFF = "the leader of the progress topic was cut off here"
+
+
+LOSSES = frozenset({Trouble.FAILOVER, Trouble.PUT_BACK})
+"""Troubles after which a server may lack what it had."""
+
+_CHANCES = {
+    Trouble.CRASH: 0.02,
+    Trouble.DELAY: 0.05,
+    Trouble.HELD_BACK: 0.03,
+    Trouble.LOST_ROLE: 0.03,
+    Trouble.SERVER_CRASH: 0.005,
+    Trouble.FAILOVER: 0.012,
+    Trouble.PUT_BACK: 0.02,
+    Trouble.CUT_OFF: 0.06,
+}
+_MOST_KINDS = 5
 
 
 @dataclass(slots=True)
@@ -70,7 +98,7 @@ class _Run:
         self._chance = random.Random(seed)  # noqa: S311  # to be repeated, no secret
         self._is_settling = False
         self._world = World(bug, self._happens)
-        self._chances = chances(self._chance, without=frozenset() if self._fences else LOSSES)
+        self._chances = _chances(self._chance, without=frozenset() if self._fences else LOSSES)
         self._relays = self._chance.randint(1, 3)
         self._started = 0
         self._now = 0
@@ -84,14 +112,14 @@ class _Run:
             self._step()
         self._settle()
         for self._now in range(_STEPS, _STEPS + _SETTLING_STEPS):
-            if self._now % 8 == 0 and not is_behind(self._world):
+            if self._now % 8 == 0 and not _is_behind(self._world):
                 break
             if self._now % _TIMES_OUT == 0:
                 self._world.broker.time_out()
             self._step()
         world = self._world
         return Outcome(
-            judged(world), world.false_refusals, world.may_repeat, world.accepted, self._troubles
+            _judged(world), world.false_refusals, world.may_repeat, world.accepted, self._troubles
         )
 
     def _settle(self) -> None:
@@ -269,3 +297,50 @@ class _Run:
             yield
             broker.commit("another", epoch)
             yield
+
+
+def _chances(chance: random.Random, *, without: frozenset[Trouble]) -> Mapping[Trouble, float]:
+    """
+    Return the troubles of a world, and the likelihood of each at a step.
+
+    A world with few kinds of trouble has more of each, and explores them further.
+    """
+    possible = [each for each in Trouble if each not in without]
+    kinds = chance.sample(possible, chance.randint(1, _MOST_KINDS))
+    return {each: _CHANCES[each] * _MOST_KINDS / len(kinds) for each in kinds}
+
+
+def _judged(world: World) -> Verdict:
+    """
+    Compare with the database's final contents, and with what its earlier states had published.
+
+    An event counts as given up only if operators were told of it.
+    """
+    database, published = world.database, _published(world)
+    keys = {row.id: row.key for row in published}
+    kept = {row.id: row.key for row in [*database.committed(), *database.past]}
+    aside = _given_up(world) | (database.parked - keys.keys())
+    numbers: Counter[str] = Counter()
+    number_of: dict[int, int] = {}
+    for id_, key in sorted((kept | keys).items()):
+        if id_ not in aside:
+            number_of[id_] = numbers[key]
+            numbers[key] += 1
+    return judge(numbers, [Seen(row.key, number_of.get(row.id, -1)) for row in published])
+
+
+def _is_behind(world: World) -> bool:
+    """Return whether anything is still to be done."""
+    if any(wire.queue for wire in world.wires):
+        return True
+    done = {*(row.id for row in _published(world)), *_given_up(world), *world.database.parked}
+    return any(row.id not in done for row in world.database.committed())
+
+
+def _published(world: World) -> list[Row]:
+    return [each for each in world.broker.committed(EVENTS) if isinstance(each, Row)]
+
+
+def _given_up(world: World) -> set[int]:
+    found = [each for each in world.broker.committed(PROGRESS) if isinstance(each, Progress)]
+    return {id_ for each in found for id_ in each.given_up}

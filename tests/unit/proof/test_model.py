@@ -6,8 +6,7 @@ import pytest
 
 from proof.model.at_least_once import Repeating
 from proof.model.relay import Relay
-from proof.model.simulation import simulate
-from proof.model.trouble import LOSSES, Trouble
+from proof.model.simulation import LOSSES, Trouble, simulate
 from proof.model.world import AT_LEAST_ONCE, Bug, Point
 
 SEEDS = 2_000
