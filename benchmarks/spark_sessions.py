@@ -7,26 +7,65 @@ job, and after it Kafka Streams on the same topic and servers.
 """
 
 import argparse
+import json
+import subprocess
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
+from uuid import uuid4
 
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
-from benchmarks import streams
+from benchmarks import harness
 from benchmarks.stateful import main
 from benchmarks.work import KEYS, Work, text
+from dovecote.devstack.kafka.jars import JarSet, fetch
+from dovecote.devstack.kafka.java import java
 from spark_jobs.stateful.settings import StatefulSettings
+
+_VERSION = "4.1.0"
+
+_JARS = JarSet(
+    f"kafka-streams-{_VERSION}",
+    f"""\
+    <dependency org="org.apache.kafka" name="kafka-streams" rev="{_VERSION}" conf="default"/>
+    <dependency org="org.slf4j" name="slf4j-nop" rev="1.7.36" conf="default"/>
+""",
+)
+
+_PROGRAM = Path(__file__).with_name("StreamsSessions.java")
+_SECONDS = 400
 
 
 def _streams(
     settings: StatefulSettings, guarantee: str, args: argparse.Namespace
 ) -> Mapping[str, float]:
-    return streams.sessions(
-        settings.kafka["bootstrap.servers"],
-        settings.source.topics[0],
-        guarantee,
-        warm_up=args.rows * args.warm_up,
-        records=args.rows * args.batches,
-    )
+    """
+    Run Kafka Streams, with its default store and caches, on the records of the topic.
+
+    It needs a JDK, because its program is compiled at the start. Returns seconds in total, seconds
+    for closing, and processor seconds, of the records after the warm-up.
+    """
+    bootstrap, topic = settings.kafka["bootstrap.servers"], settings.source.topics[0]
+    warm_up, records = args.rows * args.warm_up, args.rows * args.batches
+    found, name = java(), f"streams-{uuid4().hex[:12]}"
+    command = [str(found.executable), *found.options, "-Xmx2g", "-cp", f"{fetch(_JARS)}/*"]
+    with tempfile.TemporaryDirectory() as folder:
+        output = harness.topic_at(bootstrap, f"{name}-out")
+        places = (bootstrap, name, topic, output)
+        work = (str(warm_up), str(records), guarantee, "2", folder)
+        done = subprocess.run(
+            [*command, str(_PROGRAM), *places, *work],
+            stdout=subprocess.PIPE,
+            timeout=_SECONDS,
+            check=False,
+        )
+    if done.returncode:
+        raise SystemExit(
+            "Kafka Streams has failed, see above; it needs a JDK. `--peers` leaves it out"
+        )
+    told: Mapping[str, float] = json.loads(done.stdout)
+    return told
 
 
 WORK = Work(
