@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import cached_property
-from types import TracebackType
 from typing import Self
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
@@ -144,10 +143,5 @@ class World:
             self._exits = exits.pop_all()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._exits.close()

@@ -5,7 +5,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from types import TracebackType
 from typing import Self, TypeAlias
 
 import psycopg
@@ -158,12 +157,7 @@ class Reader:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop reading; the events read ahead are dropped, and are still in Postgres."""
         self._stop.set()
         while self._thread.is_alive():

@@ -9,7 +9,6 @@ import weakref
 from abc import ABC, abstractmethod
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 from dovecote.devstack import keeper
@@ -151,12 +150,7 @@ class Server(ABC):
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
         if self._temporary:
             shutil.rmtree(self.directory, ignore_errors=True)

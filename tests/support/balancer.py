@@ -3,7 +3,6 @@
 import socket
 import threading
 from contextlib import suppress
-from types import TracebackType
 from typing import Self
 
 _CHUNK = 65_536
@@ -26,12 +25,7 @@ class Balancer:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for each in (self._listener, *self._open):
             with suppress(OSError):  # it has ended already
                 each.shutdown(socket.SHUT_RDWR)

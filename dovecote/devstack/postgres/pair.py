@@ -7,7 +7,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from shutil import copy, rmtree
-from types import TracebackType
 from typing import Self
 from weakref import finalize
 
@@ -234,12 +233,7 @@ class Pair:
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
 
