@@ -6,7 +6,14 @@ from typing import Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dovecote.process.settings import Dsn, Duration, HttpSettings, KafkaProperties, Settings
+from dovecote.process.settings import (
+    Dsn,
+    Duration,
+    HttpSettings,
+    KafkaProperties,
+    PositiveDuration,
+    Settings,
+)
 from relay.kafka.properties import FIXED, LARGEST, Mode, producer_properties
 from relay.rules.parking import Policy
 from relay.rules.sharding import SHARD, Shard, divided
@@ -30,7 +37,7 @@ program has the same id by chance: two with the same one would fence each other 
 class WalSettings(Settings):
     """How capture from the write-ahead log treats its replication slot."""
 
-    heartbeat: Duration = timedelta(seconds=10)
+    heartbeat: PositiveDuration = timedelta(seconds=10)
     """Where no events are, the slot moves on this often, so that the server can forget."""
 
     warn_bytes: int | None = Field(default=1_000_000_000, ge=1)
@@ -39,14 +46,6 @@ class WalSettings(Settings):
     stop_bytes: int | None = Field(default=None, ge=1)
     """Beyond this the slot is dropped to save the server's disk, and the relay ends: events that
     were not published are lost to it. Default: never."""
-
-    @field_validator("heartbeat")
-    @classmethod
-    def _positive(cls, value: timedelta) -> timedelta:
-        if value <= timedelta(0):
-            msg = "must be longer than 0"
-            raise ValueError(msg)
-        return value
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -98,20 +97,20 @@ class RelaySettings(Settings):
     batch_bytes: int = Field(default=16_000_000, ge=1_000)
     """Most bytes of keys and values in one transaction (a single larger event is one alone)."""
 
-    poll_min: Duration = timedelta(milliseconds=1)
+    poll_min: PositiveDuration = timedelta(milliseconds=1)
     """Shortest time from one poll of the table to the next while events flow."""
 
-    poll_max: Duration = timedelta(milliseconds=100)
+    poll_max: PositiveDuration = timedelta(milliseconds=100)
     """The pause doubles up to this while there is nothing to do."""
 
-    lease: Duration = timedelta(seconds=10)
+    lease: PositiveDuration = timedelta(seconds=10)
     """A relay that Postgres has not heard from for this long loses the active role; at least
     1s."""
 
-    standby_poll: Duration = timedelta(milliseconds=500)
+    standby_poll: PositiveDuration = timedelta(milliseconds=500)
     """How often a standby asks for the active role."""
 
-    transaction_timeout: Duration = timedelta(seconds=60)
+    transaction_timeout: PositiveDuration = timedelta(seconds=60)
     """Longest a batch may wait for the broker; what it left open is aborted after that."""
 
     on_poison: Policy = "hold"
@@ -136,7 +135,7 @@ class RelaySettings(Settings):
     retention: Duration = timedelta(0)
     """Published events stay in the table at least this long, to be looked up there."""
 
-    rotate_every: Duration = timedelta(seconds=10)
+    rotate_every: PositiveDuration = timedelta(seconds=10)
     """Shortest time between two changes of the leaf that writers write to."""
 
     http: HttpSettings = HttpSettings()
@@ -153,16 +152,6 @@ class RelaySettings(Settings):
             msg = f"{', '.join(fixed)} cannot be set: a guarantee rests on it"
             raise ValueError(msg)
         return kafka
-
-    @field_validator(
-        "poll_min", "poll_max", "lease", "standby_poll", "transaction_timeout", "rotate_every"
-    )
-    @classmethod
-    def _positive(cls, value: timedelta) -> timedelta:
-        if value <= timedelta(0):
-            msg = "must be longer than 0"
-            raise ValueError(msg)
-        return value
 
     @field_validator("lease")
     @classmethod

@@ -9,7 +9,7 @@ from dedup.kafka.properties import FIXED, SAID_BY, client_properties
 from dedup.rules.lanes.lanes import NullKey
 from dedup.settings.inbox import InboxSettings
 from dedup.settings.retries import RetriesSettings
-from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
+from dovecote.process.settings import HttpSettings, KafkaProperties, PositiveDuration, Settings
 
 PREFIX = "DOVECOTE_CONSUME"
 
@@ -76,10 +76,10 @@ class ConsumerSettings(Settings):
     no more.
     """
 
-    commit_every: Duration = timedelta(seconds=1)
+    commit_every: PositiveDuration = timedelta(seconds=1)
     """How often offsets are committed."""
 
-    drain: Duration = timedelta(seconds=10)
+    drain: PositiveDuration = timedelta(seconds=10)
     """How long running handlers may go on when a partition is given up or the process ends."""
 
     protocol: Literal["classic", "consumer"] = "classic"
@@ -94,7 +94,7 @@ class ConsumerSettings(Settings):
     start: Literal["earliest", "latest"] = "earliest"
     """Where a group begins that has committed nothing."""
 
-    stall_after: Duration = timedelta(seconds=60)
+    stall_after: PositiveDuration = timedelta(seconds=60)
     """/readyz fails when records are in memory and none was concluded for this long."""
 
     retries: RetriesSettings = RetriesSettings()
@@ -117,14 +117,6 @@ class ConsumerSettings(Settings):
             ]
             raise ValueError("; ".join(why))
         return kafka
-
-    @field_validator("commit_every", "drain", "stall_after")
-    @classmethod
-    def _positive(cls, value: timedelta) -> timedelta:
-        if value <= timedelta(0):
-            msg = "must be longer than 0"
-            raise ValueError(msg)
-        return value
 
     @model_validator(mode="after")
     def _readable(self) -> Self:

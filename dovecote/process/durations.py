@@ -20,3 +20,11 @@ def duration(value: object) -> object:
     except OverflowError:
         msg = f"{value!r} is too long a duration"
         raise ValueError(msg) from None
+
+
+def positive(value: timedelta) -> timedelta:
+    """Return `value`, which must be longer than 0."""
+    if value <= timedelta(0):
+        msg = "must be longer than 0"
+        raise ValueError(msg)
+    return value

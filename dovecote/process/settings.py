@@ -20,6 +20,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from psycopg import ProgrammingError
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -30,7 +31,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from dovecote.process.durations import duration
+from dovecote.process.durations import duration, positive
 from outbox.errors import BadSettings
 from outbox.secrets import Reread, fresh_all
 
@@ -210,6 +211,9 @@ _EMPTY_DSN = (
 
 Duration: TypeAlias = Annotated[timedelta, BeforeValidator(duration)]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
+
+PositiveDuration: TypeAlias = Annotated[Duration, AfterValidator(positive)]
+"""A `Duration` that is longer than 0."""
 
 KafkaTable: TypeAlias = Annotated[dict[str, str], WrapValidator(_kafka)]
 """`KafkaProperties` as a part of another type, which keeps them out of its repr."""

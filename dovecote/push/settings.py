@@ -9,7 +9,7 @@ from typing import Annotated, Self, TypeAlias
 
 from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 
-from dovecote.process.settings import Dsn, Duration, KafkaTable, Settings, pointed
+from dovecote.process.settings import Dsn, KafkaTable, PositiveDuration, Settings, pointed
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.store.schema import DEFAULT_SCHEMA
 
@@ -132,7 +132,7 @@ class PushSettings(Settings):
     origin: str = "dovecote"
     """Our name in the handshake of CloudEvents webhooks."""
 
-    poll: Duration = timedelta(seconds=1)
+    poll: PositiveDuration = timedelta(seconds=1)
     """How often to look for changes, in addition to notifications."""
 
     http: HttpSettings = HttpSettings()
@@ -162,14 +162,6 @@ class PushSettings(Settings):
             except ValueError as error:
                 msg = f"{error}: write a network, such as 10.0.0.0/8"
                 raise ValueError(msg) from None
-        return value
-
-    @field_validator("poll")
-    @classmethod
-    def _positive(cls, value: timedelta) -> timedelta:
-        if value <= timedelta(0):
-            msg = "must be longer than 0"
-            raise ValueError(msg)
         return value
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from dovecote.process.durations import duration
+from dovecote.process.durations import duration, positive
 
 MASK = "********"
 """Stands in answers in place of a secret."""
@@ -47,13 +47,6 @@ def _written(value: timedelta) -> str:
     return f"{milliseconds:.3f}".rstrip("0").rstrip(".") + "ms"
 
 
-def _positive(value: timedelta) -> timedelta:
-    if value <= timedelta(0):
-        msg = "must be longer than 0"
-        raise ValueError(msg)
-    return value
-
-
 def _sensible(value: timedelta) -> timedelta:
     if value > timedelta(days=365):
         msg = "must be at most 8760h, a year"
@@ -70,7 +63,7 @@ Wait: TypeAlias = Annotated[
 ]
 """A `timedelta`, written "250ms", "60s", "3m" or "2h"."""
 
-Span: TypeAlias = Annotated[Wait, AfterValidator(_positive)]
+Span: TypeAlias = Annotated[Wait, AfterValidator(positive)]
 """A duration that is longer than 0."""
 
 Name: TypeAlias = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
