@@ -4,8 +4,7 @@ Consume topics, and decide per key which records are handled, with a reason for 
 Everything but the results is loaded when it is asked for: code that only decides needs no Kafka.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dedup.rules.policies.results import (
     Again,
@@ -19,6 +18,7 @@ from dedup.rules.policies.results import (
     TakenOver,
     Unavailable,
 )
+from outbox.lazily import lazy
 
 if TYPE_CHECKING:
     from dedup.consumer import Consumer
@@ -58,26 +58,22 @@ __all__ = [
     "Unavailable",
 ]
 
-_LAZY = {
-    "AsyncConnections": "dedup.inbox.connections",
-    "Backoff": "dedup.retries.backoff",
-    "InboxClaims": "dedup.inbox.claims",
-    "Connections": "dedup.inbox.connections",
-    "Consumer": "dedup.consumer",
-    "ConsumerSettings": "dedup.settings.consumer",
-    "DeadTopic": "dedup.kafka.dead_topic",
-    "Exceptions": "dedup.retries.plan",
-    "Inbox": "dedup.inbox.inbox",
-    "Plan": "dedup.retries.plan",
-    "Tenacity": "dedup.retries.tenacity",
-    "Tier": "dedup.retries.plan",
-    "Trial": "dedup.testing",
-}
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever is asked for
-    """Import a name when it is asked for: not everybody needs Kafka or Postgres."""
-    if (module := _LAZY.get(name)) is not None:
-        return getattr(import_module(module), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+if not TYPE_CHECKING:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "AsyncConnections": "dedup.inbox.connections",
+            "Backoff": "dedup.retries.backoff",
+            "InboxClaims": "dedup.inbox.claims",
+            "Connections": "dedup.inbox.connections",
+            "Consumer": "dedup.consumer",
+            "ConsumerSettings": "dedup.settings.consumer",
+            "DeadTopic": "dedup.kafka.dead_topic",
+            "Exceptions": "dedup.retries.plan",
+            "Inbox": "dedup.inbox.inbox",
+            "Plan": "dedup.retries.plan",
+            "Tenacity": "dedup.retries.tenacity",
+            "Tier": "dedup.retries.plan",
+            "Trial": "dedup.testing",
+        },
+    )

@@ -1,7 +1,6 @@
 """Write events in your own Postgres transaction; they commit, or vanish, with your rows."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from outbox.errors import (
     BadSettings,
@@ -16,6 +15,7 @@ from outbox.errors import (
     UnsupportedConnection,
 )
 from outbox.event import Event, Limits
+from outbox.lazily import lazy
 from outbox.write import write, write_async
 
 if TYPE_CHECKING:
@@ -42,16 +42,12 @@ __all__ = [
     "write_async",
 ]
 
-_LAZY = {
-    "Counted": "outbox.producer.options",
-    "Options": "outbox.producer.options",
-    "Producer": "outbox.producer.producer",
-}
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever is asked for
-    """Import a name when it is asked for: not everybody needs Kafka or Postgres."""
-    if (module := _LAZY.get(name)) is not None:
-        return getattr(import_module(module), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+if not TYPE_CHECKING:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "Counted": "outbox.producer.options",
+            "Options": "outbox.producer.options",
+            "Producer": "outbox.producer.producer",
+        },
+    )

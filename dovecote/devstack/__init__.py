@@ -1,7 +1,8 @@
 """Postgres and Kafka on this machine, for development and tests."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from outbox.lazily import lazy
 
 if TYPE_CHECKING:
     from dovecote.devstack.kafka.cluster import Cluster
@@ -14,16 +15,12 @@ __all__ = [
     "Stack",
 ]
 
-_LAZY = {
-    "Cluster": "dovecote.devstack.kafka.cluster",
-    "Pair": "dovecote.devstack.postgres.pair",
-    "Stack": "dovecote.devstack.stack",
-}
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever is asked for
-    """Import a name when it is asked for: not everybody needs Kafka or Postgres."""
-    if (module := _LAZY.get(name)) is not None:
-        return getattr(import_module(module), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+if not TYPE_CHECKING:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "Cluster": "dovecote.devstack.kafka.cluster",
+            "Pair": "dovecote.devstack.postgres.pair",
+            "Stack": "dovecote.devstack.stack",
+        },
+    )

@@ -1,7 +1,8 @@
 """Deliver topics to HTTP endpoints."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from outbox.lazily import lazy
 
 if TYPE_CHECKING:
     from dovecote.push.rules.sending.addresses import networks, refusal
@@ -18,19 +19,15 @@ __all__ = [
     "signing_key",
 ]
 
-_LAZY = {
-    "Composer": "dovecote.push.rules.sending.request",
-    "Form": "dovecote.push.rules.sending.request",
-    "Signer": "dovecote.push.rules.sending.signing",
-    "networks": "dovecote.push.rules.sending.addresses",
-    "refusal": "dovecote.push.rules.sending.addresses",
-    "signing_key": "dovecote.push.rules.subscription.sections",
-}
-
-
-def __getattr__(name: str) -> Any:  # noqa: ANN401  # whatever is asked for
-    """Import a name when it is asked for: not everybody needs Kafka or Postgres."""
-    if (module := _LAZY.get(name)) is not None:
-        return getattr(import_module(module), name)
-    msg = f"module {__name__!r} has no attribute {name!r}"
-    raise AttributeError(msg)
+if not TYPE_CHECKING:
+    __getattr__ = lazy(
+        __name__,
+        {
+            "Composer": "dovecote.push.rules.sending.request",
+            "Form": "dovecote.push.rules.sending.request",
+            "Signer": "dovecote.push.rules.sending.signing",
+            "networks": "dovecote.push.rules.sending.addresses",
+            "refusal": "dovecote.push.rules.sending.addresses",
+            "signing_key": "dovecote.push.rules.subscription.sections",
+        },
+    )

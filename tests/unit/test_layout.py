@@ -7,6 +7,7 @@ import tomllib
 from collections import Counter
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -65,6 +66,17 @@ def test_what_a_package_exports_is_there_and_sorted(package: str) -> None:
     for name in module.__all__:
         assert getattr(module, name) is not None
     assert not hasattr(module, "Nothing")
+
+
+@pytest.mark.parametrize("package", PUBLIC)
+def test_a_name_that_is_imported_when_asked_for_is_what_a_checker_sees(package: str) -> None:
+    path = ROOT / package.replace(".", "/") / "__init__.py"
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    seen, asked_for = [ast.unparse(each) for each in tree.body if isinstance(each, ast.If)]
+    modules = ast.literal_eval(asked_for[asked_for.index("{") : asked_for.index("}") + 1])
+    assert sorted(modules.items()) == sorted(
+        (name, module) for module, name in imported(dedent(seen.partition("\n")[2]))
+    )
 
 
 def test_the_docs_import_what_is_public() -> None:
