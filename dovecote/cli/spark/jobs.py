@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -62,81 +63,66 @@ def dedup(
     )
 
 
-def pairing(
-    *,
-    config: ConfigOption = None,
-    check: CheckOption = False,
-    master: MasterOption = None,
-    adopt: AdoptOption = False,
-    json: JsonOption = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.INFO,
-) -> None:
-    """
-    Pair the events of two topics.
+def _stateful(name: str, file: str, told: str) -> Callable[..., None]:
+    """Return the command that runs a stateful job; its help begins with `told`."""
 
-    Each pair has one result, complete or one-sided, once.
-    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
-    checkpoint, too; with --json it prints a line for each batch.
+    def command(
+        *,
+        config: ConfigOption = None,
+        check: CheckOption = False,
+        master: MasterOption = None,
+        adopt: AdoptOption = False,
+        json: JsonOption = False,
+        log_format: LogFormatOption = LogFormat.TEXT,
+        log_level: LogLevelOption = LogLevel.INFO,
+    ) -> None:
+        require_spark()
+        from spark_jobs.stateful.settings import JOBS
 
-    Example: dovecote spark pairing --config calls.toml --master "local[2]"
-    """
-    _stateful(
-        "pairing", config, master, check=check, adopt=adopt, json=json, log=(log_format, log_level)
-    )
+        # Aggregates are the user's modules; those in the way of installed ones lose.
+        sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
+        settings = load(JOBS[name], config, prefix=PREFIX, environ=os.environ)
+        if check:
+            from spark_jobs.jobs.check import check_job
+            from spark_jobs.operators.table import require
 
+            raise typer.Exit(
+                report(check_job(settings, "operator", lambda: require(settings.operator)))
+            )
+        from spark_jobs.jobs.main import run_stateful
 
-def sessions(
-    *,
-    config: ConfigOption = None,
-    check: CheckOption = False,
-    master: MasterOption = None,
-    adopt: AdoptOption = False,
-    json: JsonOption = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.INFO,
-) -> None:
-    """
-    Build session windows per key, each final once.
+        prepare(log_format, log_level)
+        run_stateful(
+            settings,
+            master=master or settings.spark.master or "local[*]",
+            jars=spark_kafka_jars(),
+            json_lines=json,
+            adopt=adopt,
+        )
 
-    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
-    checkpoint, too; with --json it prints a line for each batch.
+    command.__doc__ = f"""{told}
+SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
+checkpoint, too; with --json it prints a line for each batch.
 
-    Example: dovecote spark sessions --config clicks.toml --master "local[2]"
-    """
-    _stateful(
-        "sessions",
-        config,
-        master,
-        check=check,
-        adopt=adopt,
-        json=json,
-        log=(log_format, log_level),
-    )
+Example: dovecote spark {name} --config {file} --master "local[2]"
+"""
+    return command
 
 
-def delay(
-    *,
-    config: ConfigOption = None,
-    check: CheckOption = False,
-    master: MasterOption = None,
-    adopt: AdoptOption = False,
-    json: JsonOption = False,
-    log_format: LogFormatOption = LogFormat.TEXT,
-    log_level: LogLevelOption = LogLevel.INFO,
-) -> None:
-    """
-    Hold records until their time has come.
-
-    Each record goes to another topic, once, at the time in its header `dovecote_not_before`.
-    SIGTERM ends the job after the batch that is under way. With --check it looks at topics and
-    checkpoint, too; with --json it prints a line for each batch.
-
-    Example: dovecote spark delay --config retries.toml --master "local[2]"
-    """
-    _stateful(
-        "delay", config, master, check=check, adopt=adopt, json=json, log=(log_format, log_level)
-    )
+pairing = _stateful(
+    "pairing",
+    "calls.toml",
+    "Pair the events of two topics.\n\nEach pair has one result, complete or one-sided, once.",
+)
+sessions = _stateful(
+    "sessions", "clicks.toml", "Build session windows per key, each final once.\n"
+)
+delay = _stateful(
+    "delay",
+    "retries.toml",
+    "Hold records until their time has come.\n\nEach record goes to another topic, once, at the "
+    "time in its header `dovecote_not_before`.",
+)
 
 
 def aggregate(
@@ -215,41 +201,6 @@ def together(
     run_together(
         jobs,
         master=master or jobs[0].spark.master or "local[*]",
-        jars=spark_kafka_jars(),
-        json_lines=json,
-        adopt=adopt,
-    )
-
-
-def _stateful(
-    name: str,
-    config: Path | None,
-    master: str | None,
-    *,
-    check: bool,
-    adopt: bool,
-    json: bool,
-    log: tuple[LogFormat, LogLevel],
-) -> None:
-    require_spark()
-    from spark_jobs.stateful.settings import JOBS
-
-    # Aggregates are the user's modules; those in the way of installed ones lose.
-    sys.path.append(os.getcwd())  # noqa: PTH109  # sys.path holds strings
-    settings = load(JOBS[name], config, prefix=PREFIX, environ=os.environ)
-    if check:
-        from spark_jobs.jobs.check import check_job
-        from spark_jobs.operators.table import require
-
-        raise typer.Exit(
-            report(check_job(settings, "operator", lambda: require(settings.operator)))
-        )
-    from spark_jobs.jobs.main import run_stateful
-
-    prepare(*log)
-    run_stateful(
-        settings,
-        master=master or settings.spark.master or "local[*]",
         jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
