@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from prometheus_client.registry import Collector
 
 from dovecote.process.health import HealthReport
+from dovecote.process.settings import HttpSettings
 from outbox.errors import BadSettings
 
 _log = logging.getLogger("dovecote.http")
@@ -22,6 +23,24 @@ class Ready(Protocol):
     """Reports whether a process does its job."""
 
     def ready(self) -> HealthReport: ...
+
+
+@contextmanager
+def served(
+    settings: HttpSettings, health: Ready, numbers: Collector, log: logging.Logger
+) -> Iterator[None]:
+    """
+    Serve in the background where the settings say, which is nowhere if they name no port.
+
+    Raises:
+        BadSettings: the address cannot be listened on.
+    """
+    if settings.port is None:
+        yield
+        return
+    with serve(settings.host, settings.port, health, numbers) as port:
+        log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.host, port)
+        yield
 
 
 @contextmanager

@@ -6,7 +6,6 @@ import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack
 from typing import Annotated
 
 import typer
@@ -14,8 +13,8 @@ import typer
 from dedup.consumer import Consumer
 from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
-from dovecote.cli.http import serve
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
+from dovecote.process.http import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load
@@ -69,12 +68,7 @@ def run(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     relax()
-    with ExitStack() as stack:
-        if settings.http.port is not None:
-            port = stack.enter_context(
-                serve(settings.http.host, settings.http.port, consumer.health, consumer.metrics)
-            )
-            log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.http.host, port)
+    with served(settings.http, consumer.health, consumer.metrics.registry, log):
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
         consumer.run()
     log.info("stopped")

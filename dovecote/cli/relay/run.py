@@ -6,18 +6,17 @@ import signal
 import sys
 import threading
 import time
-from contextlib import ExitStack
 
 import typer
 
-from dovecote.cli.http import serve
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
+from dovecote.process.http import served
 from dovecote.process.logs import LogFormat, LogLevel, configure
 from dovecote.process.memory import relax
 from dovecote.process.settings import load, without_secrets
 from relay.health import Health
 from relay.kafka.properties import check_properties
-from relay.metrics import Metrics
+from relay.metrics import Metrics, Together
 from relay.settings import PREFIX, RelaySettings
 from relay.standby import Standby
 
@@ -59,12 +58,7 @@ def run(
     relax()
     health = Health(stall_after=settings.stall_after.total_seconds())
     metrics = [Metrics(shard.name) for shard in settings.own_shards()]
-    with ExitStack() as stack:
-        if settings.http.port is not None:
-            port = stack.enter_context(
-                serve(settings.http.host, settings.http.port, health, *metrics)
-            )
-            log.info("serving /metrics, /healthz, /readyz on %s:%d", settings.http.host, port)
+    with served(settings.http, health, Together(metrics), log):
         log.info(
             "relay of outbox %r, %s, from %s",
             settings.name,

@@ -7,10 +7,10 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dovecote.cli.http import serve
+from dovecote.process.http import serve
 from outbox.errors import BadSettings
 from relay.health import Health
-from relay.metrics import Metrics
+from relay.metrics import Metrics, Together
 from relay.rules.batch import Row
 
 
@@ -29,7 +29,7 @@ def get(port: int, path: str) -> tuple[int, str, str]:
 
 def test_ready_follows_health_and_alive_does_not() -> None:
     health = Health()
-    with serve("127.0.0.1", 0, health, Metrics("shop")) as port:
+    with serve("127.0.0.1", 0, health, Metrics("shop").registry) as port:
         health.progressed("active")
         status, kind, body = get(port, "/readyz")
         assert (status, kind) == (200, "application/json")
@@ -47,7 +47,7 @@ def test_the_metrics_are_prometheus_text() -> None:
     metrics.published([row("a"), row("a"), row("b"), row("a")])
     metrics.failed("outage")
     metrics.batches.inc()
-    with serve("127.0.0.1", 0, Health(), metrics) as port:
+    with serve("127.0.0.1", 0, Health(), metrics.registry) as port:
         _, kind, body = get(port, "/metrics")
     assert kind.startswith("text/plain")
     families = {family.name: family for family in text_string_to_metric_families(body)}
@@ -65,7 +65,7 @@ def test_the_metrics_are_prometheus_text() -> None:
 def test_shards_are_told_on_one_page() -> None:
     one, two = Metrics("shop-0"), Metrics("shop-1")
     two.active.set(1)
-    with serve("127.0.0.1", 0, Health(), one, two) as port:
+    with serve("127.0.0.1", 0, Health(), Together((one, two))) as port:
         _, _, body = get(port, "/metrics")
     (active,) = [
         family
@@ -84,8 +84,8 @@ def test_two_relays_in_one_process_count_apart() -> None:
 
 def test_a_port_in_use_is_bad_usage_and_names_the_setting() -> None:
     with (
-        serve("127.0.0.1", 0, Health(), Metrics("a")) as port,
+        serve("127.0.0.1", 0, Health(), Metrics("a").registry) as port,
         pytest.raises(BadSettings, match=r"in use.*`http\.port`"),
-        serve("127.0.0.1", port, Health(), Metrics("b")),
+        serve("127.0.0.1", port, Health(), Metrics("b").registry),
     ):
         pass
