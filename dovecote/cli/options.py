@@ -9,6 +9,9 @@ import typer
 
 from dovecote.process.logs import LogFormat, LogLevel
 
+HERE = "http://127.0.0.1:8080"
+"""The URL of an API on this machine."""
+
 EXAMPLE = "2026-02-01T09:30+01:00"
 
 
@@ -97,4 +100,38 @@ EventIdArgument: TypeAlias = Annotated[
 EventIdsArgument: TypeAlias = Annotated[
     list[str] | None,
     typer.Argument(metavar="ID", help="The ids of events.", show_default=False),
+]
+
+ApiOption: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        "--api",
+        metavar="URL",
+        envvar="DOVECOTE_API",
+        show_envvar=True,
+        help="The URL of the API that `dovecote push serve` has.",
+    ),
+]
+TokenOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--token-file",
+        metavar="FILE",
+        help="The file with the token, otherwise DOVECOTE_API_TOKEN has it.",
+    ),
+]
+SubscriptionArgument: TypeAlias = Annotated[
+    str, typer.Argument(metavar="SUBSCRIPTION", help="Its id.", show_default=False)
+]
+
+MasterOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--master",
+        metavar="URL",
+        help="Where Spark runs; by default `spark.master`, otherwise `local[*]`.",
+    ),
+]
+AdoptOption: TypeAlias = Annotated[
+    bool, typer.Option("--adopt", help="Take over the markers of another query, once.")
 ]

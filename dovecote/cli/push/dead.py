@@ -9,7 +9,9 @@ import typer
 from dovecote.cli import printed
 from dovecote.cli.commands import App
 from dovecote.cli.options import (
+    HERE,
     AllOption,
+    ApiOption,
     EventIdArgument,
     EventIdsArgument,
     JsonOption,
@@ -17,10 +19,11 @@ from dovecote.cli.options import (
     LimitOption,
     ReasonOption,
     SinceOption,
+    SubscriptionArgument,
+    TokenOption,
     UntilOption,
 )
 from dovecote.cli.push.client import Api
-from dovecote.cli.push.options import HERE, ApiOption, SubscriptionArgument, TokenOption
 from outbox.errors import BadSettings, DovecoteError
 
 dead = App("dead", "See, requeue or drop dead letters of a subscription.")

@@ -9,9 +9,15 @@ from typing import Annotated, Any
 import typer
 
 from dovecote.cli import printed
-from dovecote.cli.options import EXAMPLE, JsonOption
+from dovecote.cli.options import (
+    EXAMPLE,
+    HERE,
+    ApiOption,
+    JsonOption,
+    SubscriptionArgument,
+    TokenOption,
+)
 from dovecote.cli.push.client import Api, position
-from dovecote.cli.push.options import HERE, ApiOption, SubscriptionArgument, TokenOption
 from outbox.errors import BadSettings
 
 

@@ -9,15 +9,16 @@ from typing import Annotated
 import typer
 
 from dovecote.cli.options import (
+    AdoptOption,
     CheckOption,
     ConfigOption,
     JsonOption,
     LogFormatOption,
     LogLevelOption,
+    MasterOption,
     RequiredConfigOption,
 )
 from dovecote.cli.spark.environment import prepare, report, require_spark
-from dovecote.cli.spark.options import AdoptOption, MasterOption
 from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.process.logs import LogFormat, LogLevel
 from dovecote.process.settings import load

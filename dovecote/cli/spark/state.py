@@ -12,11 +12,11 @@ from dovecote.cli.options import (
     KeyOption,
     LogFormatOption,
     LogLevelOption,
+    MasterOption,
     RequiredConfigOption,
 )
 from dovecote.cli.printed import visible
 from dovecote.cli.spark.environment import prepare, require_spark
-from dovecote.cli.spark.options import MasterOption
 from dovecote.process.logs import LogFormat, LogLevel
 from outbox.errors import BadSettings
 
