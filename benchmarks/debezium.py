@@ -238,10 +238,7 @@ def worker(stack: Stack, mode: Mode) -> Iterator[Worker]:
 
 
 def _database(stack: Stack) -> str:
-    name = f"debezium_{uuid4().hex[:12]}"
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
-        conn.execute(f'CREATE DATABASE "{name}"'.encode())
-    dsn = psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname=name)
+    dsn = harness.empty_database(stack)
     with psycopg.connect(dsn) as conn:
         conn.execute(_TABLE)
     return dsn

@@ -52,12 +52,17 @@ def servers(kafka_java: Sequence[str] = JAVA_OPTIONS) -> Iterator[Stack]:
         yield stack
 
 
-def database(stack: Stack, capture: str = "table") -> str:
-    """Make a separate database for the benchmark, with the outbox installed; return its dsn."""
+def empty_database(stack: Stack) -> str:
+    """Make a separate database for the benchmark; return its dsn."""
     name = f"bench_{uuid4().hex[:12]}"
     with psycopg.connect(stack.postgres.dsn, autocommit=True) as conn:
         conn.execute(f'CREATE DATABASE "{name}"'.encode())
-    dsn = psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname=name)
+    return psycopg.conninfo.make_conninfo(stack.postgres.dsn, dbname=name)
+
+
+def database(stack: Stack, capture: str = "table") -> str:
+    """Make a separate database for the benchmark, with the outbox installed; return its dsn."""
+    dsn = empty_database(stack)
     with psycopg.connect(dsn) as conn:
         schema.install(conn)
     if capture == "wal":
