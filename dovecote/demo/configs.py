@@ -97,20 +97,6 @@ max_lag = "2s"            # ... but not while records wait to be read
 [operator.sides]
 departure = {{ topic = {departures}, field = "delay" }}
 arrival = {{ topic = {arrivals}, field = "delay" }}
-
-[output]
-topic = {output}
-late_topic = {late}
-dead_letter_topic = {dead_letter}
-
-[state]
-buckets = 4
-
-[spark]
-query = {query}
-checkpoint = {checkpoint}
-shuffle_partitions = 2
-trigger = "2s"
 """
 
 _DAYS = """\
@@ -130,7 +116,10 @@ grace = "8760h"           # event time runs a thousand times faster here than a 
 close_after = "25s"       # the clock says when a day is over, ...
 max_lag = "2s"            # ... but not while records wait to be read
 aggregate = "count"
+"""
 
+
+_REST = """
 [output]
 topic = {output}
 late_topic = {late}
@@ -181,7 +170,7 @@ def write(directory: Path, *, dsn: str, bootstrap: str) -> Files:
     )
     for file, text, output in ((files.trips, _TRIPS, TRIPS), (files.days, _DAYS, DAYS)):
         file.write_text(
-            text.format(
+            (text + _REST).format(
                 **topics,
                 bootstrap=kafka,
                 output=_text(output),
