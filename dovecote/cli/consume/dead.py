@@ -73,10 +73,8 @@ def list_(
     Example: dovecote consume dead list -c consume.toml --reason "timed out" --since 2026-02-01
     """
     settings, opened = _opened(config, topic)
-    groups = _groups(group, settings)
-    found = opened.letters(
-        _which((), key=key, reason=reason, since=since, until=until, groups=groups)
-    )
+    which = _which(settings, (), key=key, reason=reason, since=since, until=until, group=group)
+    found = opened.letters(which)
     for letter in found[:limit]:
         typer.echo(printed.as_json(_told(letter)) if as_json else _line(letter))
     if not as_json:
@@ -132,8 +130,7 @@ def requeue(
     Example: dovecote consume dead requeue --key order-42 --config consume.toml
     """
     settings, opened = _opened(config, topic)
-    groups = _groups(group, settings)
-    which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
+    which = _which(settings, ids, key=key, reason=reason, since=since, until=until, group=group)
     _require_meant(which, everything=everything)
     where = to or settings.first_retry_topic()
     if where is not None:
@@ -165,8 +162,7 @@ def drop(
     Example: dovecote consume dead drop --reason "KeyError: 'amount'" --config consume.toml
     """
     settings, opened = _opened(config, topic)
-    groups = _groups(group, settings)
-    which = _which(ids or (), key=key, reason=reason, since=since, until=until, groups=groups)
+    which = _which(settings, ids, key=key, reason=reason, since=since, until=until, group=group)
     _require_meant(which, everything=everything)
     _say(opened.resolve(which, "dropped", lambda _: ""), which, "dropped", as_json=as_json)
 
@@ -185,21 +181,22 @@ def _require_topic(settings: DeadSettings, topic: str, option: str) -> None:
 
 
 def _which(
-    ids: Collection[str],
+    settings: DeadSettings,
+    ids: Collection[str] | None,
     *,
     key: str | None,
     reason: str | None,
     since: datetime | None,
     until: datetime | None,
-    groups: Collection[str | None],
+    group: str | None,
 ) -> Which:
     return Which(
-        ids=ids,
+        ids=ids or (),
         key=None if key is None else key.encode(),
         reason=reason,
         since=since,
         until=until,
-        groups=groups,
+        groups=_groups(group, settings),
     )
 
 
