@@ -7,6 +7,7 @@ import sys
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -14,7 +15,7 @@ from typing import Self
 from dovecote.devstack import keeper
 from dovecote.devstack.errors import ServerFailed, ServerNotRunning
 from dovecote.devstack.keeper import Launch
-from dovecote.devstack.places import hold, kept_port
+from dovecote.devstack.places import User, hold, kept_port
 from dovecote.devstack.processes import Process
 
 _TAIL_LINES = 25
@@ -242,3 +243,37 @@ class Server(ABC):
             log.seek(log_from)
             lines = log.read().decode(errors="replace").splitlines()[-_TAIL_LINES:]
         return "\n".join([f"The end of its log, {self.log}:", *(f"  {line}" for line in lines)])
+
+
+def run_to_end(
+    command: Sequence[str],
+    *,
+    failure: str,
+    folder: Path,
+    seconds: float,
+    user: User | None = None,
+    env: Mapping[str, str] | None = None,
+) -> None:
+    """
+    Run a program in `folder`, as `user` if one is given.
+
+    Raises:
+        ServerFailed: it failed; the message is `failure`, with the program's output.
+    """
+    made = subprocess.run(
+        command,
+        env=env,
+        cwd=folder,
+        user=user.uid if user else None,
+        group=user.gid if user else None,
+        extra_groups=None if user is None else [],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=seconds,
+        check=False,
+    )
+    if made.returncode != 0:
+        msg = f"{failure} (exit status {made.returncode}):\n{made.stdout}"
+        raise ServerFailed(msg)

@@ -3,7 +3,6 @@
 import base64
 import logging
 import os
-import subprocess
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -12,14 +11,13 @@ from pathlib import Path
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from dovecote.devstack.errors import ServerFailed
 from dovecote.devstack.kafka.class_archive import ClassArchive
 from dovecote.devstack.kafka.jars import kafka_broker_jars
 from dovecote.devstack.kafka.java import java
 from dovecote.devstack.keeper import GRACE_SECONDS, Launch
 from dovecote.devstack.places import LOOPBACK
 from dovecote.devstack.progress import Progress
-from dovecote.devstack.server import Server
+from dovecote.devstack.server import Server, run_to_end
 
 _FORMAT_SECONDS = 60
 _LIST_TOPICS_SECONDS = 2.0
@@ -191,7 +189,7 @@ class Kafka(Server):
 
     def _format(self, run: list[str], properties: Path) -> None:
         """Write the cluster's id into the empty data folder, as Kafka requires."""
-        made = subprocess.run(
+        run_to_end(
             [
                 *run[:1],
                 "-XX:TieredStopAtLevel=1",  # it runs for a second: compiling is not worth it
@@ -201,17 +199,10 @@ class Kafka(Server):
                 f"--cluster-id={self._cluster}",
                 *("--config", str(properties)),
             ],
-            cwd=self.directory,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_FORMAT_SECONDS,
-            check=False,
+            failure="Kafka's data could not be made",
+            folder=self.directory,
+            seconds=_FORMAT_SECONDS,
         )
-        if made.returncode != 0:
-            msg = f"Kafka's data could not be made (exit status {made.returncode}):\n{made.stdout}"
-            raise ServerFailed(msg)
 
     def _probe(self) -> str | None:
         admin = AdminClient({"bootstrap.servers": self._asked}, logger=_silent)

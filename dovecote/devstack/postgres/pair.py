@@ -1,7 +1,6 @@
 """A Postgres primary and its synchronous standby, behind a balancer."""
 
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Mapping
@@ -18,6 +17,7 @@ from dovecote.devstack.errors import ServerFailed
 from dovecote.devstack.network.gates import Gates, Route
 from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
+from dovecote.devstack.server import run_to_end
 
 _BACKUP_SECONDS = 120
 _FOLLOW_SECONDS = 60.0
@@ -203,26 +203,18 @@ class Pair:
             dbname="postgres",
             application_name=name,
         )
-        made = subprocess.run(
+        run_to_end(
             [
                 str(installation(user) / "bin/pg_basebackup"),
                 *("-d", conninfo, "-D", str(data), "-S", slot),
                 *("-R", "-X", "stream", "-c", "fast", "--no-sync"),
             ],
+            failure=f"no standby could be made in {data}",
+            folder=data,
+            seconds=_BACKUP_SECONDS,
+            user=user,
             env={"PGPASSWORD": str(source["password"])},
-            cwd=data,
-            user=user.uid if user else None,
-            group=user.gid if user else None,
-            extra_groups=None if user is None else [],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_BACKUP_SECONDS,
-            check=False,
         )
-        if made.returncode != 0:
-            msg = f"no standby could be made in {data}:\n{made.stderr}"
-            raise ServerFailed(msg)
         copy(self.primary.directory / "password", standby.directory / "password")
 
     def __enter__(self) -> Self:

