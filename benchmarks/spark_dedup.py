@@ -12,6 +12,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,13 +21,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 
 from benchmarks import harness
-from benchmarks.stateful import spark_for
 from dovecote.devstack import Stack
+from dovecote.devstack.kafka.jars import spark_kafka_jars
+from dovecote.devstack.kafka.java import java
 from spark_jobs.policy import job as dedup
 from spark_jobs.policy.evaluation import evaluate, load
 from spark_jobs.policy.router import Router
 from spark_jobs.policy.stage import shuffled
 from spark_jobs.query.progress import BatchLine
+from spark_jobs.query.session import close_session, configuration, open_session
 from spark_jobs.query.settings import DedupSettings
 from spark_jobs.rows import columns
 from spark_jobs.rows.garbage import rarely_collecting
@@ -59,7 +62,7 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         settings = _settings(args, Path(folder), "127.0.0.1:1", "none")
-        with spark_for(settings.spark) as spark:
+        with _spark(settings) as spark:
             if "memory" in args.io:
                 _memory(spark, args, settings)
             if "kafka" in args.io:
@@ -223,6 +226,17 @@ def _settings(
 def _router(settings: DedupSettings) -> Router:
     now = time.time_ns() // 1_000_000
     return Router(topics=settings.topics(), backoff=settings.backoff(), now=now)
+
+
+@contextmanager
+def _spark(settings: DedupSettings) -> Iterator[SparkSession]:
+    os.environ.update(java().environment())
+    master = f"local[{os.cpu_count()}]"
+    spark = open_session(configuration(settings.spark, master=master, jars=spark_kafka_jars()))
+    try:
+        yield spark
+    finally:
+        close_session(spark)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE, close_session, configuration, open_session
-from spark_jobs.query.settings import SparkSettings
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.host import outcomes
@@ -60,7 +59,7 @@ def main(bench: str, work: Work, doc: str | None) -> None:
     memory, kafka = _sized(args, "memory"), _sized(args, "kafka")
     with tempfile.TemporaryDirectory() as folder, harness.servers() as stack:
         settings = _settings(kafka, work, Path(folder), stack)
-        with spark_for(settings.spark) as spark:
+        with _spark(settings) as spark:
             for name, value in STATE_STORE.items():
                 spark.conf.set(name, value)
             if "memory" in args.io:
@@ -269,11 +268,10 @@ def _settings(
 
 
 @contextmanager
-def spark_for(settings: SparkSettings) -> Iterator[SparkSession]:
-    """Yield a session on all processors of this machine."""
+def _spark(settings: StatefulSettings) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
     master = f"local[{os.cpu_count()}]"
-    spark = open_session(configuration(settings, master=master, jars=spark_kafka_jars()))
+    spark = open_session(configuration(settings.spark, master=master, jars=spark_kafka_jars()))
     try:
         yield spark
     finally:
