@@ -7,7 +7,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 
-from relay.rules.batch import Row
+from relay.rules.row import Row, topic_of
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -189,7 +189,7 @@ class Metrics:
 
     def published(self, rows: Iterable[Row]) -> None:
         """Count confirmed events; neighbours mostly share a topic, so runs are counted."""
-        for topic, run in groupby(row[3] for row in rows):
+        for topic, run in groupby(map(topic_of, rows)):
             self._published.labels(self._name, topic).inc(sum(1 for _ in run))
 
     def parked_event(self, reason: str) -> None:

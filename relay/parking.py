@@ -21,24 +21,11 @@ from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
 from relay.postgres.parked import Command, Due, Known
 from relay.publishing import paced
-from relay.rules.batch import Row
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
-from relay.rules.parking import (
-    TOO_LARGE,
-    Identity,
-    Key,
-    Mark,
-    ParkedEvent,
-    Reason,
-    Scope,
-    identity,
-    is_left,
-    key_of,
-    sort,
-    topics_of,
-)
+from relay.rules.parking import TOO_LARGE, Mark, ParkedEvent, Reason, Scope, sort
 from relay.rules.places.progress import Progress
+from relay.rules.row import TOPIC, Identity, Key, Row, identity, is_left, key_of, size_of, topic_of
 from relay.rules.topics import Ask, Rules, Topics
 from relay.settings import RelaySettings
 from relay.telling import Telling
@@ -138,7 +125,7 @@ class Parking:
         for row in filter(is_left, rows if has_large else ()):
             known = self._marks.get(identity(row))
             self._marks[identity(row)] = Mark(TOO_LARGE, known.number if known else None)
-        topics = set(map(topics_of, rows))
+        topics = set(map(topic_of, rows))
         closed = self._topics.closed(topics, self._clock(), self._ask)
         policy = self._settings.on_poison
         publish, park = sort(
@@ -186,7 +173,7 @@ class Parking:
         it is still unknown whether this event is to blame.
         """
         if error.scope is Scope.TOPIC:
-            self._topics.refused(error.row[3], error.reason, self._clock())
+            self._topics.refused(error.row[TOPIC], error.reason, self._clock())
         elif error.scope is Scope.EVENT:
             for row in (error.row, *error.alike):
                 self._marks[identity(row)] = Mark(error.reason)
@@ -270,7 +257,7 @@ class Parking:
             most_bytes=self._pace.most,
         ):
             first = due[0].row
-            if reason := TOO_LARGE if is_left(first) else self._refusal(first[3]):
+            if reason := TOO_LARGE if is_left(first) else self._refusal(first[TOPIC]):
                 # Events that hold no key do not depend on each other, and each of them gets the
                 # reason.
                 is_whole = command.topic is not None and command.key is None
@@ -304,7 +291,7 @@ class Parking:
     ) -> Sequence[Row]:
         rows = [each.row for each in due]
         try:
-            size = sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+            size = sum(map(size_of, rows))
             with paced(self._pace, lambda: size):
                 publisher.publish(rows, progress)
         except Unpublishable as error:
@@ -315,7 +302,7 @@ class Parking:
                 self._chunk = error.before
                 raise _RefusedAgain from error
             if error.scope is Scope.TOPIC:
-                self._topics.given_up(error.row[3], error.reason, self._clock())
+                self._topics.given_up(error.row[TOPIC], error.reason, self._clock())
             self._refused_again(command, due[:1], error)
             raise _RefusedAgain from error
         return rows

@@ -40,12 +40,13 @@ from relay.postgres.shard_count import settle
 from relay.postgres.timeline import shared
 from relay.publishing import make_publisher, paced
 from relay.reader import Ahead, Reader
-from relay.rules.batch import Batch, Capture, Row
+from relay.rules.batch import Batch, Capture
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.places.fit import cluster_refusal
 from relay.rules.places.lsn import NOT_TOLD, TELL
 from relay.rules.places.progress import Newest, Origin, Place, Progress, at, refusal, widened
+from relay.rules.row import Row
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
 from relay.tracing import publishing

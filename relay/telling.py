@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from relay.errors import ADVICE
 from relay.rules.parking import BEHIND, ParkedEvent
+from relay.rules.row import ID, KEY, TOPIC
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -26,18 +27,18 @@ class Telling:
         kinds: dict[tuple[str, str], list[ParkedEvent]] = {}
         for each in events:
             if each.reason.code != BEHIND.code and each.replaces is None:
-                kinds.setdefault((each.row[3], each.reason.code), []).append(each)
-        for kind, parked in kinds.items():
+                kinds.setdefault((each.row[TOPIC], each.reason.code), []).append(each)
+        for (topic, code), parked in kinds.items():
             self.catch_up()
-            if kind in self._lines or len(self._lines) >= _MOST_LINES:
+            if (topic, code) in self._lines or len(self._lines) >= _MOST_LINES:
                 self._more += len(parked)
-                self._topics.add(kind[0])
+                self._topics.add(topic)
                 continue
-            self._lines.add(kind)
+            self._lines.add((topic, code))
             row, why, holds, _ = parked[0]
             _log.warning(
                 "parked event %s for topic %r, key %s%s: %s%s; see `dovecote relay parked list`",
-                *(row[1], row[3], shown(row[4])),
+                *(row[ID], topic, shown(row[KEY])),
                 f", and {len(parked) - 1} more" if len(parked) > 1 else "",
                 f"{why.text} ({ADVICE[why.code]})",
                 "; later events of the key wait behind it" if holds else "",

@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
 from relay.decoding.times import until_second
-from relay.rules.batch import Row
+from relay.rules.row import Row
 
 Value: TypeAlias = str | bytes | None
 

@@ -75,7 +75,7 @@ class Claim:
         query = sql.SQL("SELECT FROM {} WHERE position = %s AND id = %s::uuid").format(events)
         if self._conn.execute(query, newest).fetchone() is not None:
             return None
-        return put_back_refusal(progress, f"is behind an event {newest[1]}")
+        return put_back_refusal(progress, f"is behind an event {newest.which}")
 
     def require_none(self, origin: Origin, topic: str) -> None:
         """

@@ -15,9 +15,9 @@ from psycopg import sql
 from relay.decoding.times import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
-from relay.rules.batch import Row
-from relay.rules.parking import OF_TOPIC, Identity, Key, Mark, ParkedEvent, Reason, is_left
+from relay.rules.parking import OF_TOPIC, Mark, ParkedEvent, Reason
 from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
+from relay.rules.row import ID, POSITION, Identity, Key, Row, is_left, size_of
 
 _MOST_COMMANDS = 100
 
@@ -194,8 +194,8 @@ class ParkedStore:
     def _park(self, events: Sequence[ParkedEvent], first: int) -> None:
         given: list[object] = []
         for number, each in enumerate(events, first):
-            row = each.row
-            given += (number, each.replaces, *_place(row), row[1], format_time(row[2]), *row[3:])
+            _, id_, time, *content = each.row
+            given += (number, each.replaces, *_place(each.row), id_, format_time(time), *content)
             given += (*each.reason, each.holds)
         query = self._filled(
             # Progress passes the event as soon as it is parked, so that must outlive crashes and
@@ -252,7 +252,7 @@ class ParkedStore:
             number=number,
             replaces=event.replaces,
             place=place,
-            id=event.row[1],
+            id=event.row[ID],
             code=event.reason.code,
             reason=event.reason.text,
             holds=event.holds,
@@ -335,11 +335,12 @@ class ParkedStore:
 
     def is_held(self, key: Key) -> bool:
         """Return whether an event still holds `key`."""
+        topic, value = key
         ((held,),) = self._execute(
             "SELECT EXISTS (SELECT FROM {parked} WHERE name = %(name)s AND holds"
             " AND topic = %(topic)s AND key = %(key)s)",
-            topic=key[0],
-            key=key[1],
+            topic=topic,
+            key=value,
         )
         return bool(held)
 
@@ -373,7 +374,7 @@ class ParkedStore:
 
 def _place(row: Row) -> tuple[int, str | None]:
     """Return the values of `position` and `lsn` for an event's position."""
-    commit, number = log_place(row[0])
+    commit, number = log_place(row[POSITION])
     return number, format_lsn(commit) if commit else None
 
 
@@ -393,7 +394,7 @@ def _parts(events: Sequence[ParkedEvent]) -> Iterator[Sequence[ParkedEvent]]:
     part: list[ParkedEvent] = []
     size = 0
     for each in events:
-        length = len(each.row[4] or b"") + len(each.row[5] or b"")
+        length = size_of(each.row)
         if part and (is_left(each.row) or is_left(part[0].row)):
             yield part
             part, size = [], 0

@@ -9,20 +9,11 @@ first parked event until none is left.
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
-from operator import itemgetter
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
-from relay.rules.batch import Row
+from relay.rules.row import KEY, TOPIC, Identity, Key, Row, identity, key_of
 
 Policy = Literal["hold", "skip"]
-
-Identity: TypeAlias = tuple[int, str]
-"""Position and id of an event, by which it is known when it is read again."""
-
-Key: TypeAlias = tuple[str, bytes | None]
-"""A key of a topic, which can be held."""
-
-_POSITION, _ID, _TOPIC, _KEY, _TYPE = 0, 1, 3, 4, 6
 
 
 class Reason(NamedTuple):
@@ -82,25 +73,6 @@ class Sorted(NamedTuple):
     park: Sequence[ParkedEvent]
 
 
-def identity(row: Row) -> Identity:
-    """Return the identity by which an event is known when it is read again."""
-    return row[_POSITION], row[_ID]
-
-
-def is_left(row: Row) -> bool:
-    """Return whether an event was too large to be read, and was left in its table."""
-    return row[_TYPE] is None
-
-
-def key_of(row: Row) -> Key:
-    """Return the key that an event holds, if it holds one."""
-    return row[_TOPIC], row[_KEY]
-
-
-# Fast versions of the above, because every batch passes through here.
-keys_of, topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
-
-
 def sort(
     rows: Sequence[Row],
     *,
@@ -114,7 +86,7 @@ def sort(
 
     An event without a key has no order to keep, so it holds nothing and nothing holds it.
     """
-    if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
+    if not (closed or marks) and (not held or held.isdisjoint(map(key_of, rows))):
         return Sorted(rows, ())
     publish: list[Row] = []
     park: list[ParkedEvent] = []
@@ -122,11 +94,11 @@ def sort(
     for row in rows:
         key, mark = key_of(row), marks.get(identity(row))
         behind = key in held or key in fresh
-        reason = mark.reason if mark else closed.get(row[_TOPIC])
+        reason = mark.reason if mark else closed.get(row[TOPIC])
         if reason is None and not behind:
             publish.append(row)
             continue
-        holds = row[_KEY] is not None and (behind or policy == "hold")
+        holds = row[KEY] is not None and (behind or policy == "hold")
         if holds:
             fresh.add(key)
         park.append(ParkedEvent(row, reason or BEHIND, holds, mark.number if mark else None))

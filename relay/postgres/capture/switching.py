@@ -145,7 +145,7 @@ class SwitchingCapture:
         newest, slot = progress.newest, found.slot
         if not isinstance(place, LogPosition) or newest is None or slot is None:
             return
-        if (slot.confirmed or 0) <= newest[0] and not self._log.has(place, newest):
+        if (slot.confirmed or 0) <= newest.at and not self._log.has(place, newest):
             raise Refused(about(self._schema, put_back_refusal(progress, _transaction(newest))))
 
     @staticmethod
@@ -329,7 +329,7 @@ class SwitchingCapture:
 
 
 def _transaction(newest: Newest) -> str:
-    return f"is behind a transaction {newest[1].partition('@')[0]}"
+    return f"is behind a transaction {newest.which.partition('@')[0]}"
 
 
 def _has_slots(found: Look) -> bool:

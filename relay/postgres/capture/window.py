@@ -12,7 +12,7 @@ COLUMNS = sql.SQL(
     'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
     " header_names, header_values"
 )
-"""The columns of an event that are read, in the order of `relay.rules.batch.Row`."""
+"""The columns of an event that are read, in the order of `relay.rules.row.Row`."""
 
 LENGTH = sql.SQL(
     "GREATEST(octet_length(value), octet_length(key), octet_length(type), octet_length(source),"

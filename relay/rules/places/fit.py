@@ -55,10 +55,9 @@ def to_be_found(progress: Progress, held: Held | None) -> Newest | None:
     cursor, mark = progress.cursor, held.mark.cursor if held and held.mark else Cursor()
     if progress.newest is None or not (isinstance(cursor, Cursor) and isinstance(mark, Cursor)):
         return None
-    position, _ = progress.newest
-    newest = (cursor.until or cursor.since).xmax - 1
-    on_the_way = mark.until is not None and mark.until.sees(newest) and position <= mark.position
-    return None if mark.since.sees(newest) or on_the_way else progress.newest
+    event, xid = progress.newest, (cursor.until or cursor.since).xmax - 1
+    on_the_way = mark.until is not None and mark.until.sees(xid) and event.at <= mark.position
+    return None if mark.since.sees(xid) or on_the_way else event
 
 
 def cluster_refusal(held: Held | None, name: str, cluster: str) -> str | None:
