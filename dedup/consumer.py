@@ -16,18 +16,15 @@ from dedup.assembly import Assembled, assembled
 from dedup.decoders import decoder
 from dedup.explicit import explicit
 from dedup.health import Health
-from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.claiming import Claiming, GroupClaims
 from dedup.kafka.committing import Commits, Committed
 from dedup.kafka.membership import Membership, patience
+from dedup.kafka.partitions import Partitions
 from dedup.kafka.polling import Polling
-from dedup.kafka.properties import check_properties
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
-from dedup.retries.storm import Amplification
 from dedup.rules.lanes.lanes import Lanes
-from dedup.rules.lanes.pressure import Limits
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.signatures import require_takes
 from dedup.rules.record import read_with
@@ -36,6 +33,7 @@ from dedup.serving.handover import Handover, Workers
 from dedup.serving.tasks import Loop
 from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
+from dedup.settings.properties import check_properties
 from dedup.workers import workers_for
 from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
@@ -171,36 +169,10 @@ class Consumer:
             claiming = Claiming(
                 self._claims, membership, threads=threads, refused=self.metrics.refused
             )
-        assignment = Assignment(
-            handover,
-            self._aside,
-            commits,
-            self.metrics,
-            threads=threads,
-            max_skew=settings.max_skew,
-            drain=settings.drain.total_seconds(),
-            incremental=settings.partitions is None
-            and (settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"),
-            claiming=claiming,
-            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which is defined below
-            reclaim=lambda: workers.reclaim(everything=True),
-        )
+        partitions = Partitions(settings, handover, workers, commits, self.metrics)
+        assignment = Assignment(partitions, self._aside, threads, claiming)
         polling = Polling(
-            client,
-            handover,
-            workers,
-            assignment=assignment,
-            membership=membership,
-            commits=commits,
-            record=self._record,
-            batch_size=settings.batch_size,
-            limits=Limits(records=settings.max_records, bytes=settings.max_bytes),
-            metrics=self.metrics,
-            health=self.health,
-            amplification=Amplification(settings.retries.amplification_limit),
-            absent=Absent(client, settings.partitions),
-            by_key=settings.order == "key",
-            prompt=self._told is not None,
+            client, partitions, assignment, membership, record=self._record, health=self.health
         )
         try:
             if settings.partitions is not None:

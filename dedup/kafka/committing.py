@@ -53,6 +53,11 @@ class Commits:
         self._limit = LIMIT
         """How much metadata the broker takes, as far as known."""
 
+    @property
+    def are_awaited(self) -> bool:
+        """Whether somebody waits for them."""
+        return self._told is not None
+
     def hurry(self) -> None:
         """Commit concluded records within a moment; from any thread."""
         # For a moment, because the poll thread may not have been told of the record yet.

@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dedup.kafka.properties import FIXED, SAID_BY, client_properties
 from dedup.rules.lanes.lanes import NullKey
 from dedup.settings.inbox import InboxSettings
+from dedup.settings.properties import FIXED, SAID_BY, client_properties
 from dedup.settings.retries import RetriesSettings
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
 
