@@ -23,7 +23,7 @@ from relay.postgres.parked import Command, Due, Known
 from relay.publishing import paced
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
-from relay.rules.parking import TOO_LARGE, Mark, ParkedEvent, Reason, Scope, sort
+from relay.rules.parking import TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
 from relay.rules.places.progress import Progress
 from relay.rules.row import TOPIC, Identity, Key, Row, identity, is_left, key_of, size_of, topic_of
 from relay.rules.topics import Ask, Rules, Topics
@@ -47,7 +47,7 @@ class Store(Protocol):
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
-    def park(self, events: Sequence[ParkedEvent], first: int) -> str: ...
+    def park(self, events: Sequence[EventToPark], first: int) -> str: ...
     def requeue(self, topics: Sequence[str]) -> int | None: ...
     def commands(self, *, of_aside: bool) -> list[Command]: ...
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
@@ -97,7 +97,7 @@ class Parking:
         self._store: Store
         self._count = self._highest = 0
         self._held: set[Key] = set()
-        self._marks: dict[Identity, Mark] = {}
+        self._marks: dict[Identity, EventMark] = {}
         self._look_at = 0.0
 
     def begin(self, store: Store, progress: Progress) -> None:
@@ -124,7 +124,7 @@ class Parking:
         """
         for row in filter(is_left, rows if has_large else ()):
             known = self._marks.get(identity(row))
-            self._marks[identity(row)] = Mark(TOO_LARGE, known.number if known else None)
+            self._marks[identity(row)] = EventMark(TOO_LARGE, known.number if known else None)
         topics = set(map(topic_of, rows))
         closed = self._topics.closed(topics, self._clock(), self._ask)
         policy = self._settings.on_poison
@@ -136,7 +136,7 @@ class Parking:
         lsn = self._park(park)
         return Admitted(publish, topics, self._highest, lsn)
 
-    def _park(self, events: Sequence[ParkedEvent]) -> str:
+    def _park(self, events: Sequence[EventToPark]) -> str:
         fresh = sum(each.replaces is None for each in events)
         most = self._settings.park_most
         # Events that will be parked anew are counted already.
@@ -176,7 +176,7 @@ class Parking:
             self._topics.refused(error.row[TOPIC], error.reason, self._clock())
         elif error.scope is Scope.EVENT:
             for row in (error.row, *error.alike):
-                self._marks[identity(row)] = Mark(error.reason)
+                self._marks[identity(row)] = EventMark(error.reason)
             self._isolation.found()
         else:
             self._isolation.searches(error.before, error.request_bytes)

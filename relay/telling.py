@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 
 from relay.errors import ADVICE
-from relay.rules.parking import BEHIND, ParkedEvent
+from relay.rules.parking import BEHIND, EventToPark
 from relay.rules.row import ID, KEY, TOPIC
 
 _log = logging.getLogger("dovecote.relay")
@@ -22,9 +22,9 @@ class Telling:
         self._lines: set[tuple[str, str]] = set()
         self._more, self._topics = 0, set[str]()
 
-    def parked(self, events: Sequence[ParkedEvent]) -> None:
+    def parked(self, events: Sequence[EventToPark]) -> None:
         """Report events that are parked for their own sake, not those that wait for them."""
-        kinds: dict[tuple[str, str], list[ParkedEvent]] = {}
+        kinds: dict[tuple[str, str], list[EventToPark]] = {}
         for each in events:
             if each.reason.code != BEHIND.code and each.replaces is None:
                 kinds.setdefault((each.row[TOPIC], each.reason.code), []).append(each)

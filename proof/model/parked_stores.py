@@ -15,7 +15,7 @@ from uuid import UUID
 from relay.errors import Unpublishable
 from relay.kafka.publisher import More, Ready, at_once, no_more
 from relay.postgres.parked import ASIDE, Command, Due, Known
-from relay.rules.parking import Mark, ParkedEvent, Reason, Scope
+from relay.rules.parking import EventMark, EventToPark, Reason, Scope
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.row import KEY, VALUE, Key, Row, identity, key_of
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 class Kept(NamedTuple):
     """A row of the table of parked events."""
 
-    parked: ParkedEvent
+    parked: EventToPark
     ticket: int
     attempt: int = 1
     refused_by: int | None = None
@@ -267,7 +267,7 @@ class Postgres:
         kept = world.kept
         held = {key_of(k.parked.row) for n, k in kept.items() if k.parked.holds and n <= passed}
         marks = {
-            identity(each.parked.row): Mark(each.parked.reason, number)
+            identity(each.parked.row): EventMark(each.parked.reason, number)
             for number, each in kept.items()
             if number > passed
         }
@@ -278,8 +278,8 @@ class Postgres:
             {},
         )
 
-    def park(self, events: Sequence[ParkedEvent], first: int) -> str:
-        def one(each: ParkedEvent, number: int) -> Callable[[], None]:
+    def park(self, events: Sequence[EventToPark], first: int) -> str:
+        def one(each: EventToPark, number: int) -> Callable[[], None]:
             def parked() -> None:
                 kept, moved = self.world.kept, None
                 if each.replaces is not None and self.world.bug is not Bug.PARKS_TWICE:

@@ -15,7 +15,7 @@ from psycopg import sql
 from relay.decoding.times import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
-from relay.rules.parking import OF_TOPIC, Mark, ParkedEvent, Reason
+from relay.rules.parking import OF_TOPIC, EventMark, EventToPark, Reason
 from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
 from relay.rules.row import ID, POSITION, Identity, Key, Row, is_left, size_of
 
@@ -85,7 +85,7 @@ class Known(NamedTuple):
 
     events: int
     held: set[Key]
-    marks: dict[Identity, Mark]
+    marks: dict[Identity, EventMark]
     """The marks of events that will be read again."""
     waited: dict[str, tuple[Reason, float]]
     """Topics that were refused and not tried since, with the seconds since then."""
@@ -172,13 +172,13 @@ class ParkedStore:
             count,
             {(topic, key) for topic, key in held},
             {
-                (_position(place, lsn), id_): Mark(Reason(code, why), number)
+                (_position(place, lsn), id_): EventMark(Reason(code, why), number)
                 for place, lsn, id_, code, why, number in marks
             },
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
         )
 
-    def park(self, events: Sequence[ParkedEvent], first: int) -> str:
+    def park(self, events: Sequence[EventToPark], first: int) -> str:
         """Park `events` under numbers from `first` on, and return where the log is then."""
         # Between two statements the server hears whether we are still there; in a pipeline it
         # does not (see `relay.postgres.lease`).
@@ -191,7 +191,7 @@ class ParkedStore:
             number += len(part)
         return end_of_log(self._conn)
 
-    def _park(self, events: Sequence[ParkedEvent], first: int) -> None:
+    def _park(self, events: Sequence[EventToPark], first: int) -> None:
         given: list[object] = []
         for number, each in enumerate(events, first):
             _, id_, time, *content = each.row
@@ -238,7 +238,7 @@ class ParkedStore:
             )
             return len(list(asked))
 
-    def _park_there(self, event: ParkedEvent, number: int) -> None:
+    def _park_there(self, event: EventToPark, number: int) -> None:
         """Park an event that is too large to be read, by copying it within the database."""
         place, _ = _place(event.row)
         self._execute(
@@ -389,9 +389,9 @@ def asking_lock(name: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def _parts(events: Sequence[ParkedEvent]) -> Iterator[Sequence[ParkedEvent]]:
+def _parts(events: Sequence[EventToPark]) -> Iterator[Sequence[EventToPark]]:
     """Divide events into groups that one statement can park."""
-    part: list[ParkedEvent] = []
+    part: list[EventToPark] = []
     size = 0
     for each in events:
         length = size_of(each.row)

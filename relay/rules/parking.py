@@ -47,7 +47,7 @@ class Scope(Enum):
     """Several events that were sent together: one of them is to blame, or their size together."""
 
 
-class Mark(NamedTuple):
+class EventMark(NamedTuple):
     """Our knowledge of an event before it comes (again)."""
 
     reason: Reason
@@ -55,7 +55,7 @@ class Mark(NamedTuple):
     """The number under which it is parked already, if no progress says so."""
 
 
-class ParkedEvent(NamedTuple):
+class EventToPark(NamedTuple):
     """One event to park."""
 
     row: Row
@@ -70,7 +70,7 @@ class Sorted(NamedTuple):
     """A divided batch; both parts keep its order."""
 
     publish: Sequence[Row]
-    park: Sequence[ParkedEvent]
+    park: Sequence[EventToPark]
 
 
 def sort(
@@ -78,7 +78,7 @@ def sort(
     *,
     closed: Mapping[str, Reason],
     held: AbstractSet[Key],
-    marks: Mapping[Identity, Mark],
+    marks: Mapping[Identity, EventMark],
     policy: Policy,
 ) -> Sorted:
     """
@@ -89,7 +89,7 @@ def sort(
     if not (closed or marks) and (not held or held.isdisjoint(map(key_of, rows))):
         return Sorted(rows, ())
     publish: list[Row] = []
-    park: list[ParkedEvent] = []
+    park: list[EventToPark] = []
     fresh: set[Key] = set()
     for row in rows:
         key, mark = key_of(row), marks.get(identity(row))
@@ -101,5 +101,5 @@ def sort(
         holds = row[KEY] is not None and (behind or policy == "hold")
         if holds:
             fresh.add(key)
-        park.append(ParkedEvent(row, reason or BEHIND, holds, mark.number if mark else None))
+        park.append(EventToPark(row, reason or BEHIND, holds, mark.number if mark else None))
     return Sorted(publish, park)

@@ -33,7 +33,7 @@ from spark_jobs.operators.table import operator
 from spark_jobs.rows import packets
 from spark_jobs.rows.buckets import NONE
 from spark_jobs.rows.garbage import collect_rarely, spare
-from spark_jobs.rows.packets import Pack, Rows
+from spark_jobs.rows.packets import BucketRows, Pack
 from spark_jobs.stateful.bucketing import bucketed, key
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
 
@@ -159,20 +159,22 @@ class Bucket(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         now = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._step(key[0], Rows(), now, fired=expiredTimerInfo.getExpiryTimeInMs())
+        yield from self._step(
+            key[0], BucketRows(), now, fired=expiredTimerInfo.getExpiryTimeInMs()
+        )
 
     def close(self) -> None:
         """Exclude the states that this worker keeps from garbage collection."""
         spare()
 
     def _step(
-        self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None
+        self, bucket_: int, rows: BucketRows, now: int, *, fired: int | None = None
     ) -> Iterator[pd.DataFrame]:
         outcome, alarm = self._outcome(bucket_, rows, now, fired)
         yield pd.DataFrame({"outcome": [outcome.encode()], "alarm": [alarm]})
 
     def _outcome(
-        self, bucket_: int, rows: Rows, now: int, fired: int | None
+        self, bucket_: int, rows: BucketRows, now: int, fired: int | None
     ) -> tuple[Outcome, int]:
         state, alarm = self._restored(bucket_)
         failed: list[Failed] = []

@@ -29,7 +29,7 @@ from spark_jobs.operators.step import (
     Session,
     Skipped,
 )
-from spark_jobs.rows.packets import Rows
+from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing
 
@@ -121,7 +121,9 @@ class Teller:
             Released: self._released,
         }
 
-    def tell(self, outputs: Iterable[Output], outcome: Outcome, rows: Rows, now: int) -> None:
+    def tell(
+        self, outputs: Iterable[Output], outcome: Outcome, rows: BucketRows, now: int
+    ) -> None:
         """Put `outputs` into `outcome`; `rows` has the records that they are about."""
         skipped: Counter[str] = Counter()
         outcome.envelope = self._headers
@@ -198,7 +200,7 @@ class Teller:
         headers = self._source + _digest(key, f"{what}/{start}/{end}/{revision}")
         return self._topics.output, key, value, headers, max(end, 0), _NOWHERE
 
-    def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
+    def _aside(self, record: Input, reason: str, rows: BucketRows, now: int) -> tuple[Any, ...]:
         """Return the fields after the topic for a record that is set aside."""
         whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
         copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)

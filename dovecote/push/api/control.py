@@ -11,10 +11,10 @@ from dovecote.push.api.dead import Chosen, DeadLetters
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import NoSuchSubscription, RequestRefused
 from dovecote.push.rules.sending.original import OriginalSubscription, written
-from dovecote.push.rules.sending.ports import Snapshot
+from dovecote.push.rules.sending.ports import DeliveryReport
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
-from dovecote.push.store.notes import Counts, Notes
+from dovecote.push.store.notes import AttemptCounts, Notes
 from dovecote.push.store.store import Store, Stored
 
 _EMPTY_SECONDS = 30.0
@@ -169,16 +169,18 @@ def _originally(found: Stored) -> dict[str, Any] | None:
         return None
 
 
-def _told(found: Stored, counts: Counts | None, reports: list[Snapshot]) -> dict[str, Any]:
+def _told(
+    found: Stored, counts: AttemptCounts | None, reports: list[DeliveryReport]
+) -> dict[str, Any]:
     return {
         **found.told(),
         "created_at": found.created_at.isoformat(),
-        "counts": asdict(counts or Counts()),
+        "counts": asdict(counts or AttemptCounts()),
         "delivery": together(reports),
     }
 
 
-def together(reports: list[Snapshot]) -> dict[str, Any]:
+def together(reports: list[DeliveryReport]) -> dict[str, Any]:
     """Merge the reports of several processes on one subscription into one."""
     lags = [each.lag for each in reports if each.lag is not None]
     return {

@@ -23,7 +23,7 @@ from spark_jobs.operators.step import (
     Late,
     Output,
     Session,
-    Step,
+    StepResult,
     skipped,
 )
 
@@ -89,7 +89,7 @@ class Sessions:
 
     def step(
         self, state: SessionState, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[SessionState]:
+    ) -> StepResult[SessionState]:
         outputs: list[Output] = []
         if behind:
             state.behind_at = now
@@ -103,7 +103,7 @@ class Sessions:
                 take(state, record, now, outputs)
         if not behind and not self._close_after:
             self._wall(state, now, outputs)
-        return Step(state, outputs, self._deadline(state))
+        return StepResult(state, outputs, self._deadline(state))
 
     def restore(
         self, keys: dict[Ident, SessionsOfKey], clocks: dict[int, int], behind_at: int

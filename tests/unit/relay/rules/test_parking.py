@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from relay.rules.parking import BEHIND, Mark, Policy, Reason, sort
+from relay.rules.parking import BEHIND, EventMark, Policy, Reason, sort
 from relay.rules.row import POSITION, Identity, Key, Row, identity
 from tests.support.rows import row
 
@@ -18,7 +18,7 @@ def parted(
     *,
     closed: Mapping[str, Reason] = {},
     held: AbstractSet[Key] = frozenset(),
-    marks: Mapping[Identity, Mark] = {},
+    marks: Mapping[Identity, EventMark] = {},
     policy: Policy = "hold",
 ) -> tuple[list[int], list[tuple[int, str, bool]]]:
     publish, park = sort(rows, closed=closed, held=held, marks=marks, policy=policy)
@@ -28,8 +28,8 @@ def parted(
     )
 
 
-def marked(*rows: Row) -> dict[Identity, Mark]:
-    return {identity(each): Mark(LARGE) for each in rows}
+def marked(*rows: Row) -> dict[Identity, EventMark]:
+    return {identity(each): EventMark(LARGE) for each in rows}
 
 
 def test_a_batch_without_trouble_is_not_even_copied() -> None:
@@ -70,6 +70,6 @@ def test_all_events_of_a_closed_topic_are_parked() -> None:
 
 def test_an_event_that_was_parked_in_vain_is_parked_anew_in_the_place_of_its_number() -> None:
     again = row(2)
-    marks = {identity(again): Mark(LARGE, 17)}
+    marks = {identity(again): EventMark(LARGE, 17)}
     _, (parked,) = sort([row(1), again], closed={}, held=set(), marks=marks, policy="hold")
     assert (parked.row, parked.replaces) == (again, 17)

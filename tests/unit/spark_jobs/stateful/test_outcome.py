@@ -16,7 +16,7 @@ from spark_jobs.operators.step import (
     Session,
     Skipped,
 )
-from spark_jobs.rows.packets import Rows
+from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts
 from spark_jobs.sink.outgoing import Outgoing
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller, unwritable
@@ -32,7 +32,7 @@ INPUT = Input(b"k", 99, None, "t", 1, 7, RECORD.value, 0)
 
 def _told(settings: Any, *outputs: Output, topics: OperatorTopics = TOPICS) -> Outcome:
     outcome = Outcome(bucket=1, rows=5)
-    rows = Rows([[each] for each in RECORD._replace(headers=())])
+    rows = BucketRows([[each] for each in RECORD._replace(headers=())])
     Teller(settings, topics, "q").tell(outputs, outcome, rows, 1_000)
     return Outcome.decode(outcome.encode())
 
