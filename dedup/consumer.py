@@ -1,5 +1,5 @@
 """
-Consume topics with a handler: in order per key, keys in parallel, each record to a conclusion.
+Consume topics with a handler: in order per key, keys in parallel, and complete each record.
 """
 
 import json
@@ -53,7 +53,7 @@ class Consumer:
     """
     One member of a consumer group, with one handler.
 
-    A record is concluded when it was handled, skipped with a reason, or durably set aside; only
+    A record is completed when it was handled, skipped with a reason, or durably set aside; only
     then is its offset committed. Records with the same key are handled one after the other. Up to
     `concurrency` records with different keys are handled at the same time.
 
@@ -99,7 +99,7 @@ class Consumer:
         self._stop.set()
 
     def commit_soon(self) -> None:
-        """Commit concluded records at once; from any thread."""
+        """Commit completed records at once; from any thread."""
         if self._commits is not None:
             self._commits.hurry()
 

@@ -97,7 +97,7 @@ class Assignment:
 
     def give_up(self, given: list[Assigned], *, at_end: bool = False) -> None:
         """
-        Drain partitions, commit concluded records, and forget them.
+        Drain partitions, commit completed records, and forget them.
 
         `at_end` has the meaning that it has for `Commits.finally_`.
         """

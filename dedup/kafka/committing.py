@@ -59,7 +59,7 @@ class Commits:
         return self._told is not None
 
     def hurry(self) -> None:
-        """Commit concluded records within a moment; from any thread."""
+        """Commit completed records within a moment; from any thread."""
         # For a moment, because the poll thread may not have been told of the record yet.
         self._hurry = time.monotonic() + _HURRY_SECONDS
 
@@ -114,7 +114,7 @@ class Commits:
 
     def finally_(self, partitions: Iterable[Assigned], *, at_end: bool = False) -> None:
         """
-        Commit concluded records, and wait for the commit, because the partitions are given up.
+        Commit completed records, and wait for the commit, because the partitions are given up.
 
         `at_end`: do not wait for ever. In a callback of the client, another thread could not
         commit.
@@ -147,7 +147,7 @@ class Commits:
         except TimeoutError:
             self._counted("failed")
             _log.warning(
-                "Kafka did not answer a last commit within %.0f s: records concluded since the "
+                "Kafka did not answer a last commit within %.0f s: records completed since the "
                 "one before are handled again by the next owner of the partitions",
                 _ANSWER_SECONDS,
             )
@@ -183,7 +183,7 @@ class Commits:
             self._limit = 0
             _log.warning(
                 "the broker does not take %d bytes of metadata with an offset: offsets are now "
-                "committed without it, and a restart repeats records concluded beyond the "
+                "committed without it, and a restart repeats records completed beyond the "
                 "offset; set offset.metadata.max.bytes = %d at the brokers",
                 LIMIT,
                 LIMIT,

@@ -30,7 +30,7 @@ class Partitions:
         return sum(each.records for each in partitions), sum(each.size for each in partitions)
 
     def collect(self) -> bool:
-        """Take the results of turns of work; return whether a record was concluded."""
+        """Take the results of turns of work; return whether a record was completed."""
         reports = self.handover.collect()
         if not reports:
             return False
@@ -46,16 +46,16 @@ class Partitions:
                 if stretch is not last:
                     last, records = stretch, _of(stretch, by_stretch)
                 records.append(record)
-            for stretch, record, outcome, reason in report.concluded:
+            for stretch, record, outcome, reason in report.completed:
                 _of(stretch, by_stretch).append(record)
                 results[outcome, reason] += 1
         for stretch, records in by_stretch.values():
             found = self.assigned.get((stretch.topic, stretch.partition))
-            # Records that another assignment concluded do not count in this one.
+            # Records that another assignment completed do not count in this one.
             if found is not None and found.stretch is stretch:
-                found.concluded(records)
+                found.completed(records)
         results["handled", ""] += handled
-        self.metrics.concluded(results, held)
+        self.metrics.completed(results, held)
         return bool(by_stretch)
 
 

@@ -1,4 +1,4 @@
-"""Poll records, hand them to the workers, and commit concluded offsets."""
+"""Poll records, hand them to the workers, and commit completed offsets."""
 
 import logging
 import threading
@@ -200,7 +200,7 @@ class Polling:
         if pause and skewed:
             self._metrics.paused("skew")
             _rarely.warning(
-                "%s/%d waits: %d records are polled from offset %s on, which is not concluded",
+                "%s/%d waits: %d records are polled from offset %s on, which is not completed",
                 each.stretch.topic,
                 each.stretch.partition,
                 each.offsets.skew,

@@ -72,7 +72,7 @@ class ConsumerSettings(Settings):
 
     max_skew: Annotated[int, Field(ge=1)] = 20_000
     """
-    Most records of a partition from the first that is not concluded to the newest: a crash repeats
+    Most records of a partition from the first that is not completed to the newest: a crash repeats
     no more.
     """
 
@@ -95,7 +95,7 @@ class ConsumerSettings(Settings):
     """Where a group begins that has committed nothing."""
 
     stall_after: Duration = timedelta(seconds=60)
-    """/readyz fails when records are in memory and none was concluded for this long."""
+    """/readyz fails when records are in memory and none was completed for this long."""
 
     retries: RetriesSettings = RetriesSettings()
     """How to treat records that are not handled to their end."""
