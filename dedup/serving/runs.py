@@ -26,7 +26,7 @@ _LONGEST_OUTAGE_SECONDS = 30.0
 _SHORTEST_SECONDS = 0.001
 
 Unchosen: TypeAlias = Literal["alone", "distinct", "all"]
-"""The runs for which no policy has to choose: single records, runs without copies, or any."""
+"""The runs for which no policy has to choose: single records, runs without duplicates, or any."""
 
 V = TypeVar("V", Iterator[Verdict[Record]], AsyncIterator[Verdict[Record]])
 
@@ -200,7 +200,7 @@ def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:
 
 
 def identity_of(record: Record) -> Identity:
-    """Return the identity that copies share."""
+    """Return the identity that duplicates share."""
     return record.identity
 
 

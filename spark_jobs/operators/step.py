@@ -32,7 +32,7 @@ class Input(NamedTuple):
     offset: int
 
     raw: bytes | None = None
-    """The original value, to recognise a copy."""
+    """The original value, to recognise a duplicate."""
 
     row: Any = None
     """Anything that the caller wants to find in the outputs about this record."""

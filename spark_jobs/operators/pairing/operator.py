@@ -175,8 +175,8 @@ class Pairing:
         if event.time < close_time:
             outputs.append(Late(record, "too late"))
             return
-        if (copy := calls.copied(held, event)) is not None:
-            outputs.append(skipped(record, f"duplicate of {copy.offset}"))
+        if (before := calls.duplicated(held, event)) is not None:
+            outputs.append(skipped(record, f"duplicate of {before.offset}"))
             return
         if not held.closed and not self._at_once:  # the usual case
             held.events.append(event)
