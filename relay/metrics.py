@@ -54,7 +54,7 @@ class Metrics:
         self._name = name
         self.batches = Counter(
             "dovecote_relay_batches_total",
-            "Batches confirmed with the progress behind them.",
+            "Batches confirmed with the progress after them.",
             label,
             registry=self.registry,
         ).labels(*values)
@@ -91,7 +91,7 @@ class Metrics:
         ).labels(*values)
         self.lag_bytes = Gauge(
             "dovecote_relay_lag_bytes",
-            "Write-ahead log behind progress, whoever wrote it (capture from the log).",
+            "Write-ahead log after progress, whoever wrote it (capture from the log).",
             label,
             registry=self.registry,
         ).labels(*values)

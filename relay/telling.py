@@ -41,7 +41,7 @@ class Telling:
                 *(row[ID], topic, shown(row[KEY])),
                 f", and {len(parked) - 1} more" if len(parked) > 1 else "",
                 f"{why.text} ({ADVICE[why.code]})",
-                "; later events of the key wait behind it" if holds else "",
+                "; later events of the key wait for it" if holds else "",
             )
 
     def catch_up(self) -> None:

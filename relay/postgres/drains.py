@@ -17,7 +17,7 @@ from psycopg import errors, sql
 from outbox import schema as outbox_schema
 from outbox.errors import first_line
 from outbox.postgres.session import hides_rows
-from relay.postgres.capture.window import behind, params
+from relay.postgres.capture.window import after, params
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition, Place
 from relay.rules.places.snapshot import Snapshot
@@ -109,9 +109,9 @@ class Drains:
         query = sql.SQL(
             # Tables are locked in the order of the query, and an upgrade locks the events' table
             # first.
-            "SELECT pg_current_snapshot()::text WHERE NOT EXISTS (SELECT FROM {behind})"
+            "SELECT pg_current_snapshot()::text WHERE NOT EXISTS (SELECT FROM {after})"
             " AND EXISTS (SELECT FROM {reading} WHERE state = 'table')"
-        ).format(reading=self._reading, behind=behind(self._events, cursor.since))
+        ).format(reading=self._reading, after=after(self._events, cursor.since))
         row = conn.execute(query, params(cursor.since)).fetchone()
         return Snapshot.parse(row[0]) if row else None
 

@@ -93,12 +93,12 @@ def sort(
     fresh: set[Key] = set()
     for row in rows:
         key, mark = key_of(row), marks.get(identity(row))
-        behind = key in held or key in fresh
+        waits = key in held or key in fresh
         reason = mark.reason if mark else closed.get(row[TOPIC])
-        if reason is None and not behind:
+        if reason is None and not waits:
             publish.append(row)
             continue
-        holds = row[KEY] is not None and (behind or policy == "hold")
+        holds = row[KEY] is not None and (waits or policy == "hold")
         if holds:
             fresh.add(key)
         park.append(EventToPark(row, reason or BEHIND, holds, mark.number if mark else None))

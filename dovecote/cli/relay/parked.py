@@ -225,7 +225,7 @@ def _events(count: int) -> str:
 def _line(event: ParkedEvent) -> str:
     at = event.parked_at.strftime("%Y-%m-%d %H:%M:%S%z")
     reason = f"{printed.text(event.reason)} (x{event.attempt})"
-    why = "behind an earlier one" if event.is_behind else reason
+    why = "after an earlier one" if event.waits else reason
     topic, type_ = printed.text(event.topic), printed.text(event.type)
     return f"{event.id}  {topic}  key {printed.key(event.key)}  {type_}  {at}  {why}"
 

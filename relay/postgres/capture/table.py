@@ -30,7 +30,7 @@ from outbox.schema.restored import foreign, remedy
 from relay.errors import Refused
 from relay.postgres.capture.catalog import without_row
 from relay.postgres.capture.durable import Pending, keep, keep_all, replicate
-from relay.postgres.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, own, params, tick
+from relay.postgres.capture.window import ANY_SIZE, COLUMNS, SPARED, after, own, params, tick
 from relay.postgres.capture.window import newest as newest_of
 from relay.postgres.connect import connect, follow_indexes, instance_of
 from relay.postgres.server_log import log_of
@@ -387,7 +387,7 @@ class TableCapture:
             # many.
             return 1
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
-        (first,) = self._one(query.format(behind(self._events, since)), params(since))
+        (first,) = self._one(query.format(after(self._events, since)), params(since))
         return int(first)
 
     def _window(

@@ -200,10 +200,10 @@ class WalCapture:
                     found = take(data)
                 except ValueError as error:
                     msg = (
-                        f"behind {decoder.position} the write-ahead log holds what this version "
+                        f"after {decoder.position} the write-ahead log holds what this version "
                         f"does not understand ({error}); nothing is lost. If no newer version "
                         "writes there, a role that knows the secret does, and "
-                        f"`{ACCEPT}` goes on behind what is there by then, without it"
+                        f"`{ACCEPT}` goes on after what is there by then, without it"
                     )
                     raise Refused(about(self._schema, msg)) from error
                 if found:

@@ -53,7 +53,7 @@ If there is such a column, the type is NULL as well.
 _IS_OVER = sql.SQL("pg_visible_in_snapshot(xid, (SELECT pg_current_snapshot()))")
 
 
-def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
+def after(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     """
     Return the rows that the statement sees and `since` does not, as a FROM item.
 
@@ -127,7 +127,7 @@ def tick(
         # Evaluated once, not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
     ).format(
-        new=behind(events, since),
+        new=after(events, since),
         newest=_subquery(newest(events, sql.SQL("w.xid")) if is_part else None),
         event=_subquery(newest(events, _EVENT) if is_part else None),
         own=own(shard),
@@ -156,5 +156,5 @@ def own(shard: Shard | None) -> sql.Composable:
 
 
 def params(since: Snapshot) -> dict[str, object]:
-    """Return the parameters of `behind` and `later`, as text."""
+    """Return the parameters of `after` and `later`, as text."""
     return {"xmax": str(since.xmax), "xip": [str(xid) for xid in since.xip]}
