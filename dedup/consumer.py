@@ -84,7 +84,7 @@ class Consumer:
         settings.retries.plan()  # raises now, and not when a record fails
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
-        self._set_aside, self._loop, self._told = aside, loop, committed
+        self._set_aside, self._loop, self._report = aside, loop, committed
         self._claims = claims
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
@@ -155,7 +155,7 @@ class Consumer:
             client,
             every=settings.commit_every.total_seconds(),
             counted=self.metrics.committed,
-            told=self._told,
+            report=self._report,
         )
         self._commits = commits
         membership = Membership(

@@ -138,9 +138,9 @@ class Metrics:
         """The sum of the lags in rows."""
         return sum(list(self._rows.values()))
 
-    def amplified(self, told: Mapping[str, float]) -> None:
+    def amplified(self, by_topic: Mapping[str, float]) -> None:
         """Set the number of records for each event of a topic."""
-        for topic, value in told.items():
+        for topic, value in by_topic.items():
             self._amplification.labels(self._group, topic).set(value)
 
     def beyond_inbox(self, behind: bool) -> None:  # noqa: FBT001  # a state, not a switch

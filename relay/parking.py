@@ -21,6 +21,7 @@ from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
 from relay.postgres.parked import Command, Due, Known
 from relay.publishing import paced
+from relay.reporting import ParkedReports
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.parking import TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
@@ -28,7 +29,6 @@ from relay.rules.places.progress import Progress
 from relay.rules.row import TOPIC, Identity, Key, Row, identity, is_left, key_of, size_of, topic_of
 from relay.rules.topics import Ask, Rules, Topics
 from relay.settings import RelaySettings
-from relay.telling import Telling
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -89,7 +89,7 @@ class Parking:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._metrics, self._clock = settings, metrics, clock
-        self._ask, self._telling = ask, Telling(clock)
+        self._ask, self._reports = ask, ParkedReports(clock)
         rules = Rules(settings.progress_topic, settings.topics)
         self._topics = Topics(rules, settings.park_after.total_seconds())
         self._isolation, self._pace = bounds
@@ -151,7 +151,7 @@ class Parking:
         self._highest += len(events)
         self._count += fresh
         self._look_at = min(self._look_at, self._clock() + _LOOK)
-        self._telling.parked(events)
+        self._reports.parked(events)
         for each in events:
             self._marks.pop(identity(each.row), None)
             if each.holds:
@@ -187,7 +187,7 @@ class Parking:
 
         None: a requeued event was refused, and the publisher can no longer be used.
         """
-        self._telling.catch_up()
+        self._reports.catch_up()
         self._welcome()
         if self._clock() < self._look_at:
             return progress

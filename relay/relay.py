@@ -44,7 +44,7 @@ from relay.rules.batch import Batch, Capture
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.places.fit import cluster_refusal
-from relay.rules.places.lsn import NOT_TOLD, TELL
+from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Newest, Origin, Place, Progress, at, refusal, widened
 from relay.rules.row import Row
 from relay.rules.sharding import Shard
@@ -169,7 +169,7 @@ class Relay:
             _log.info("publishing from %s", progress.cursor)
             if not origin.timeline and not self._is_warned:
                 self._is_warned = True
-                _log.warning("%s; %s", NOT_TOLD, TELL)
+                _log.warning("%s; %s", NOT_REPORTED, GRANT)
             reader = Reader(
                 capture,
                 progress.cursor,

@@ -192,7 +192,7 @@ class Assignment:
         for name in names:
             del self._assigned[name]
         self._metrics.gone(names)
-        self._threads.submit(self._tell, names)
+        self._threads.submit(self._report_revoked, names)
 
     # These run in threads of their own.
 
@@ -213,7 +213,7 @@ class Assignment:
                     self._claiming.want(stretches)
                 return
 
-    def _tell(self, names: list[Partition]) -> None:
+    def _report_revoked(self, names: list[Partition]) -> None:
         try:
             self._aside.revoked(names)
         except Exception as error:  # noqa: BLE001  # nothing depends on it

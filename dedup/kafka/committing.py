@@ -44,9 +44,9 @@ class Commits:
         *,
         every: float,
         counted: Callable[[Outcome], None],
-        told: Committed | None = None,
+        report: Committed | None = None,
     ) -> None:
-        self._client, self._every, self._counted, self._told = client, every, counted, told
+        self._client, self._every, self._counted, self._report = client, every, counted, report
         self._hurry = 0.0
         self._asked: Asked = {}
         self._next = self._deadline = 0.0
@@ -56,11 +56,11 @@ class Commits:
     @property
     def are_awaited(self) -> bool:
         """Whether somebody waits for them."""
-        return self._told is not None
+        return self._report is not None
 
     def hurry(self) -> None:
         """Commit completed records within a moment; from any thread."""
-        # For a moment, because the poll thread may not have been told of the record yet.
+        # For a moment, because the poll thread may not know of the record yet.
         self._hurry = time.monotonic() + _HURRY_SECONDS
 
     def tick(self, partitions: Iterable[Assigned]) -> None:
@@ -109,8 +109,8 @@ class Commits:
 
     def _confirm(self, assigned: Assigned, commit: Commit) -> None:
         assigned.confirmed = commit
-        if self._told is not None:
-            self._told(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
+        if self._report is not None:
+            self._report(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
 
     def finally_(self, partitions: Iterable[Assigned], *, at_end: bool = False) -> None:
         """

@@ -213,7 +213,7 @@ class Polling:
         if now - self._observed < _OBSERVE_SECONDS:
             return
         self._observed = now
-        self._health.lacking = self._absent.told(now)
+        self._health.lacking = self._absent.report(now)
         records, size = self._partitions.in_memory()
         if self._remembered:
             self._metrics.remembered(self._remembered)
@@ -223,7 +223,7 @@ class Polling:
         self._metrics.levels(
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )
-        self._metrics.amplified(self._amplification.told())
+        self._metrics.amplified(self._amplification.report())
         for (topic, partition), each in self._assigned.items():
             where = TopicPartition(topic, partition)
             _, end = self._client.get_watermark_offsets(where, cached=True)

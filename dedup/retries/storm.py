@@ -81,17 +81,17 @@ class Amplification:
             window = self._window(record.topic)
             window.records += 1
             window.seen[mark] = window.seen.get(mark, 0) + 1
-            told = window.records / len(window.seen)
+            rate = window.records / len(window.seen)
             extra = window.records - len(window.seen)
-            if self.limit is not None and told > self.limit and extra >= _ENOUGH:
+            if self.limit is not None and rate > self.limit and extra >= _ENOUGH:
                 msg = (
-                    f"topic {record.topic!r} holds {told:.1f} records for each event, more than "
+                    f"topic {record.topic!r} holds {rate:.1f} records for each event, more than "
                     f"the limit of {self.limit:g}: find out who puts them there again, then "
                     "restart, with a higher `retries.amplification_limit` if it is to go on"
                 )
                 raise Storm(msg)
 
-    def told(self) -> dict[str, float]:
+    def report(self) -> dict[str, float]:
         """
         Return the amplification of each topic: of this window, or the last if this one is young.
         """

@@ -142,7 +142,7 @@ class RunProgress(Generic[V]):
         self.waiting, self.unplaced, self.unreleased = None, None, None
         self.was_held, self.burnt, self.outages = False, 0, 0
 
-    def tell(self) -> None:
+    def report_skips(self) -> None:
         """Log which records were skipped since the last call, and why."""
         if self.skipped and _skips.isEnabledFor(logging.INFO):
             for reason, group in groupby(self.skipped, lambda each: each.reason):

@@ -33,7 +33,7 @@ _log = logging.getLogger("dovecote.relay")
 _FORBIDDEN = "forbidden"
 _UNPUBLISHED_BY = "unpublished by "
 _CAUSES = ("locked", "unpublished", "kept")
-# After this long, the operator is told what a leaf waits for.
+# After this long, operators get a report of what a leaf waits for.
 _PATIENCE = 60.0
 
 
@@ -56,7 +56,7 @@ class Retention:
         self._mark: tuple[Snapshot, int] | None = None
         self._moved = 0.0
         self._due_since: dict[int, float] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def begin(self, conn: psycopg.Connection[Any], place: Place) -> bool:
         """
@@ -108,9 +108,9 @@ class Retention:
                 else leaf
                 for leaf in leaves
             ]
-            self._tell(conn, outcomes)
+            self._report(conn, outcomes)
         else:
-            self._tell(conn, {})
+            self._report(conn, {})
         self._metrics.stored(
             sum(1 for leaf in leaves if leaf.heap_bytes), sum(leaf.total_bytes for leaf in leaves)
         )
@@ -172,19 +172,19 @@ class Retention:
             conn.execute(query, [following])
             self._moved = time.monotonic()
 
-    def _tell(self, conn: psycopg.Connection[Any], outcomes: dict[int, str]) -> None:
+    def _report(self, conn: psycopg.Connection[Any], outcomes: dict[int, str]) -> None:
         """Measure how long each leaf has waited, and report the reasons."""
         now = time.monotonic()
         delayed = {leaf: why for leaf, why in outcomes.items() if why != "rotated"}
         self._due_since = {leaf: self._due_since.get(leaf, now) for leaf in delayed}
-        self._told &= delayed.keys()
+        self._reported &= delayed.keys()
         age = {leaf: now - since for leaf, since in self._due_since.items()}
         for cause in _CAUSES:
             ages = [age[leaf] for leaf, why in delayed.items() if why.startswith(cause)]
             self._metrics.rotation_delayed(cause, max(ages, default=0.0))
-        for leaf in delayed.keys() - self._told:
+        for leaf in delayed.keys() - self._reported:
             if age[leaf] > _PATIENCE and (reason := self._reason(conn, leaf, delayed[leaf])):
-                self._told.add(leaf)
+                self._reported.add(leaf)
                 _log.warning(
                     "leaf %d could not be emptied for %.0f s: %s. Nothing else waits for that",
                     leaf,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.rules.places.lsn import NOT_TOLD, TELL
+from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Lag, Origin, Place, Progress, refusal
 from relay.rules.server.slot import (
     INIT,
@@ -127,7 +127,7 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
     else:
         yield Finding("ok", f"role {server.role} has the rights of a relay")
     if not server.origin.timeline:
-        yield Finding("warn", NOT_TOLD, TELL)
+        yield Finding("warn", NOT_REPORTED, GRANT)
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
     yield from _of_log(server, wanted, place)

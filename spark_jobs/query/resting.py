@@ -65,7 +65,7 @@ class Rest:
         if batch == 0:
             self._alarms.complete({})  # there is no earlier state
         if alarms:
-            self._alarms.tell(alarms)
+            self._alarms.report(alarms)
             self._busy = time.monotonic()
 
     def hold(self, ends: Ends, stop: threading.Event, idle: Callable[[], None]) -> float:

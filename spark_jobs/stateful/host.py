@@ -35,7 +35,7 @@ from spark_jobs.rows.buckets import NONE
 from spark_jobs.rows.garbage import collect_rarely, spare
 from spark_jobs.rows.packets import BucketRows, Pack
 from spark_jobs.stateful.bucketing import bucketed, key
-from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 
 SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
@@ -127,7 +127,7 @@ class Bucket(StatefulProcessor):
         lag = max_lag(config.operator)
         self._max_lag = NEVER if lag is None else lag
         self._settings = repr(config.operator)
-        self._teller = Teller(config.operator, config.topics, config.query)
+        self._reporter = Reporter(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
         self._with_headers = not windowed
         self._by_offset = (
@@ -195,7 +195,7 @@ class Bucket(StatefulProcessor):
             open=extent.opened(step.state),
             size=len(data),
         )
-        self._teller.tell([*failed, *step.outputs], outcome, rows, now)
+        self._reporter.report([*failed, *step.outputs], outcome, rows, now)
         return outcome, alarm
 
     def _restored(self, bucket_: int) -> tuple[Any, int]:

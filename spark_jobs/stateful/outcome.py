@@ -100,7 +100,7 @@ _EMPTY = blake2b(digest_size=12)
 _NOWHERE: _Place = ("", -1, -1)
 
 
-class Teller:
+class Reporter:
     """Turns outputs into records to write."""
 
     def __init__(self, settings: OperatorSettings, topics: OperatorTopics, source: str) -> None:
@@ -121,7 +121,7 @@ class Teller:
             Released: self._released,
         }
 
-    def tell(
+    def report(
         self, outputs: Iterable[Output], outcome: Outcome, rows: BucketRows, now: int
     ) -> None:
         """Put `outputs` into `outcome`; `rows` has the records that they are about."""
@@ -219,7 +219,7 @@ def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Ou
 
 
 def _columns(outgoing: list[Any]) -> list[Any]:
-    """Return the records of `Teller` by columns; one value stands for a column of equal ones."""
+    """Return the records of `Reporter` by columns; one value stands for a column of equal ones."""
     if not outgoing:
         return []
     topics, keys, values, headers, timestamps, places = zip(*outgoing, strict=True)
@@ -232,7 +232,7 @@ def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
-    """Return the records in `columns`, which are in the order of the fields from `Teller`."""
+    """Return the records in `columns`, which are in the order of the fields from `Reporter`."""
     topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
     pairs = [
         [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
@@ -260,7 +260,7 @@ _row: Callable[[Iterable[Any]], Outgoing] = partial(tuple.__new__, Outgoing)
 def _pairs(headers: tuple[Any, ...]) -> list[Pair]:
     if headers and headers[0].__class__ is bytes:
         why, own = headers
-        return [*own, *_told(why)]
+        return [*own, *_headers_of(why)]
     return [*headers]
 
 
@@ -271,7 +271,7 @@ def _why(reason: str, *numbers: int) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def _told(why: bytes) -> tuple[Pair, ...]:
+def _headers_of(why: bytes) -> tuple[Pair, ...]:
     names = (
         envelope.FIRED,
         envelope.WINDOW_START,

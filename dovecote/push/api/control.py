@@ -33,14 +33,14 @@ class Control:
         """Return all subscriptions, with their results."""
         counts, reports = self._notes.counts(), self._notes.reports()
         return [
-            _told(each, counts.get(each.id), reports.get(each.id, []))
+            _whole(each, counts.get(each.id), reports.get(each.id, []))
             for each in self._store.all()
         ]
 
     def get(self, id_: str) -> dict[str, Any]:
         found = self._store.get(id_)
         counts, reports = self._notes.counts(), self._notes.reports()
-        return _told(found, counts.get(id_), reports.get(id_, []))
+        return _whole(found, counts.get(id_), reports.get(id_, []))
 
     def create(self, wanted: Subscription) -> tuple[dict[str, Any], bool]:
         """Store a subscription; return it, and whether it is new."""
@@ -48,21 +48,21 @@ class Control:
         if isinstance(wanted.start, At | Offsets) and not self._is_known(wanted.id):
             Positions(kafka).reset(wanted, wanted.start)
         found, is_new = self._store.create(wanted)
-        return _told(found, None, []), is_new
+        return _whole(found, None, []), is_new
 
     def replace(self, wanted: Subscription) -> dict[str, Any]:
         """Replace a subscription; the source that it reads cannot change."""
         self._kafka(wanted)
-        return _told(self._store.replace(wanted), None, [])
+        return _whole(self._store.replace(wanted), None, [])
 
     def delete(self, id_: str) -> dict[str, Any]:
-        return self._store.delete(id_).told()
+        return self._store.delete(id_).report()
 
     def pause(self, id_: str) -> dict[str, Any]:
-        return self._store.set_state(id_, "paused", "paused by an operator").told()
+        return self._store.set_state(id_, "paused", "paused by an operator").report()
 
     def resume(self, id_: str) -> dict[str, Any]:
-        return self._store.set_state(id_, "active").told()
+        return self._store.set_state(id_, "active").report()
 
     def replay(self, id_: str, to: Position) -> dict[str, Any]:
         """
@@ -169,11 +169,11 @@ def _originally(found: Stored) -> dict[str, Any] | None:
         return None
 
 
-def _told(
+def _whole(
     found: Stored, counts: AttemptCounts | None, reports: list[DeliveryReport]
 ) -> dict[str, Any]:
     return {
-        **found.told(),
+        **found.report(),
         "created_at": found.created_at.isoformat(),
         "counts": asdict(counts or AttemptCounts()),
         "delivery": together(reports),

@@ -45,7 +45,7 @@ class Stored:
         """Its consumer group; known even if the subscription is not valid any more."""
         return str(self.spec.get("group") or f"dovecote.push.{self.id}")
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return its fields, with secrets masked."""
         return {
             **_mapped(self.spec, lambda _: MASK),

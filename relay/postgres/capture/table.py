@@ -150,7 +150,7 @@ class TableCapture:
             )
             raise Refused(msg)
         # Whether the server reports the end of its log; a standby there would give itself away.
-        self._tells = log_of(conn) != (0, NOWHERE)
+        self._has_end = log_of(conn) != (0, NOWHERE)
         if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
             msg = (
                 f"database {conn.info.dbname} has the encoding SQL_ASCII: which characters its "
@@ -201,7 +201,7 @@ class TableCapture:
         )
         if outbox is None:
             raise SchemaMissing(without_row(self._schema))
-        timeline, lsn = log_of(self._conn) if self._tells else (0, NOWHERE)
+        timeline, lsn = log_of(self._conn) if self._has_end else (0, NOWHERE)
         seen, started = Snapshot.parse(snapshot), self.instance.started
         return Origin(system, database, schema, timeline, lsn, seen, outbox, started)
 
@@ -262,7 +262,7 @@ class TableCapture:
     def end(self, since: Snapshot) -> Snapshot:
         """Return a snapshot that sees everything committed, as far as there are events of it."""
         found = self._tick(since)
-        if found.rows is None and self._tells:
+        if found.rows is None and self._has_end:
             self._keep_all()
         elif found.unkept is not None:
             keep(self._conn, found.unkept)
@@ -322,7 +322,7 @@ class TableCapture:
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as all the rest of a tick.
             composed = tick(
-                self._events, self._reading, since, shard=self._shard, tells=self._tells
+                self._events, self._reading, since, shard=self._shard, has_end=self._has_end
             )
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(FIRST_ROWS, self._batch_rows)
@@ -345,7 +345,7 @@ class TableCapture:
         else:
             position, id_ = event.split("/")
         is_left = state != "table"
-        if not self._tells:
+        if not self._has_end:
             lsn = NOWHERE
         elif few and not (found or last or is_left):
             # The cursor passes nothing that a crash could take back.
@@ -406,7 +406,7 @@ class TableCapture:
             events=self._events,
             own=self._own,
         )
-        lsn = self._keep_all() if self._tells else NOWHERE
+        lsn = self._keep_all() if self._has_end else NOWHERE
         window = {"until": str(until), "since": str(since), "largest": self._largest}
         limit = min(FIRST_ROWS, self._batch_rows)
         while True:

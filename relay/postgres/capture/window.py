@@ -95,7 +95,7 @@ def tick(
     since: Snapshot,
     *,
     shard: Shard | None,
-    tells: bool = True,
+    has_end: bool = True,
 ) -> sql.Composed:
     """
     Return the statement of a tick: one row about the window, and its rows if they are few.
@@ -104,7 +104,7 @@ def tick(
     what the statement sees, and the topic is a position in the log after all that it sees. The
     type is where events are read, the source is how far the log is on disk, and the subject is an
     event of a shard's newest transaction. The other rows are unsorted, with their transactions
-    after the columns. For a shard, whose rows do not tell, the first row has the newest
+    after the columns. For a shard, whose rows do not show it, the first row has the newest
     transaction there. The parameters are those of `params`, and `small` and `bytes`: more than
     these is not few.
     """
@@ -135,8 +135,8 @@ def tick(
         length=LENGTH,
         reading=reading,
         number=sql.Literal(str(shard.number if shard else 0)),
-        written=sql.SQL("pg_current_wal_insert_lsn()::text" if tells else "NULL"),
-        flushed=sql.SQL("pg_current_wal_flush_lsn()::text" if tells else "NULL"),
+        written=sql.SQL("pg_current_wal_insert_lsn()::text" if has_end else "NULL"),
+        flushed=sql.SQL("pg_current_wal_flush_lsn()::text" if has_end else "NULL"),
     )
 
 

@@ -16,7 +16,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _MOST_TOPICS = 100
 
 _WAY_OUT = (
-    "`dovecote relay reconcile` tells what is missing where, and goes on with `--accept-restored`"
+    "`dovecote relay reconcile` reports what is missing where, and goes on with "
+    "`--accept-restored`"
 )
 
 ACCEPT = "dovecote init outbox --capture wal --accept-gap"
@@ -304,9 +305,9 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
     if reason := origin_refusal(progress, origin):
         return reason
     # 0: not reported, by the server of that time or by this one.
-    is_told = progress.timeline > 0 and origin.timeline > 0
+    is_reported = progress.timeline > 0 and origin.timeline > 0
     if (
-        is_told
+        is_reported
         and progress.timeline != origin.timeline
         and (reason := _timeline_refusal(progress, origin, shared))
     ):

@@ -31,12 +31,12 @@ class Guarded:
         self, state: SharedState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[SharedState]:
         asked = helper(self._settings)
-        return self._told(asked.ask("step", (records, behind), now, state=state), asked.starts)
+        return self._result(asked.ask("step", (records, behind), now, state=state), asked.starts)
 
     def finish(self, state: SharedState, now: int) -> StepResult[SharedState]:
         """Close what is open: no more records will come."""
         asked = helper(self._settings)
-        return self._told(asked.ask("finish", now, state=state), asked.starts)
+        return self._result(asked.ask("finish", now, state=state), asked.starts)
 
     def keys(self, records: Sequence[Record]) -> list[bytes | None]:
         """Return the key of each record, None if it has none."""
@@ -44,7 +44,7 @@ class Guarded:
         return found
 
     @staticmethod
-    def _told(told: Stepped, start: int) -> StepResult[SharedState]:
+    def _result(told: Stepped, start: int) -> StepResult[SharedState]:
         number, data, keys, outputs, deadline = told
         return StepResult(SharedState(data, start, number, range(keys)), outputs, deadline)
 

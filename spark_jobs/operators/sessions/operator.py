@@ -214,7 +214,7 @@ class Sessions:
                 revision=1 + max(each.revision for each in found),
             )
         if self._updates:
-            self._tell(record, found, joined, outputs)
+            self._emit(record, found, joined, outputs)
         rest = [each for each in open_ if each not in found] if found else open_
         if not rest or rest[-1].end <= joined.end:
             held.open = [*rest, joined]
@@ -232,7 +232,7 @@ class Sessions:
             value = functions.merger(key, value, session.value)
         return functions.aggregator(key, record.value, value)
 
-    def _tell(self, record: Input, found: list[Open], joined: Open, outputs: list[Output]) -> None:
+    def _emit(self, record: Input, found: list[Open], joined: Open, outputs: list[Output]) -> None:
         """Output the changes, in the order of Kafka Streams."""
         key, time = record.key or b"", record.time
         if joined.start != time or joined.end != time:

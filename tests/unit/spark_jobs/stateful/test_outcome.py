@@ -19,7 +19,7 @@ from spark_jobs.operators.step import (
 from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts
 from spark_jobs.sink.outgoing import Outgoing
-from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller, unwritable
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter, unwritable
 
 TOPICS = OperatorTopics(output="out", late="late", dead_letter="dead")
 PAIRING = PairingSettings.model_validate(
@@ -33,7 +33,7 @@ INPUT = Input(b"k", 99, None, "t", 1, 7, RECORD.value, 0)
 def _told(settings: Any, *outputs: Output, topics: OperatorTopics = TOPICS) -> Outcome:
     outcome = Outcome(bucket=1, rows=5)
     rows = BucketRows([[each] for each in RECORD._replace(headers=())])
-    Teller(settings, topics, "q").tell(outputs, outcome, rows, 1_000)
+    Reporter(settings, topics, "q").report(outputs, outcome, rows, 1_000)
     return Outcome.decode(outcome.encode())
 
 

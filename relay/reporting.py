@@ -13,7 +13,7 @@ _log = logging.getLogger("dovecote.relay")
 _EVERY, _MOST_LINES = 30.0, 10
 
 
-class Telling:
+class ParkedReports:
     """Parked events that were not reported yet."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
