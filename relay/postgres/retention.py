@@ -25,7 +25,7 @@ from outbox.postgres.session import hides_rows
 from relay.metrics import Metrics
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition, Place
-from relay.rules.places.snapshot import BEGINNING, Snapshot
+from relay.rules.places.snapshot import BEGINNING, Moment, Snapshot
 from relay.rules.server.leaves import PARENT, Leaf, due, successor
 
 _log = logging.getLogger("dovecote.relay")
@@ -53,7 +53,7 @@ class Retention:
         self._conn: psycopg.Connection[Any] | None = None
         self._place: Place | None = None
         # The snapshot is published once progress reaches this place in the log.
-        self._mark: tuple[Snapshot, int] | None = None
+        self._mark: Moment | None = None
         self._moved = 0.0
         self._due_since: dict[int, float] = {}
         self._reported: set[int] = set()
@@ -131,8 +131,8 @@ class Retention:
         )
 
     def _confirm_log(self, conn: psycopg.Connection[Any], place: LogPosition) -> None:
-        if self._mark is not None and place.lsn >= self._mark[1]:
-            self._confirm(conn, Cursor(self._mark[0]))
+        if self._mark is not None and place.lsn >= self._mark.lsn:
+            self._confirm(conn, Cursor(self._mark.snapshot))
             self._mark = None
         if self._mark is None:
             # A slot made with --accept-gap may have skipped rows: they stay.
@@ -146,7 +146,7 @@ class Retention:
             # Asked after the snapshot: the commits of all that it sees are in the log already.
             end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             if taken and end:
-                self._mark = Snapshot.parse(taken[0]), parse_lsn(end[0])
+                self._mark = Moment(Snapshot.parse(taken[0]), parse_lsn(end[0]))
 
     def _empty(self, conn: psycopg.Connection[Any], leaf: Leaf) -> str:
         """Try to empty one leaf; return the outcome."""

@@ -174,7 +174,7 @@ class SwitchingCapture:
             raise Refused(about(self._schema, str(wrong)))
 
     def _now(self) -> Snapshot:
-        return moment(self._table.conn)[0]
+        return moment(self._table.conn).snapshot
 
     def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
         if found.installed.state == "table" and _has_slots(found):
@@ -261,7 +261,7 @@ class SwitchingCapture:
             return None
         self._asked_at = clock
         conn = self._table.conn
-        now, _ = moment(conn)
+        now = moment(conn).snapshot
         if not departure.is_marked:
             departure.look(now, running(conn), prepared(conn))
             if departure.is_free:
