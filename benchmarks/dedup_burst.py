@@ -75,7 +75,7 @@ def measure(bootstrap: str, seconds: int) -> None:
     harness.until(
         lambda: number(consumer, "records_total") >= sent[0],
         within=30,
-        what="all records concluded",
+        what="all records completed",
     )
     took = time.monotonic() - began
     failed = number(consumer, "commits_total", outcome="failed")

@@ -10,14 +10,14 @@ from typing import Any
 from dovecote.process.memory import relax, take_turns
 from dovecote.push.delivery.engine import Engine, Surroundings
 from dovecote.push.rules.sending.addresses import networks
-from dovecote.push.rules.sending.ports import Attempt, Work
+from dovecote.push.rules.sending.ports import AttemptReport, Work
 from dovecote.push.rules.subscription.subscription import subscription
 
 
 class Unread:
     """A book that nobody reads."""
 
-    def attempted(self, attempt: Attempt) -> None:
+    def attempted(self, attempt: AttemptReport) -> None:
         """Forget it."""
 
     def disable(self, id_: str, reason: str) -> None:

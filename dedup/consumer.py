@@ -1,5 +1,5 @@
 """
-Consume topics with a handler: in order per key, keys in parallel, each record to a conclusion.
+Consume topics with a handler: in order per key, keys in parallel, and complete each record.
 """
 
 import json
@@ -16,18 +16,15 @@ from dedup.assembly import Assembled, assembled
 from dedup.decoders import decoder
 from dedup.explicit import explicit
 from dedup.health import Health
-from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.claiming import Claiming, GroupClaims
 from dedup.kafka.committing import Commits, Committed
 from dedup.kafka.membership import Membership, patience
+from dedup.kafka.partitions import Partitions
 from dedup.kafka.polling import Polling
-from dedup.kafka.properties import check_properties
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
-from dedup.retries.storm import Amplification
 from dedup.rules.lanes.lanes import Lanes
-from dedup.rules.lanes.pressure import Limits
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.signatures import require_takes
 from dedup.rules.record import read_with
@@ -36,6 +33,7 @@ from dedup.serving.handover import Handover, Workers
 from dedup.serving.tasks import Loop
 from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
+from dedup.settings.properties import check_properties
 from dedup.workers import workers_for
 from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
@@ -55,7 +53,7 @@ class Consumer:
     """
     One member of a consumer group, with one handler.
 
-    A record is concluded when it was handled, skipped with a reason, or durably set aside; only
+    A record is completed when it was handled, skipped with a reason, or durably set aside; only
     then is its offset committed. Records with the same key are handled one after the other. Up to
     `concurrency` records with different keys are handled at the same time.
 
@@ -86,7 +84,7 @@ class Consumer:
         settings.retries.plan()  # raises now, and not when a record fails
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
-        self._set_aside, self._loop, self._told = aside, loop, committed
+        self._set_aside, self._loop, self._report = aside, loop, committed
         self._claims = claims
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
@@ -101,7 +99,7 @@ class Consumer:
         self._stop.set()
 
     def commit_soon(self) -> None:
-        """Commit concluded records at once; from any thread."""
+        """Commit completed records at once; from any thread."""
         if self._commits is not None:
             self._commits.hurry()
 
@@ -157,7 +155,7 @@ class Consumer:
             client,
             every=settings.commit_every.total_seconds(),
             counted=self.metrics.committed,
-            told=self._told,
+            report=self._report,
         )
         self._commits = commits
         membership = Membership(
@@ -171,36 +169,10 @@ class Consumer:
             claiming = Claiming(
                 self._claims, membership, threads=threads, refused=self.metrics.refused
             )
-        assignment = Assignment(
-            handover,
-            self._aside,
-            commits,
-            self.metrics,
-            threads=threads,
-            max_skew=settings.max_skew,
-            drain=settings.drain.total_seconds(),
-            incremental=settings.partitions is None
-            and (settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"),
-            claiming=claiming,
-            apply=lambda reports: polling.apply(reports),  # noqa: PLW0108  # which is defined below
-            reclaim=lambda: workers.reclaim(everything=True),
-        )
+        partitions = Partitions(settings, handover, workers, commits, self.metrics)
+        assignment = Assignment(partitions, self._aside, threads, claiming)
         polling = Polling(
-            client,
-            handover,
-            workers,
-            assignment=assignment,
-            membership=membership,
-            commits=commits,
-            record=self._record,
-            batch_size=settings.batch_size,
-            limits=Limits(records=settings.max_records, bytes=settings.max_bytes),
-            metrics=self.metrics,
-            health=self.health,
-            amplification=Amplification(settings.retries.amplification_limit),
-            absent=Absent(client, settings.partitions),
-            by_key=settings.order == "key",
-            prompt=self._told is not None,
+            client, partitions, assignment, membership, record=self._record, health=self.health
         )
         try:
             if settings.partitions is not None:

@@ -1,4 +1,4 @@
-"""A consumer's health: it is ready if it concludes records, or has none to conclude."""
+"""A consumer's health: it is ready if it completes records, or has none to complete."""
 
 import threading
 import time
@@ -16,7 +16,7 @@ class Health:
     Facts that the poll thread states and the HTTP server reads.
 
     Ready: the group has this member, a broker answers, and within `stall_after` seconds a record
-    was concluded or there was none in memory. A process that polls but concludes nothing is not
+    was completed or there was none in memory. A process that polls but completes nothing is not
     ready, nor is one that does not poll.
     """
 
@@ -40,7 +40,7 @@ class Health:
             self._role = "consuming"
 
     def polled(self, *, progressed: bool) -> None:
-        """Record that polling goes on, and that records were concluded, or that there are none."""
+        """Record that polling goes on, and that records were completed, or that there are none."""
         # No lock: only the poll thread writes this, and it comes here with each batch.
         self._polled = time.monotonic()
         if progressed:
@@ -56,7 +56,7 @@ class Health:
             self._role = "stopped"
 
     def ready(self) -> HealthReport:
-        """Return whether records are concluded (or would be, if there were any)."""
+        """Return whether records are completed (or would be, if there were any)."""
         with self._lock:
             now = time.monotonic()
             role, stalled, silent = self._role, now - self._progressed, now - self._polled
@@ -68,7 +68,7 @@ class Health:
             if silent > self.stall_after:
                 return HealthReport(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
             if stalled > self.stall_after:
-                reason = f"records are in memory and none was concluded for {stalled:.0f} s"
+                reason = f"records are in memory and none was completed for {stalled:.0f} s"
                 return HealthReport(ok=False, role=role, reason=reason)
             reason = f"progressing, but {self.lacking}" if self.lacking else "progressing"
             return HealthReport(ok=True, role=role, reason=reason)

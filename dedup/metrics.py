@@ -13,7 +13,7 @@ class Metrics:
         self._group = group
         self._records = self._counter(
             "records_total",
-            "Records concluded, by what became of them: handled, skipped, retry, dead_letter,"
+            "Records completed, by what became of them: handled, skipped, retry, dead_letter,"
             " parked.",
             "result",
         )
@@ -24,7 +24,7 @@ class Metrics:
         )
         self._known = self._counter(
             "records_remembered_total",
-            "Records polled again that were concluded before: not handled again.",
+            "Records polled again that were completed before: not handled again.",
         )
         self._held = self._counter("holds_total", "Times a record held its key to be tried again.")
         self._commits = self._counter(
@@ -87,7 +87,7 @@ class Metrics:
     def _gauge(self, name: str, text: str, *labels: str) -> Gauge:
         return Gauge(f"dovecote_consumer_{name}", text, ["group", *labels], registry=self.registry)
 
-    def concluded(self, results: Mapping[tuple[str, str], int], held: int) -> None:
+    def completed(self, results: Mapping[tuple[str, str], int], held: int) -> None:
         """Count records by outcome and reason, and keys that are held."""
         for (outcome, reason), records in results.items():
             if records:
@@ -138,9 +138,9 @@ class Metrics:
         """The sum of the lags in rows."""
         return sum(list(self._rows.values()))
 
-    def amplified(self, told: Mapping[str, float]) -> None:
+    def amplified(self, by_topic: Mapping[str, float]) -> None:
         """Set the number of records for each event of a topic."""
-        for topic, value in told.items():
+        for topic, value in by_topic.items():
             self._amplification.labels(self._group, topic).set(value)
 
     def beyond_inbox(self, behind: bool) -> None:  # noqa: FBT001  # a state, not a switch

@@ -36,7 +36,8 @@ class NotAccepted(DovecoteError):
     """
     Neither Kafka nor the outbox has confirmed that it has the event.
 
-    Either may have it all the same: send this very event again; consumers know copies by its id.
+    Either may have it all the same: send this very event again; consumers know duplicates by its
+    id.
     """
 
 

@@ -30,9 +30,9 @@ def leave(made: object) -> None:
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(made))
 
 
-def _tell() -> None:
+def _renew() -> None:
     for each in list(_known):
         each.forked()
 
 
-os.register_at_fork(after_in_child=_tell)
+os.register_at_fork(after_in_child=_renew)

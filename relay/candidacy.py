@@ -38,22 +38,22 @@ class Candidacy:
 
     def __init__(self, settings: RelaySettings, keys: Sequence[int]) -> None:
         self._settings, self._keys = settings, keys
-        self._look: Look | None = None
+        self._watch: KafkaWatch | None = None
         self._conn: psycopg.Connection[Any] | None = None
         self._defers_until = 0.0
 
     def may_ask(self) -> bool:
         """Return whether to ask for a role: no if we may not reach Kafka, and another can."""
-        look = self._look
-        if look is not None and look.has_reached and time.monotonic() >= self._defers_until:
+        watch = self._watch
+        if watch is not None and watch.has_reached and time.monotonic() >= self._defers_until:
             return True
         with connect(self._settings.dsn, purpose="standby") as conn:
             return not any(active(conn, key) for key in self._keys)
 
     def stand(self) -> str | None:
         """Stand for the roles if Kafka can be reached; otherwise return why it cannot."""
-        self._look = look = self._look or Look(self._settings)
-        if look.has_reached and time.monotonic() >= self._defers_until:
+        self._watch = watch = self._watch or KafkaWatch(self._settings)
+        if watch.has_reached and time.monotonic() >= self._defers_until:
             try:
                 self._announce()
             except psycopg.Error:
@@ -61,7 +61,7 @@ class Candidacy:
                 raise
         else:
             self._take_back()
-        return look.reason
+        return watch.reason
 
     def defer(self) -> None:
         """
@@ -72,9 +72,9 @@ class Candidacy:
 
     def withdraw(self) -> None:
         """Stop standing: the role is ours, or the process ends."""
-        if self._look is not None:
-            self._look.end()
-        self._look = None
+        if self._watch is not None:
+            self._watch.end()
+        self._watch = None
         self._take_back()
 
     def _announce(self) -> None:
@@ -99,7 +99,7 @@ class Candidacy:
         self._conn = None
 
 
-class Look:
+class KafkaWatch:
     """Keeps asking Kafka, in a thread of its own, until `end`."""
 
     def __init__(self, settings: RelaySettings) -> None:
@@ -113,7 +113,7 @@ class Look:
         listening: Any = {**client_properties(settings.kafka), "error_cb": self._said.append}
         self._admin = AdminClient(listening, logger=_log)
         self._done = threading.Event()
-        threading.Thread(target=self._run, name="look", daemon=True).start()
+        threading.Thread(target=self._run, name="watch", daemon=True).start()
 
     @property
     def has_failed(self) -> bool:

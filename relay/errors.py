@@ -14,8 +14,8 @@ Each is a `RelayError`:
 from collections.abc import Mapping, Sequence
 
 from outbox.errors import DovecoteError
-from relay.rules.batch import Row
 from relay.rules.parking import Reason, Scope
+from relay.rules.row import ID, TOPIC, Row
 
 _MISSING = "create the topic"
 _LARGE = "raise `max.message.bytes` of the topic, and `message.max.bytes` in `[kafka]`"
@@ -71,7 +71,7 @@ class Unpublishable(RelayError):
         alike: Sequence[Row] = (),
     ) -> None:
         super().__init__(
-            f"event {row[1]} for topic {row[3]!r} cannot be published ({reason.text}); "
+            f"event {row[ID]} for topic {row[TOPIC]!r} cannot be published ({reason.text}); "
             f"{ADVICE[reason.code]}"
         )
         self.row, self.reason, self.scope, self.before = row, reason, scope, before

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Metric
 
-from relay.rules.batch import Row
+from relay.rules.row import Row, topic_of
 
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
@@ -54,7 +54,7 @@ class Metrics:
         self._name = name
         self.batches = Counter(
             "dovecote_relay_batches_total",
-            "Batches confirmed with the progress behind them.",
+            "Batches confirmed with the progress after them.",
             label,
             registry=self.registry,
         ).labels(*values)
@@ -91,7 +91,7 @@ class Metrics:
         ).labels(*values)
         self.lag_bytes = Gauge(
             "dovecote_relay_lag_bytes",
-            "Write-ahead log behind progress, whoever wrote it (capture from the log).",
+            "Write-ahead log after progress, whoever wrote it (capture from the log).",
             label,
             registry=self.registry,
         ).labels(*values)
@@ -189,7 +189,7 @@ class Metrics:
 
     def published(self, rows: Iterable[Row]) -> None:
         """Count confirmed events; neighbours mostly share a topic, so runs are counted."""
-        for topic, run in groupby(row[3] for row in rows):
+        for topic, run in groupby(map(topic_of, rows)):
             self._published.labels(self._name, topic).inc(sum(1 for _ in run))
 
     def parked_event(self, reason: str) -> None:

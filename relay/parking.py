@@ -21,27 +21,14 @@ from relay.kafka.publisher import Publisher
 from relay.metrics import Metrics
 from relay.postgres.parked import Command, Due, Known
 from relay.publishing import paced
-from relay.rules.batch import Row
+from relay.reporting import ParkedReports
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
-from relay.rules.parking import (
-    TOO_LARGE,
-    Identity,
-    Key,
-    Mark,
-    ParkedEvent,
-    Reason,
-    Scope,
-    identity,
-    is_left,
-    key_of,
-    sort,
-    topics_of,
-)
+from relay.rules.parking import TOO_LARGE, EventMark, EventToPark, Reason, Scope, sort
 from relay.rules.places.progress import Progress
+from relay.rules.row import TOPIC, Identity, Key, Row, identity, is_left, key_of, size_of, topic_of
 from relay.rules.topics import Ask, Rules, Topics
 from relay.settings import RelaySettings
-from relay.telling import Telling
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -60,7 +47,7 @@ class Store(Protocol):
 
     def tidy(self, last_command: int, requeued: int, passed: int) -> None: ...
     def load(self, passed: int) -> Known: ...
-    def park(self, events: Sequence[ParkedEvent], first: int) -> str: ...
+    def park(self, events: Sequence[EventToPark], first: int) -> str: ...
     def requeue(self, topics: Sequence[str]) -> int | None: ...
     def commands(self, *, of_aside: bool) -> list[Command]: ...
     def due(self, command: Command, *, after: int, most: int, most_bytes: int) -> list[Due]: ...
@@ -102,7 +89,7 @@ class Parking:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings, self._metrics, self._clock = settings, metrics, clock
-        self._ask, self._telling = ask, Telling(clock)
+        self._ask, self._reports = ask, ParkedReports(clock)
         rules = Rules(settings.progress_topic, settings.topics)
         self._topics = Topics(rules, settings.park_after.total_seconds())
         self._isolation, self._pace = bounds
@@ -110,7 +97,7 @@ class Parking:
         self._store: Store
         self._count = self._highest = 0
         self._held: set[Key] = set()
-        self._marks: dict[Identity, Mark] = {}
+        self._marks: dict[Identity, EventMark] = {}
         self._look_at = 0.0
 
     def begin(self, store: Store, progress: Progress) -> None:
@@ -137,8 +124,8 @@ class Parking:
         """
         for row in filter(is_left, rows if has_large else ()):
             known = self._marks.get(identity(row))
-            self._marks[identity(row)] = Mark(TOO_LARGE, known.number if known else None)
-        topics = set(map(topics_of, rows))
+            self._marks[identity(row)] = EventMark(TOO_LARGE, known.number if known else None)
+        topics = set(map(topic_of, rows))
         closed = self._topics.closed(topics, self._clock(), self._ask)
         policy = self._settings.on_poison
         publish, park = sort(
@@ -149,7 +136,7 @@ class Parking:
         lsn = self._park(park)
         return Admitted(publish, topics, self._highest, lsn)
 
-    def _park(self, events: Sequence[ParkedEvent]) -> str:
+    def _park(self, events: Sequence[EventToPark]) -> str:
         fresh = sum(each.replaces is None for each in events)
         most = self._settings.park_most
         # Events that will be parked anew are counted already.
@@ -164,7 +151,7 @@ class Parking:
         self._highest += len(events)
         self._count += fresh
         self._look_at = min(self._look_at, self._clock() + _LOOK)
-        self._telling.parked(events)
+        self._reports.parked(events)
         for each in events:
             self._marks.pop(identity(each.row), None)
             if each.holds:
@@ -186,10 +173,10 @@ class Parking:
         it is still unknown whether this event is to blame.
         """
         if error.scope is Scope.TOPIC:
-            self._topics.refused(error.row[3], error.reason, self._clock())
+            self._topics.refused(error.row[TOPIC], error.reason, self._clock())
         elif error.scope is Scope.EVENT:
             for row in (error.row, *error.alike):
-                self._marks[identity(row)] = Mark(error.reason)
+                self._marks[identity(row)] = EventMark(error.reason)
             self._isolation.found()
         else:
             self._isolation.searches(error.before, error.request_bytes)
@@ -200,7 +187,7 @@ class Parking:
 
         None: a requeued event was refused, and the publisher can no longer be used.
         """
-        self._telling.catch_up()
+        self._reports.catch_up()
         self._welcome()
         if self._clock() < self._look_at:
             return progress
@@ -270,7 +257,7 @@ class Parking:
             most_bytes=self._pace.most,
         ):
             first = due[0].row
-            if reason := TOO_LARGE if is_left(first) else self._refusal(first[3]):
+            if reason := TOO_LARGE if is_left(first) else self._refusal(first[TOPIC]):
                 # Events that hold no key do not depend on each other, and each of them gets the
                 # reason.
                 is_whole = command.topic is not None and command.key is None
@@ -304,7 +291,7 @@ class Parking:
     ) -> Sequence[Row]:
         rows = [each.row for each in due]
         try:
-            size = sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)
+            size = sum(map(size_of, rows))
             with paced(self._pace, lambda: size):
                 publisher.publish(rows, progress)
         except Unpublishable as error:
@@ -315,7 +302,7 @@ class Parking:
                 self._chunk = error.before
                 raise _RefusedAgain from error
             if error.scope is Scope.TOPIC:
-                self._topics.given_up(error.row[3], error.reason, self._clock())
+                self._topics.given_up(error.row[TOPIC], error.reason, self._clock())
             self._refused_again(command, due[:1], error)
             raise _RefusedAgain from error
         return rows

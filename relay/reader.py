@@ -14,6 +14,7 @@ from outbox.errors import first_line
 from relay.errors import Outage
 from relay.rules.batch import Batch, Capture, split
 from relay.rules.places.progress import Place
+from relay.rules.row import ID
 
 
 class Ahead:
@@ -272,7 +273,7 @@ class Reader:
 
     def _put(self, batch: Batch) -> None:
         if len(batch.rows) >= _MANY:
-            self._arenas.keep(row[1] for row in batch.rows[::_APART])
+            self._arenas.keep(row[ID] for row in batch.rows[::_APART])
         self._ahead.put(batch)
         while not self._stop.is_set() and not self._ahead.wait_for_room(0.1):
             self._capture.stay()

@@ -18,7 +18,7 @@ import psycopg
 
 from outbox.errors import first_line
 from outbox.schema import about
-from relay.candidacy import Look
+from relay.candidacy import KafkaWatch
 from relay.errors import Full, LeaseLost, Outage, Refused, Unpublishable
 from relay.guardian import BudgetSpent, Guardian
 from relay.health import KINDS, Trouble
@@ -40,12 +40,13 @@ from relay.postgres.shard_count import settle
 from relay.postgres.timeline import shared
 from relay.publishing import make_publisher, paced
 from relay.reader import Ahead, Reader
-from relay.rules.batch import Batch, Capture, Row
+from relay.rules.batch import Batch, Capture
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
 from relay.rules.places.fit import cluster_refusal
-from relay.rules.places.lsn import NOT_TOLD, TELL
+from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Newest, Origin, Place, Progress, at, refusal, widened
+from relay.rules.row import Row
 from relay.rules.sharding import Shard
 from relay.settings import RelaySettings
 from relay.tracing import publishing
@@ -99,7 +100,7 @@ class Relay:
         )
         self._drains = Drains(settings.schema_name, settings.name)
         self._beat_at = self._well_at = 0.0
-        self._look: Look | None = None
+        self._watch: KafkaWatch | None = None
         self._is_warned = False
         self._isolation = Isolation(settings.batch_rows)
         self._asking = Asking(settings.kafka)
@@ -168,7 +169,7 @@ class Relay:
             _log.info("publishing from %s", progress.cursor)
             if not origin.timeline and not self._is_warned:
                 self._is_warned = True
-                _log.warning("%s; %s", NOT_TOLD, TELL)
+                _log.warning("%s; %s", NOT_REPORTED, GRANT)
             reader = Reader(
                 capture,
                 progress.cursor,
@@ -358,9 +359,9 @@ class Relay:
 
     def _is_well(self) -> None:
         self._well_at = time.monotonic()
-        if self._look is not None:
-            self._look.end()
-            self._look = None
+        if self._watch is not None:
+            self._watch.end()
+            self._watch = None
 
     def _wait_for_kafka(self, lease: Lease, reason: str) -> None:
         self._trouble.slow(reason)
@@ -373,11 +374,11 @@ class Relay:
         Raises:
             LeaseLost: another relay can reach Kafka, and we cannot.
         """
-        look = self._look = self._look or Look(self._settings)
+        watch = self._watch = self._watch or KafkaWatch(self._settings)
         key = candidate_key(self._settings.schema_name, self._shard.name)
         if (
             time.monotonic() - self._well_at > self._settings.lease.total_seconds()
-            and look.has_failed
+            and watch.has_failed
             and (other := active(lease.conn, key)) is not None
         ):
             msg = f"{reason}; {other} stands by and can reach Kafka: the role is left to it"

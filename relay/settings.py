@@ -114,7 +114,7 @@ class RelaySettings(Settings):
     """Longest a batch may wait for the broker; what it left open is aborted after that."""
 
     on_poison: Policy = "hold"
-    """When an event is parked, `hold` parks the later ones of its key behind it, `skip` publishes
+    """When an event is parked, `hold` parks the later ones of its key after it, `skip` publishes
     them."""
 
     park_after: Duration = timedelta(seconds=10)

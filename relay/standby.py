@@ -37,7 +37,7 @@ class Standby:
             candidate_key(settings.schema_name, shard.name) for shard, _, _ in self._relays
         ]
         self._candidacy = Candidacy(settings, candidates)
-        self._tried, self._let_in, self._told = 0, False, False
+        self._tried, self._let_in, self._reported = 0, False, False
 
     def run(self, stop: threading.Event) -> None:
         """
@@ -73,7 +73,7 @@ class Standby:
                 self._trouble.recovered("standby")
             else:
                 self._trouble.slow(reason)
-            self._tell()
+            self._report()
         stop.wait(self._settings.standby_poll.total_seconds())
 
     def _was_active(self, stop: threading.Event) -> bool:
@@ -84,14 +84,14 @@ class Standby:
             if lease is None:
                 return False
             self._candidacy.withdraw()
-            self._tried, self._told = lease.number, False
+            self._tried, self._reported = lease.number, False
             _, relay, _ = self._relays[self._tried]
             relay.be_active(lease, stop)
         return True
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """Log once who is active instead; otherwise a standby would look as if it hung."""
-        if self._told:
+        if self._reported:
             return
         with connect(self._settings.dsn, purpose="standby") as conn:
             found = [where for key in self._keys if (where := active(conn, key))]
@@ -99,7 +99,7 @@ class Standby:
         if found:
             are = "is" if len(found) == 1 else "are"
             _log.info("standing by: %s %s active", ", ".join(found), are)
-            self._told = True
+            self._reported = True
 
     def _failed(self, error: Exception, stop: threading.Event) -> None:
         _, _, metrics = self._relays[self._tried]

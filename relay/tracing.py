@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from outbox.envelope import TRACEPARENT
-from relay.rules.batch import Row
+from relay.rules.row import HEADER_NAMES, HEADER_VALUES, Row
 
 try:
     from opentelemetry import trace
@@ -16,7 +16,6 @@ else:
 
 # The number that the SDK keeps by default.
 _MOST_LINKS = 128
-_HEADER_NAMES, _HEADER_VALUES = 10, 11
 
 
 def publishing(outbox: str, rows: Sequence[Row]) -> AbstractContextManager[object]:
@@ -76,7 +75,7 @@ def _links(rows: Sequence[Row]) -> Mapping[int, "trace.Link"]:
 
 def _traceparents(rows: Sequence[Row]) -> Iterator[str]:
     for row in rows:
-        names = row[_HEADER_NAMES]
+        names = row[HEADER_NAMES]
         # The outbox stores it as the first of the headers.
         if names and names[0] == TRACEPARENT:
-            yield row[_HEADER_VALUES][0].decode("ascii", "replace")
+            yield row[HEADER_VALUES][0].decode("ascii", "replace")

@@ -91,7 +91,7 @@ class PostgresStates:
         self._ask(query, values)
 
     def drop(self, record: Record) -> None:
-        """Forget a record that is concluded."""
+        """Forget a record that is completed."""
         query = sql.SQL(
             "DELETE FROM {} WHERE consumer = %s AND topic = %s AND partition = %s"
             ' AND "offset" = %s'

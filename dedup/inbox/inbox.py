@@ -2,8 +2,8 @@
 The inbox: it remembers an event in its handler's transaction, so effects happen once.
 
 A handler `handle(event, tx)` makes its rows on `tx`; before it runs, the event's identity (its id
-and round) is inserted there. If the transaction commits, both are there, and a later copy is not
-handled. If it does not commit, neither is there, and the event is handled when it comes again.
+and round) is inserted there. If the transaction commits, both are there, and a later duplicate is
+not handled. If it does not commit, neither is there, and the event is handled when it comes again.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -153,10 +153,10 @@ class Inbox:
         """
         Take the event for this transaction: None if it is new.
 
-        Otherwise it was handled before, and the result is the one for this copy. While another
-        transaction has the event, this waits for that transaction to end. `claim` is the number of
-        the claim under which the event is taken: once there is a newer claim, the transaction
-        fails, now or when it commits.
+        Otherwise it was handled before, and the result is the one for this duplicate. While
+        another transaction has the event, this waits for that transaction to end. `claim` is the
+        number of the claim under which the event is taken: once there is a newer claim, the
+        transaction fails, now or when it commits.
         """
         return _before(ask(tx, self._taking(identity, claim)), identity)
 

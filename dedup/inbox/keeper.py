@@ -54,8 +54,8 @@ class Keeper:
         self._exceeded(behind)
         if behind and not self._was_behind:
             _log.error(
-                "the consumer is %.0f s behind, the inbox remembers %.0f s: a copy of an event "
-                "may be handled again; set a longer `inbox.retention`, or add consumers",
+                "the consumer is %.0f s behind, the inbox remembers %.0f s: a duplicate of an "
+                "event may be handled again; set a longer `inbox.retention`, or add consumers",
                 lag,
                 self._retention.total_seconds(),
             )

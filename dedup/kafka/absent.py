@@ -38,7 +38,7 @@ class Absent:
         if topic and error.code() in _CANNOT_BE_READ:
             self._found[topic] = error.str()
 
-    def told(self, now: float) -> str:
+    def report(self, now: float) -> str:
         """Return which cannot be read, and why; ask for them again if it is time to."""
         if self._found and now - self._asked >= _PAUSE_SECONDS:
             self._asked = now

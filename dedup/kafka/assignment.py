@@ -4,21 +4,19 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from dedup.kafka.claiming import Claiming
-from dedup.kafka.committing import Commits
-from dedup.metrics import Metrics
+from dedup.kafka.partitions import Partitions
 from dedup.retries.aside import Aside, Partition
 from dedup.rules.claim import Claim
 from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, HandoverReport
 
 _log = logging.getLogger("dovecote.consumer")
 
@@ -39,31 +37,26 @@ class Assignment:
     """
     Takes and gives up partitions within the client's callbacks, when the group says so.
 
-    Used by the poll thread only. Giving up partitions waits up to `drain` seconds for running
+    Used by the poll thread only. Giving up partitions waits for as long as `drain` for running
     handlers: otherwise another consumer could handle the same records at the same time. The poll
     thread waits nowhere else.
     """
 
     def __init__(
         self,
-        handover: Handover,
+        partitions: Partitions,
         aside: Aside,
-        commits: Commits,
-        metrics: Metrics,
-        *,
         threads: Executor,
-        max_skew: int,
-        drain: float,
-        incremental: bool,
         claiming: Claiming | None = None,
-        apply: Callable[[Sequence[HandoverReport]], object],
-        reclaim: Callable[[], None],
     ) -> None:
-        self.partitions: dict[Partition, Assigned] = {}
-        self._handover, self._aside, self._commits = handover, aside, commits
-        self._metrics, self._threads = metrics, threads
-        self._max_skew, self._drain, self._incremental = max_skew, drain, incremental
-        self._claiming, self._apply, self._reclaim = claiming, apply, reclaim
+        settings = partitions.settings
+        self._partitions, self._assigned = partitions, partitions.assigned
+        self._handover, self._metrics = partitions.handover, partitions.metrics
+        self._aside, self._threads, self._claiming = aside, threads, claiming
+        self._drain = settings.drain.total_seconds()
+        self._incremental = settings.partitions is None and (
+            settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"
+        )
         self._opened: deque[Stretch[Record]] = deque()
         self._closed = threading.Event()
 
@@ -98,18 +91,18 @@ class Assignment:
         if gone:
             self._metrics.rebalanced("lost")
             _log.warning("lost %s", _names(_partition(each) for each in gone))
-            self._reclaim()
+            self._partitions.workers.reclaim(everything=True)
             self._handover.drain([each.stretch for each in gone], 0)
             self._forget(gone)
 
     def give_up(self, given: list[Assigned], *, at_end: bool = False) -> None:
         """
-        Drain partitions, commit concluded records, and forget them.
+        Drain partitions, commit completed records, and forget them.
 
         `at_end` has the meaning that it has for `Commits.finally_`.
         """
         began = time.monotonic()
-        self._reclaim()
+        self._partitions.workers.reclaim(everything=True)
         stretches = [each.stretch for each in given]
         if not self._handover.drain(stretches, self._drain):
             late = sum(stretch.at_work for stretch in stretches)
@@ -118,8 +111,8 @@ class Assignment:
                 late,
                 self._drain,
             )
-        self._apply(self._handover.collect())
-        self._commits.finally_(given, at_end=at_end)
+        self._partitions.collect()
+        self._partitions.commits.finally_(given, at_end=at_end)
         _log.info(
             "gave up %s after %.1f s",
             _names(_partition(each) for each in given),
@@ -138,14 +131,14 @@ class Assignment:
         self._handover.drain([stretch], 0)
         new = self._begin(TopicPartition(stretch.topic, stretch.partition), None)
         self._threads.submit(self._make_ready, [new])
-        begun = self.partitions[stretch.topic, stretch.partition]
+        begun = self._assigned[stretch.topic, stretch.partition]
         begun.paused = old.paused
         return begun
 
     def open(self) -> None:
         """Let the records of partitions be handled once everything is ready for them."""
         if self._claiming is not None:
-            self._opened += self._claiming.claimed(self.partitions.values())
+            self._opened += self._claiming.claimed(self._assigned.values())
         while self._opened:
             stretch = self._opened.popleft()
             with self._handover.lock:
@@ -161,8 +154,8 @@ class Assignment:
         if self._claiming is not None:
             stretch.claim = Claim()
         offsets = Offsets() if known is None else Offsets(known.offset, known.metadata)
-        new = assigned(stretch, offsets, max_skew=self._max_skew)
-        self.partitions[partition.topic, partition.partition] = new
+        new = assigned(stretch, offsets, max_skew=self._partitions.settings.max_skew)
+        self._assigned[partition.topic, partition.partition] = new
         return stretch
 
     def _committed(
@@ -192,14 +185,14 @@ class Assignment:
 
     def _have(self, partitions: Iterable[TopicPartition]) -> list[Assigned]:
         wanted = [(each.topic, each.partition) for each in partitions]
-        return [self.partitions[each] for each in wanted if each in self.partitions]
+        return [self._assigned[each] for each in wanted if each in self._assigned]
 
     def _forget(self, gone: Sequence[Assigned]) -> None:
         names = [_partition(each) for each in gone]
         for name in names:
-            del self.partitions[name]
+            del self._assigned[name]
         self._metrics.gone(names)
-        self._threads.submit(self._tell, names)
+        self._threads.submit(self._report_revoked, names)
 
     # These run in threads of their own.
 
@@ -220,7 +213,7 @@ class Assignment:
                     self._claiming.want(stretches)
                 return
 
-    def _tell(self, names: list[Partition]) -> None:
+    def _report_revoked(self, names: list[Partition]) -> None:
         try:
             self._aside.revoked(names)
         except Exception as error:  # noqa: BLE001  # nothing depends on it

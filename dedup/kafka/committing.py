@@ -44,18 +44,23 @@ class Commits:
         *,
         every: float,
         counted: Callable[[Outcome], None],
-        told: Committed | None = None,
+        report: Committed | None = None,
     ) -> None:
-        self._client, self._every, self._counted, self._told = client, every, counted, told
+        self._client, self._every, self._counted, self._report = client, every, counted, report
         self._hurry = 0.0
         self._asked: Asked = {}
         self._next = self._deadline = 0.0
         self._limit = LIMIT
         """How much metadata the broker takes, as far as known."""
 
+    @property
+    def are_awaited(self) -> bool:
+        """Whether somebody waits for them."""
+        return self._report is not None
+
     def hurry(self) -> None:
-        """Commit concluded records within a moment; from any thread."""
-        # For a moment, because the poll thread may not have been told of the record yet.
+        """Commit completed records within a moment; from any thread."""
+        # For a moment, because the poll thread may not know of the record yet.
         self._hurry = time.monotonic() + _HURRY_SECONDS
 
     def tick(self, partitions: Iterable[Assigned]) -> None:
@@ -104,12 +109,12 @@ class Commits:
 
     def _confirm(self, assigned: Assigned, commit: Commit) -> None:
         assigned.confirmed = commit
-        if self._told is not None:
-            self._told(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
+        if self._report is not None:
+            self._report(assigned.stretch.topic, assigned.stretch.partition, commit.offset)
 
     def finally_(self, partitions: Iterable[Assigned], *, at_end: bool = False) -> None:
         """
-        Commit concluded records, and wait for the commit, because the partitions are given up.
+        Commit completed records, and wait for the commit, because the partitions are given up.
 
         `at_end`: do not wait for ever. In a callback of the client, another thread could not
         commit.
@@ -142,7 +147,7 @@ class Commits:
         except TimeoutError:
             self._counted("failed")
             _log.warning(
-                "Kafka did not answer a last commit within %.0f s: records concluded since the "
+                "Kafka did not answer a last commit within %.0f s: records completed since the "
                 "one before are handled again by the next owner of the partitions",
                 _ANSWER_SECONDS,
             )
@@ -178,7 +183,7 @@ class Commits:
             self._limit = 0
             _log.warning(
                 "the broker does not take %d bytes of metadata with an offset: offsets are now "
-                "committed without it, and a restart repeats records concluded beyond the "
+                "committed without it, and a restart repeats records completed beyond the "
                 "offset; set offset.metadata.max.bytes = %d at the brokers",
                 LIMIT,
                 LIMIT,

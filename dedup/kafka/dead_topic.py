@@ -75,7 +75,7 @@ class DeadTopic:
         """
         with _kafka_errors(), self._producer() as producer:
             # Any earlier operator is fenced now: everything that it did is in the topic.
-            letters = self._behind(self._fence(producer), which)
+            letters = self._after(self._fence(producer), which)
             targets = {letter.at: to(letter) for letter in letters} if action != "dropped" else {}
             whole = self._whole(letters) if targets else iter(())
             for start in range(0, len(letters), _CHUNK):
@@ -104,7 +104,7 @@ class DeadTopic:
                 _produce(producer, self._topic, _NONCE_KEY, None, headers, partition=number)
         return nonce
 
-    def _behind(self, nonce: bytes, which: Which) -> list[Letter]:
+    def _after(self, nonce: bytes, which: Which) -> list[Letter]:
         """
         Return the selected letters, read from brokers that have the record with `nonce`.
 

@@ -1,10 +1,8 @@
-"""Poll records, hand them to the workers, and commit concluded offsets."""
+"""Poll records, hand them to the workers, and commit completed offsets."""
 
 import logging
 import threading
 import time
-from collections import Counter
-from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -12,16 +10,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from dedup.health import Health
 from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
-from dedup.kafka.committing import Commits
 from dedup.kafka.membership import Membership
-from dedup.metrics import Metrics
+from dedup.kafka.partitions import Partitions
 from dedup.retries.storm import Amplification
 from dedup.rules.lanes.assigned import Assigned
-from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, HandoverReport, Workers
 from dovecote.process.rarely import Rarely
 
 _log = logging.getLogger("dovecote.consumer")
@@ -44,31 +39,28 @@ class Polling:
     def __init__(
         self,
         client: Consumer,
-        handover: Handover,
-        workers: Workers,
-        *,
+        partitions: Partitions,
         assignment: Assignment,
         membership: Membership,
-        commits: Commits,
+        *,
         record: type[Record],
-        batch_size: int,
-        limits: Limits,
-        metrics: Metrics,
         health: Health,
-        amplification: Amplification,
-        absent: Absent,
-        by_key: bool = True,
-        prompt: bool = False,
     ) -> None:
-        self._client, self._handover, self._workers = client, handover, workers
-        self._assignment, self._membership, self._commits = assignment, membership, commits
-        self._record, self._batch_size, self._limits = record, batch_size, limits
-        self._metrics, self._health = metrics, health
-        self._amplification, self._absent = amplification, absent
-        self._by_key, self._busy = by_key, _PROMPT_SECONDS if prompt else _BUSY_SECONDS
-        self._pressure = Pressure(limits)
+        settings = partitions.settings
+        self._client, self._partitions, self._assigned = client, partitions, partitions.assigned
+        self._assignment, self._membership = assignment, membership
+        self._handover, self._workers = partitions.handover, partitions.workers
+        self._metrics, self._health = partitions.metrics, health
+        self._record, self._batch_size = record, settings.batch_size
+        self._by_key = settings.order == "key"
+        self._absent = Absent(client, settings.partitions)
+        self._amplification = Amplification(settings.retries.amplification_limit)
+        self._limits = Limits(records=settings.max_records, bytes=settings.max_bytes)
+        self._pressure = Pressure(self._limits)
         # If somebody waits for commits, do not delay the poll that brings them.
-        self._pace = Pace(batch_size, 0.0) if prompt else Pace(batch_size)
+        prompt = partitions.commits.are_awaited
+        self._busy = _PROMPT_SECONDS if prompt else _BUSY_SECONDS
+        self._pace = Pace(self._batch_size, 0.0) if prompt else Pace(self._batch_size)
         self._closed = False
         self._observed = 0.0
         self._remembered = 0
@@ -78,14 +70,13 @@ class Polling:
         while not stop.is_set():
             self.turn()
         self._health.stopped()
-        partitions = list(self._assignment.partitions.values())
-        if partitions:
-            self._assignment.give_up(partitions, at_end=True)
+        if assigned := list(self._assigned.values()):
+            self._assignment.give_up(assigned, at_end=True)
 
     def turn(self) -> None:
         """Poll once, and do what is due."""
         messages = self._poll()
-        self._membership.beat(self._assignment.partitions.values())
+        self._membership.beat(self._assigned.values())
         touched = self._sort(messages) if messages else ()
         self._assignment.open()
         ready, _ = self._handover.release()
@@ -94,43 +85,14 @@ class Polling:
             for each in touched:
                 self._amplification.sample(each.batch.items())
                 each.batch = {}
-        progressed = self.apply(self._handover.collect())
-        self._commits.tick(self._assignment.partitions.values())
-        self._health.polled(progressed=progressed or not self._in_memory()[0])
+        progressed = self._partitions.collect()
+        self._partitions.commits.tick(self._assigned.values())
+        self._health.polled(progressed=progressed or not self._partitions.in_memory()[0])
         self._observe()
         # Wake workers last: they need the interpreter, which this thread releases when it polls.
         self._workers.wake(ready)
         self._workers.reclaim()
         self._relieve()
-
-    def apply(self, reports: Sequence[HandoverReport]) -> bool:
-        """Take the results of turns of work; return whether a record was concluded."""
-        if not reports:
-            return False
-        handled = held = 0
-        results: Counter[tuple[str, str]] = Counter()
-        by_stretch: dict[int, tuple[Stretch[Record], list[Record]]] = {}
-        records: list[Record] = []
-        for report in reports:
-            handled += len(report.handled)
-            held += len(report.held)
-            last: Stretch[Record] | None = None
-            for stretch, record in report.handled:
-                if stretch is not last:
-                    last, records = stretch, _of(stretch, by_stretch)
-                records.append(record)
-            for stretch, record, outcome, reason in report.concluded:
-                _of(stretch, by_stretch).append(record)
-                results[outcome, reason] += 1
-        partitions = self._assignment.partitions
-        for stretch, records in by_stretch.values():
-            found = partitions.get((stretch.topic, stretch.partition))
-            # Records that another assignment concluded do not count in this one.
-            if found is not None and found.stretch is stretch:
-                found.concluded(records)
-        results["handled", ""] += handled
-        self._metrics.concluded(results, held)
-        return bool(by_stretch)
 
     def _poll(self) -> list[Message]:
         if (early := self._pace.early(time.monotonic())) > 0:
@@ -146,7 +108,7 @@ class Polling:
             if messages:
                 return messages
         _, due = self._handover.release()
-        wait = self._busy if self._in_memory()[0] else _IDLE_SECONDS
+        wait = self._busy if self._partitions.in_memory()[0] else _IDLE_SECONDS
         if due is not None:
             wait = min(wait, max(0.0, due - time.monotonic()))
         # `consume` waits for the requested number of messages; `poll` for the first.
@@ -158,7 +120,7 @@ class Polling:
     def _sort(self, messages: list[Message]) -> list[Assigned]:
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
-        partitions, new, make = self._assignment.partitions, self._record, tuple.__new__
+        partitions, new, make = self._assigned, self._record, tuple.__new__
         by_key = self._by_key
         topic, partition, found = "", -1, None
         for message in messages:
@@ -200,7 +162,7 @@ class Polling:
     def _noticed(self, error: KafkaError, message: Message) -> None:
         """Handle an error that the client returned in a message's place."""
         if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's name for it
-            found = self._assignment.partitions.get((message.topic(), message.partition()))
+            found = self._assigned.get((message.topic(), message.partition()))
             if found is not None:
                 found.offsets.reached(message.offset())
                 found.changed = True
@@ -210,23 +172,19 @@ class Polling:
         self._absent.noticed(error, message.topic())
         _rarely.warning("Kafka says: %s", error.str())
 
-    def _in_memory(self) -> tuple[int, int]:
-        partitions = self._assignment.partitions.values()
-        return sum(each.records for each in partitions), sum(each.size for each in partitions)
-
     def _relieve(self) -> None:
         """Take no more records while there are too many; go on when there is room."""
-        records, size = self._in_memory()
+        records, size = self._partitions.in_memory()
         if not self._closed and (records >= self._limits.records or size >= self._limits.bytes):
             # Handlers mostly make room at once. Pausing makes the client discard what it has
             # fetched, so pause only for those that do not.
             self._handover.wait_for(self._batch_size, _ROOM_SECONDS)
-            self.apply(self._handover.collect())
-            records, size = self._in_memory()
+            self._partitions.collect()
+            records, size = self._partitions.in_memory()
         before, self._closed = self._closed, self._pressure.at(records, size)
         if self._closed and not before:
             self._metrics.paused("memory")
-        for each in self._assignment.partitions.values():
+        for each in self._assigned.values():
             skewed = each.is_skewed()
             pause = self._closed or skewed
             if pause is not each.paused:
@@ -242,7 +200,7 @@ class Polling:
         if pause and skewed:
             self._metrics.paused("skew")
             _rarely.warning(
-                "%s/%d waits: %d records are polled from offset %s on, which is not concluded",
+                "%s/%d waits: %d records are polled from offset %s on, which is not completed",
                 each.stretch.topic,
                 each.stretch.partition,
                 each.offsets.skew,
@@ -255,8 +213,8 @@ class Polling:
         if now - self._observed < _OBSERVE_SECONDS:
             return
         self._observed = now
-        self._health.lacking = self._absent.told(now)
-        records, size = self._in_memory()
+        self._health.lacking = self._absent.report(now)
+        records, size = self._partitions.in_memory()
         if self._remembered:
             self._metrics.remembered(self._remembered)
             self._remembered = 0
@@ -265,21 +223,11 @@ class Polling:
         self._metrics.levels(
             records=records, size=size, lanes=lanes, held=held, oldest=self._workers.oldest
         )
-        self._metrics.amplified(self._amplification.told())
-        for (topic, partition), each in self._assignment.partitions.items():
+        self._metrics.amplified(self._amplification.report())
+        for (topic, partition), each in self._assigned.items():
             where = TopicPartition(topic, partition)
             _, end = self._client.get_watermark_offsets(where, cached=True)
             position = each.offsets.position
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
-
-
-def _of(
-    stretch: Stretch[Record], by_stretch: dict[int, tuple[Stretch[Record], list[Record]]]
-) -> list[Record]:
-    """Return the list of a stretch's records."""
-    found = by_stretch.get(stretch.epoch)
-    if found is None:
-        by_stretch[stretch.epoch] = found = (stretch, [])
-    return found[1]

@@ -56,10 +56,12 @@ class TracedPolicy:
     def _decide(self, now: int) -> Iterator[dict[str, object]]:
         batch, self._batch = self._batch, []
         if self._memory is not None:
-            copies = list(self._memory.copies(map(_Entry.seen, batch), now))
-            for entry in compress(batch, copies):
+            duplicates = list(self._memory.duplicates(map(_Entry.seen, batch), now))
+            for entry in compress(batch, duplicates):
                 yield from _lines(Skipped(entry, f"duplicate of {entry.identity()[0]}"), now)
-            batch = [entry for entry, copy in zip(batch, copies, strict=True) if not copy]
+            batch = [
+                entry for entry, duplicate in zip(batch, duplicates, strict=True) if not duplicate
+            ]
         for _, entries in policies.by_key(batch, _Entry.group):
             for verdict in self._policy(
                 entries,

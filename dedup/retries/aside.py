@@ -1,7 +1,7 @@
 """
 The interface for records that their handler did not finish: who takes them, and with what result.
 
-A handler's `Retry`, `Dead` and `Again` come here. The record is concluded once it is durably
+A handler's `Retry`, `Dead` and `Again` come here. The record is completed once it is durably
 somewhere else. Until then its offset stays uncommitted, and Kafka remembers nothing beyond it.
 """
 
@@ -74,7 +74,7 @@ class Aside(Protocol):
         """
 
     def released(self, record: Record) -> None:
-        """Forget a record that was `Held` and is concluded now, before its offset moves on."""
+        """Forget a record that was `Held` and is completed now, before its offset moves on."""
 
     def revoked(self, partitions: Collection[Partition]) -> None:
         """

@@ -22,20 +22,18 @@ class Tracebacks:
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
         self._lock = threading.Lock()
-        self._told: set[tuple[type, str | None]] = set()
+        self._reported: set[tuple[type, str | None]] = set()
 
-    def tell(self, error: BaseException) -> None:
-        """Log where an exception comes from, unless that was told before."""
+    def report(self, error: BaseException) -> None:
+        """Log where an exception comes from, unless that was reported before."""
         failure = type(error), place(error)
         with self._lock:
-            if failure in self._told:
+            if failure in self._reported:
                 return
-            if len(self._told) >= _MOST_REMEMBERED:
-                self._told.clear()
-            self._told.add(failure)
-        self._log.warning(
-            "the handler raised; of failures like it this is told once", exc_info=error
-        )
+            if len(self._reported) >= _MOST_REMEMBERED:
+                self._reported.clear()
+            self._reported.add(failure)
+        self._log.warning("the handler raised; failures like it are reported once", exc_info=error)
 
 
 _rarely = Rarely(_log)
@@ -70,7 +68,7 @@ class Exceptions:
         if isinstance(error, self.skip):
             return Skip(told.error)
         if not isinstance(error, DovecoteError):
-            _tracebacks.tell(error)
+            _tracebacks.report(error)
         return told
 
 

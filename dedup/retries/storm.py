@@ -23,7 +23,7 @@ _ROOM = 50_000
 """Most events of a topic that are remembered; the window ends early when this is reached."""
 
 _ENOUGH = 50
-"""With fewer copies than this, a number is chance."""
+"""With fewer duplicates than this, a number is chance."""
 
 
 class Storm(DovecoteError):
@@ -34,7 +34,7 @@ class Storm(DovecoteError):
 class _Window:
     began: float
     records: int = 0
-    copies: dict[bytes, int] = field(default_factory=dict)
+    seen: dict[bytes, int] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -76,43 +76,43 @@ class Amplification:
         """
         mark = _mark(record)
         if mark is None:
-            return  # a foreign record's id is its position, so it is a copy of nothing
+            return  # a foreign record's id is its position, so it is a duplicate of nothing
         with self._lock:
             window = self._window(record.topic)
             window.records += 1
-            window.copies[mark] = window.copies.get(mark, 0) + 1
-            told = window.records / len(window.copies)
-            extra = window.records - len(window.copies)
-            if self.limit is not None and told > self.limit and extra >= _ENOUGH:
+            window.seen[mark] = window.seen.get(mark, 0) + 1
+            rate = window.records / len(window.seen)
+            extra = window.records - len(window.seen)
+            if self.limit is not None and rate > self.limit and extra >= _ENOUGH:
                 msg = (
-                    f"topic {record.topic!r} holds {told:.1f} records for each event, more than "
+                    f"topic {record.topic!r} holds {rate:.1f} records for each event, more than "
                     f"the limit of {self.limit:g}: find out who puts them there again, then "
                     "restart, with a higher `retries.amplification_limit` if it is to go on"
                 )
                 raise Storm(msg)
 
-    def told(self) -> dict[str, float]:
+    def report(self) -> dict[str, float]:
         """
         Return the amplification of each topic: of this window, or the last if this one is young.
         """
         with self._lock:
             return {
                 topic: (
-                    window.records / len(window.copies)
-                    if len(window.copies) >= _ENOUGH or topic not in self._last
+                    window.records / len(window.seen)
+                    if len(window.seen) >= _ENOUGH or topic not in self._last
                     else self._last[topic]
                 )
                 for topic, window in self._windows.items()
-                if window.copies
+                if window.seen
             }
 
     def _window(self, topic: str) -> _Window:
         window, now = self._windows.get(topic), self.clock()
         if window is None:
             window = self._windows[topic] = _Window(now)
-        elif now - window.began > self.window or len(window.copies) >= _ROOM:
-            if window.copies:
-                self._last[topic] = window.records / len(window.copies)
+        elif now - window.began > self.window or len(window.seen) >= _ROOM:
+            if window.seen:
+                self._last[topic] = window.records / len(window.seen)
             window = self._windows[topic] = _Window(now)
         return window
 

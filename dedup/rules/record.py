@@ -16,7 +16,7 @@ class Record(envelope.Record):
     """
     One record of a partition: topic, partition, offset, timestamp, key, value and headers.
 
-    The event is decoded once, on first use: policies leave most copies unread.
+    The event is decoded once, on first use: policies leave most duplicates unread.
     """
 
     decode: Decode = staticmethod(decode.as_json)
@@ -42,7 +42,7 @@ class Record(envelope.Record):
 
     @property
     def identity(self) -> Identity:
-        """Event id and round: records with an equal pair are copies of each other."""
+        """Event id and round: records with an equal pair are duplicates of each other."""
         kept = self.__dict__
         if "identity" not in kept:
             kept["identity"] = decode.identity(self)

@@ -175,7 +175,7 @@ class AwaitedServing:
         else:
             return None
         finally:
-            progress.tell()
+            progress.report_skips()
 
     async def _next(self, progress: Progress, run: Run[Record]) -> Verdict[Record] | None:
         waiting = progress.waiting

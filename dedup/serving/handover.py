@@ -16,8 +16,8 @@ Batch: TypeAlias = Mapping[bytes | None, Sequence[Record]]
 """A stretch's records of one poll batch, by key."""
 
 
-class Concluded(NamedTuple):
-    """A record that is concluded."""
+class Completed(NamedTuple):
+    """A record that is completed."""
 
     stretch: Stretch[Record]
     record: Record
@@ -32,14 +32,14 @@ class HandoverReport:
     The result of a turn of work.
 
     It has deques because another thread may take from them while a handler does not return: a slow
-    record must not delay the ones that were concluded before it.
+    record must not delay the ones that were completed before it.
     """
 
     handled: deque[tuple[Stretch[Record], Record]] = field(default_factory=deque)
     """Records that were handled, with nothing else to report."""
 
-    concluded: deque[Concluded] = field(default_factory=deque)
-    """Other records that are concluded."""
+    completed: deque[Completed] = field(default_factory=deque)
+    """Other records that are completed."""
 
     served: deque[Lane[Record]] = field(default_factory=deque)
     """Lanes to give back."""
@@ -48,12 +48,12 @@ class HandoverReport:
     """Lanes to hold, and for how many seconds."""
 
     def __bool__(self) -> bool:
-        return bool(self.handled or self.concluded or self.served or self.held)
+        return bool(self.handled or self.completed or self.served or self.held)
 
     @property
     def records(self) -> int:
-        """Number of concluded records."""
-        return len(self.handled) + len(self.concluded)
+        """Number of completed records."""
+        return len(self.handled) + len(self.completed)
 
     def taken(self) -> "HandoverReport":
         """Move everything so far into a new report, and return that."""
@@ -62,7 +62,7 @@ class HandoverReport:
         _move(self.served, taken.served)
         _move(self.held, taken.held)
         _move(self.handled, taken.handled)
-        _move(self.concluded, taken.concluded)
+        _move(self.completed, taken.completed)
         return taken
 
 
@@ -101,7 +101,7 @@ class Handover:
         self.changed = threading.Condition(self.lock)
         self._progress = threading.Condition(self.lock)
         self._reports: list[HandoverReport] = []
-        self._concluded = 0
+        self._completed = 0
         self._awaited = 0
         self._draining = False
 
@@ -126,14 +126,14 @@ class Handover:
             return []
         with self.lock:
             reports, self._reports = self._reports, []
-            self._concluded = 0
+            self._completed = 0
             return reports
 
     def wait_for(self, records: int, seconds: float) -> None:
-        """Wait until `records` uncollected records are concluded, or for at most `seconds`."""
+        """Wait until `records` uncollected records are completed, or for at most `seconds`."""
         with self.lock:
             self._awaited = records
-            self._progress.wait_for(lambda: self._concluded >= records, seconds)
+            self._progress.wait_for(lambda: self._completed >= records, seconds)
             self._awaited = 0
 
     def drain(self, stretches: Sequence[Stretch[Record]], seconds: float) -> bool:
@@ -159,8 +159,8 @@ class Handover:
         for lane, seconds in report.held:
             lanes.hold(lane, time.monotonic() + seconds)
         self._reports.append(report)
-        self._concluded += report.records
-        if self._draining or (self._awaited and self._concluded >= self._awaited):
+        self._completed += report.records
+        if self._draining or (self._awaited and self._completed >= self._awaited):
             self._progress.notify()
 
     def put_back(self, chunk: deque[Lane[Record]]) -> int:

@@ -216,8 +216,8 @@ class Retries:
             error=copies.cut(fate.error or ""),
             failed=fate.error is not None,
         )
-        # The round tells an event that was asked to come again from a copy of a handled one. A
-        # failed event keeps its round.
+        # By the round, an event that was asked to come again differs from a duplicate of a handled
+        # one. A failed event keeps its round.
         rounds = copies.delivery(as_it_is).round + (fate.error is None)
         state = replace(state, round=rounds, error=fate.error)
         self._held[record[:3]] = State(record.identity[0], state)

@@ -1,4 +1,4 @@
-"""Progress of a run: which of its records are concluded, and what holds up the rest."""
+"""Progress of a run: which of its records are completed, and what holds up the rest."""
 
 import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -12,7 +12,7 @@ from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
 from dedup.rules.policies.results import Again, Dead, Early
 from dedup.rules.record import Record
-from dedup.serving.handover import Concluded, HandoverReport
+from dedup.serving.handover import Completed, HandoverReport
 from dovecote.process.rarely import Rarely
 from outbox import envelope
 from outbox.errors import InvalidEvent
@@ -26,7 +26,7 @@ _LONGEST_OUTAGE_SECONDS = 30.0
 _SHORTEST_SECONDS = 0.001
 
 Unchosen: TypeAlias = Literal["alone", "distinct", "all"]
-"""The runs for which no policy has to choose: single records, runs without copies, or any."""
+"""The runs for which no policy has to choose: single records, runs without duplicates, or any."""
 
 V = TypeVar("V", Iterator[Verdict[Record]], AsyncIterator[Verdict[Record]])
 
@@ -41,7 +41,7 @@ class Over(BaseException):
 
 @dataclass(slots=True)
 class RunProgress(Generic[V]):
-    """One run's verdicts, and the record that is not concluded."""
+    """One run's verdicts, and the record that is not completed."""
 
     stretch: Stretch[Record]
     verdicts: V
@@ -78,7 +78,7 @@ class RunProgress(Generic[V]):
         match verdict:
             case Skipped(_, reason):
                 self.skipped.append(verdict)
-                self._conclude(record, "skipped", report, kind(reason))
+                self._complete(record, "skipped", report, kind(reason))
             case Failed(_, Early(_, after)):
                 self.waiting, self.was_held = record, True
                 return _seconds(after or timedelta(0))
@@ -87,7 +87,7 @@ class RunProgress(Generic[V]):
             case Handled(_, Again() as again):
                 self.waiting, self.unplaced, self.won = record, again, True
             case Handled():
-                self._conclude(record, "handled", report)
+                self._complete(record, "handled", report)
         return None
 
     def answered(self, answer: Placed | Held, report: HandoverReport) -> float | None:
@@ -96,7 +96,7 @@ class RunProgress(Generic[V]):
         if record is None or result is None:
             return None
         if isinstance(answer, Placed):
-            self._conclude(record, answer.where, report)
+            self._complete(record, answer.where, report)
             return None
         attempt = max(self.attempt(), answer.attempt)
         self.was_held, self.unplaced, self.outages = True, None, 0
@@ -131,18 +131,18 @@ class RunProgress(Generic[V]):
         return seconds
 
     def released(self, report: HandoverReport) -> None:
-        """Conclude the held record, now that its history is forgotten."""
+        """Complete the held record, now that its history is forgotten."""
         record, told = self.waiting, self.unreleased
         self.was_held, self.unreleased = False, None
         if record is not None and told is not None:
-            self._conclude(record, told[0], report, told[1])
+            self._complete(record, told[0], report, told[1])
 
     def leave(self) -> None:
         """Leave the waiting record to the partition's next owner, who gets it again."""
         self.waiting, self.unplaced, self.unreleased = None, None, None
         self.was_held, self.burnt, self.outages = False, 0, 0
 
-    def tell(self) -> None:
+    def report_skips(self) -> None:
         """Log which records were skipped since the last call, and why."""
         if self.skipped and _skips.isEnabledFor(logging.INFO):
             for reason, group in groupby(self.skipped, lambda each: each.reason):
@@ -159,14 +159,14 @@ class RunProgress(Generic[V]):
                 )
         self.skipped = []
 
-    def _conclude(
+    def _complete(
         self, record: Record, as_what: str, report: HandoverReport, reason: str = ""
     ) -> None:
         self.waiting, self.unplaced, self.burnt, self.outages = None, None, 0, 0
         if self.was_held:
             self.waiting, self.unreleased = record, (as_what, reason)
         else:
-            report.concluded.append(Concluded(self.stretch, record, as_what, reason))
+            report.completed.append(Completed(self.stretch, record, as_what, reason))
 
 
 def next_run(lane: Lane[Record]) -> Run[Record] | None:
@@ -200,7 +200,7 @@ def need_no_choice(records: Sequence[Record], unchosen: Unchosen) -> bool:
 
 
 def identity_of(record: Record) -> Identity:
-    """Return the identity that copies share."""
+    """Return the identity that duplicates share."""
     return record.identity
 
 

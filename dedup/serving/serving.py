@@ -170,7 +170,7 @@ class Serving:
         else:
             return None
         finally:
-            progress.tell()
+            progress.report_skips()
 
     def _next(self, progress: Progress, run: Run[Record]) -> Verdict[Record] | None:
         waiting = progress.waiting

@@ -5,9 +5,9 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from dedup.kafka.properties import FIXED, SAID_BY, client_properties
 from dedup.rules.lanes.lanes import NullKey
 from dedup.settings.inbox import InboxSettings
+from dedup.settings.properties import FIXED, SAID_BY, client_properties
 from dedup.settings.retries import RetriesSettings
 from dovecote.process.settings import HttpSettings, KafkaProperties, PositiveDuration, Settings
 
@@ -72,7 +72,7 @@ class ConsumerSettings(Settings):
 
     max_skew: Annotated[int, Field(ge=1)] = 20_000
     """
-    Most records of a partition from the first that is not concluded to the newest: a crash repeats
+    Most records of a partition from the first that is not completed to the newest: a crash repeats
     no more.
     """
 
@@ -95,7 +95,7 @@ class ConsumerSettings(Settings):
     """Where a group begins that has committed nothing."""
 
     stall_after: PositiveDuration = timedelta(seconds=60)
-    """/readyz fails when records are in memory and none was concluded for this long."""
+    """/readyz fails when records are in memory and none was completed for this long."""
 
     retries: RetriesSettings = RetriesSettings()
     """How to treat records that are not handled to their end."""

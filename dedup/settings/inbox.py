@@ -20,7 +20,7 @@ class InboxSettings(Settings):
     """The Postgres schema that holds the inbox."""
 
     retention: Duration = timedelta(days=7)
-    """How long an event is remembered. A copy that comes later is handled again."""
+    """How long an event is remembered. A duplicate that comes later is handled again."""
 
     answer_within: Duration = timedelta(minutes=1)
     """

@@ -31,8 +31,8 @@ class PolicySettings(Settings):
 
     remember: Duration | None = None
     """
-    Largest distance in time between copies of an event that are still recognised, whatever batches
-    they come in; absent: a policy knows only its batch.
+    Largest distance in time between duplicates of an event that are still recognised, whatever
+    batches they come in; absent: a policy knows only its batch.
     """
 
     @model_validator(mode="before")
@@ -60,7 +60,7 @@ class ExactSettings(PolicySettings):
     type: Literal["exact"] = "exact"
 
     by: Literal["id", "value"] = "id"
-    """How copies are recognised: by the event id and round, or by the bytes of the value."""
+    """How duplicates are recognised: by the event id and round, or by the bytes of the value."""
 
 
 class LatestSettings(PolicySettings):

@@ -70,7 +70,7 @@ def up(
     detached = _detached()
     state, was_up = detached.up(directory, brokers=brokers)
     if as_json:
-        typer.echo(json.dumps(_told(state)))
+        typer.echo(json.dumps(_fields(state)))
         return
     typer.echo("Postgres and Kafka run already" if was_up else "Postgres and Kafka are up")
     _show(state)
@@ -142,7 +142,7 @@ def status(directory: DirectoryOption = None, as_json: JsonOption = False) -> No
     detached = _detached()
     state = detached.status(directory)
     if as_json:
-        typer.echo(json.dumps(_told(state)))
+        typer.echo(json.dumps(_fields(state)))
     elif state is None:
         typer.echo("nothing was started here; try: dovecote stack up")
     else:
@@ -150,7 +150,7 @@ def status(directory: DirectoryOption = None, as_json: JsonOption = False) -> No
     raise typer.Exit(0 if state is not None and state.running else 1)
 
 
-def _told(state: "StackState | None") -> dict[str, object]:
+def _fields(state: "StackState | None") -> dict[str, object]:
     if state is None:
         return {"running": False}
     running = {name: member for name, member in state.members.items() if member.running}

@@ -43,7 +43,7 @@ max_offsets_per_trigger = 20000
 
 [operator]                # `dovecote replay exact --config dedup.toml` reads this table too
 type = "exact"            # each event once, ...
-remember = "1h"           # ... also if its copy comes in a later batch
+remember = "1h"           # ... also if a duplicate comes in a later batch
 filter = {filter}
 handler = "dovecote.demo.handler:publish"
 

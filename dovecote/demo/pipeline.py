@@ -11,7 +11,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from dovecote.demo import configs, service, topics
 from dovecote.demo.children import Child, ChildFailed, dovecote, module
 from dovecote.demo.configs import Files
-from dovecote.demo.story import Results
+from dovecote.demo.story import ExpectedResults
 from dovecote.demo.view import Snapshot, Stage
 from dovecote.demo.watch import Arrivals, Ends, batched
 from outbox import schema
@@ -35,7 +35,7 @@ class Plan(NamedTuple):
     committed: int
     """Events that the writers will have committed in the end."""
 
-    results: Results
+    results: ExpectedResults
     """The expected results of the jobs."""
 
 

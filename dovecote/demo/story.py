@@ -112,7 +112,7 @@ def total(flights: Iterable[Flight], *, writers: int) -> Total:
     return Total(committed=counts[False], rolled_back=counts[True])
 
 
-class Results(NamedTuple):
+class ExpectedResults(NamedTuple):
     """The expected results of all flights, whatever happens on the way."""
 
     departures: int
@@ -121,7 +121,7 @@ class Results(NamedTuple):
     days: int
 
 
-def results(flights: Iterable[Flight]) -> Results:
+def results(flights: Iterable[Flight]) -> ExpectedResults:
     """Return the expected numbers of records, for which the demo waits."""
     left: list[Move] = []
     came: list[Move] = []
@@ -141,7 +141,7 @@ def results(flights: Iterable[Flight]) -> Results:
             if isinstance(found, Movement):
                 moved = Move(flight.key, flight.tail, at, found.value["delay"])
                 (came if step.type == ARRIVED else left).append(moved)
-    return Results(len(left), len(came), _count(trips(left, came)), _count(days(left)))
+    return ExpectedResults(len(left), len(came), _count(trips(left, came)), _count(days(left)))
 
 
 def _count(found: Iterable[object]) -> int:

@@ -129,20 +129,20 @@ class Server(ABC):
     def pause(self) -> None:
         """SIGSTOP the whole server: connections stay open and nothing answers."""
         _ = self.pid
-        self._tell("pause")
+        self._order("pause")
         self._paused = True
 
     def resume(self) -> None:
         """Continue a paused server, and wait until it answers."""
         _ = self.pid
-        self._tell("resume")
+        self._order("resume")
         self._paused = False
         self._wait_until_ready(time.monotonic() + self.start_seconds, self.log.stat().st_size)
 
     def detach(self) -> None:
         """Let the server outlive this process, and forget it here."""
         if self._keeper is not None:
-            self._tell("detach")
+            self._order("detach")
             # The standard library would warn that the keeper still runs, which is intended.
             self._keeper.returncode = 0
         self._forget()
@@ -173,7 +173,7 @@ class Server(ABC):
         if self._keeper is None:
             return
         if self._kept:
-            self._tell(command)
+            self._order(command)
             try:
                 self._keeper.wait(keeper.GRACE_SECONDS + _MARGIN_SECONDS)
             except subprocess.TimeoutExpired as error:
@@ -195,7 +195,7 @@ class Server(ABC):
             msg = f"{self.name} could not be run. {self._tail(log_from)}"
             raise ServerFailed(msg) from None
 
-    def _tell(self, command: str) -> None:
+    def _order(self, command: str) -> None:
         try:
             self._write(command)
             self._read()

@@ -77,11 +77,11 @@ def serve(host: str, port: int, health: Ready, numbers: Collector) -> Iterator[i
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the base's name
             _log.debug(format, *args)
 
-    class Server(ThreadingHTTPServer):
+    class _Server(ThreadingHTTPServer):
         daemon_threads = True
 
     try:
-        opened = Server((host, port), Handler)
+        opened = _Server((host, port), Handler)
     except OSError as error:
         msg = (
             f"cannot serve on {host}:{port} ({error.strerror}); end what listens there, or set "

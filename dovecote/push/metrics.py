@@ -49,9 +49,9 @@ class Metrics:
             registry=self.registry,
         )
 
-    def of(self, subscription: str) -> "Numbers":
+    def of(self, subscription: str) -> "SubscriptionMetrics":
         """Return the numbers of one subscription."""
-        return Numbers(self, subscription)
+        return SubscriptionMetrics(self, subscription)
 
     def forget(self, subscription: str) -> None:
         """Stop exposing a subscription that was deleted."""
@@ -59,7 +59,7 @@ class Metrics:
             gauge.remove(subscription)
 
 
-class Numbers:
+class SubscriptionMetrics:
     """
     The metrics of one subscription, looked up once: there are thousands of requests a second.
     """

@@ -48,7 +48,7 @@ def _hidden(value: object, info: ValidationInfo) -> object:
     return pointed(value, info)
 
 
-class HttpSettings(Settings):
+class PushHttpSettings(Settings):
     """Where to serve the API, the page, /metrics, /healthz and /readyz."""
 
     host: str = "127.0.0.1"
@@ -135,7 +135,7 @@ class PushSettings(Settings):
     poll: PositiveDuration = timedelta(seconds=1)
     """How often to look for changes, in addition to notifications."""
 
-    http: HttpSettings = HttpSettings()
+    http: PushHttpSettings = PushHttpSettings()
 
     api: ApiSettings = ApiSettings()
 

@@ -24,7 +24,7 @@ class Ledger:
         self.outbox_trouble: str | None = None
         """Why they do not get there."""
         self._observe = observe
-        self._has_told = False
+        self._has_reported = False
 
     @property
     def state(self) -> RouteState:
@@ -39,15 +39,15 @@ class Ledger:
 
     def accepted(self, numbers: Iterable[int], by: Via) -> list[Answer]:
         """Return the answers for events that Kafka or the outbox has."""
-        return self._told([self.waiting.accepted(number, by) for number in numbers])
+        return self._notified([self.waiting.accepted(number, by) for number in numbers])
 
     def refused(self, numbers: Iterable[int]) -> list[Answer]:
         """Return the answers for events that neither is known to have."""
         kafka = self.kafka_trouble or "not tried, as earlier events may be in the outbox"
         reasons = f"Kafka: {kafka}; Postgres: {self.outbox_trouble or 'has not answered'}"
-        return self._told([self.waiting.refused(number, reasons) for number in numbers])
+        return self._notified([self.waiting.refused(number, reasons) for number in numbers])
 
-    def _told(self, answers: list[Answer]) -> list[Answer]:
+    def _notified(self, answers: list[Answer]) -> list[Answer]:
         if answers:
             self.changed.notify_all()
         return answers
@@ -67,6 +67,6 @@ class Ledger:
             self._observe(what, count)
         except Exception:  # noqa: BLE001  # whatever it is: it is not ours
             # Log it once: the callback will fail for every event.
-            if not self._has_told:
+            if not self._has_reported:
                 _log.exception("`observe` failed; events are sent all the same")
-            self._has_told = True
+            self._has_reported = True

@@ -28,11 +28,11 @@ from relay.kafka.publisher import no_more
 from relay.metrics import Metrics
 from relay.parking import Parking
 from relay.postgres.parked import Command
-from relay.rules.batch import Row
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
-from relay.rules.parking import Key, Policy, key_of
+from relay.rules.parking import Policy
 from relay.rules.places.progress import Cursor, Progress, at
+from relay.rules.row import KEY, Key, Row, key_of
 from relay.settings import RelaySettings
 
 _EVENTS, _BATCH, _ROUNDS, _SETTLING = 24, 5, 40, 80
@@ -165,7 +165,7 @@ class World:
             self._ask(chance.choice(["requeue", "requeue", "drop"]), number, kept)
 
     def _ask(self, action: str, number: int, kept: Kept) -> None:
-        key = kept.parked.row[4] if kept.parked.holds else None
+        key = kept.parked.row[KEY] if kept.parked.holds else None
         # All events of a held key go together; others go alone, or with all of their topic.
         alone = self._chance.random() < 0.5 and (action == "drop" or key is None)  # noqa: PLR2004  # half of them
         name = number if self.stores.bug is Bug.NAMES_NUMBERS else kept.ticket

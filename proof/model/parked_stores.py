@@ -15,10 +15,10 @@ from uuid import UUID
 from relay.errors import Unpublishable
 from relay.kafka.publisher import More, Ready, at_once, no_more
 from relay.postgres.parked import ASIDE, Command, Due, Known
-from relay.rules.batch import Row
-from relay.rules.parking import Key, Mark, ParkedEvent, Reason, Scope, identity, key_of
+from relay.rules.parking import EventMark, EventToPark, Reason, Scope
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import KEY, VALUE, Key, Row, identity, key_of
 
 NAME, TOPIC = "shop", "orders"
 HERE = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
@@ -58,7 +58,7 @@ class Asked(NamedTuple):
 class Kept(NamedTuple):
     """A row of the table of parked events."""
 
-    parked: ParkedEvent
+    parked: EventToPark
     ticket: int
     attempt: int = 1
     refused_by: int | None = None
@@ -153,7 +153,7 @@ def _matches(command: Command, kept: Kept) -> bool:
         return kept.ticket == command.ticket
     if command.key is None:
         return not kept.parked.holds
-    return kept.parked.holds and kept.parked.row[4] == command.key
+    return kept.parked.holds and kept.parked.row[KEY] == command.key
 
 
 def event(place: int, bug: Bug | None = None) -> Row:
@@ -170,7 +170,7 @@ def event(place: int, bug: Bug | None = None) -> Row:
 
 def place_of(row: Row) -> int:
     """Return the place in the stream of a row from `event`."""
-    return int(row[5] or b"")
+    return int(row[VALUE] or b"")
 
 
 @dataclass(slots=True)
@@ -267,7 +267,7 @@ class Postgres:
         kept = world.kept
         held = {key_of(k.parked.row) for n, k in kept.items() if k.parked.holds and n <= passed}
         marks = {
-            identity(each.parked.row): Mark(each.parked.reason, number)
+            identity(each.parked.row): EventMark(each.parked.reason, number)
             for number, each in kept.items()
             if number > passed
         }
@@ -278,8 +278,8 @@ class Postgres:
             {},
         )
 
-    def park(self, events: Sequence[ParkedEvent], first: int) -> str:
-        def one(each: ParkedEvent, number: int) -> Callable[[], None]:
+    def park(self, events: Sequence[EventToPark], first: int) -> str:
+        def one(each: EventToPark, number: int) -> Callable[[], None]:
             def parked() -> None:
                 kept, moved = self.world.kept, None
                 if each.replaces is not None and self.world.bug is not Bug.PARKS_TWICE:

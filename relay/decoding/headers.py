@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from outbox.envelope import ID, SUBJECT, TIME, kind_headers
-from relay.rules.batch import Row
+from relay.rules.row import Row
 
 Value: TypeAlias = str | bytes | None
 

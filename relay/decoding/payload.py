@@ -4,7 +4,7 @@ import struct
 from collections.abc import Callable
 from typing import TypeAlias
 
-from relay.rules.batch import Row
+from relay.rules.row import Row
 
 ONE, MANY = 1, 2
 """Formats: one event, written by `append()`; the events of one call of `append_many()`."""

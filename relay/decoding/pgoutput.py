@@ -20,10 +20,10 @@ from relay.decoding.payload import (
     decode_events,
     read_list,
 )
-from relay.rules.batch import Row
 from relay.rules.places.lsn import log_number, log_place
 from relay.rules.places.progress import LogPosition, Newest
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import POSITION, Row
 from relay.rules.sharding import Shard
 
 # An XLogData message begins with its letter, the start of its data, the end of the log and the
@@ -71,7 +71,7 @@ def read_begin(data: bytes) -> Newest | None:
     if data[_DATA_SIZE : _DATA_SIZE + 1] != b"B":
         return None
     lsn, committed, xid = _BEGIN.unpack_from(data, _DATA_SIZE + 1)
-    return lsn, f"{xid}@{committed}"
+    return Newest(lsn, f"{xid}@{committed}")
 
 
 class Decoder:
@@ -119,11 +119,13 @@ class Decoder:
     @property
     def newest(self) -> Newest | None:
         """The newest transaction that has come, in the form of `read_begin`."""
-        return (self._commit_lsn, f"{self.xid}@{self._committed}") if self._commit_lsn else None
+        if not self._commit_lsn:
+            return None
+        return Newest(self._commit_lsn, f"{self.xid}@{self._committed}")
 
-    def behind(self, row: Row) -> LogPosition:
+    def after(self, row: Row) -> LogPosition:
         """Return the place after `row`, which must be one of the rows taken last."""
-        return LogPosition(*log_place(row[0]), self._at.seen, self._at.seen_to)
+        return LogPosition(*log_place(row[POSITION]), self._at.seen, self._at.seen_to)
 
     def take(self, data: bytes) -> Sequence[Row]:
         """
@@ -197,7 +199,7 @@ class Decoder:
             is_own = None if own is None else own.of_event
             rows = decode_events(data, content, first, self._kinds, is_own=is_own)
             skip = log_number(self._commit_lsn, self._skip)
-            return rows if first > skip else [row for row in rows if row[0] > skip]
+            return rows if first > skip else [row for row in rows if row[POSITION] > skip]
         if own is not None and not own.of_message(data, content):
             return ()
         return (decode_event(data, content, first, self._kinds),)
@@ -250,14 +252,14 @@ class Decoder:
             log_number(self._commit_lsn, self._index),
             id_,
             _INT8.unpack(time or b"")[0],
-            _string(topic),
+            (topic or b"").decode(),
             key,
             value,
             _string(type_),
             _string(source),
             _string(subject),
             _string(media),
-            None if names is None else [_string(name) for name in _elements(names)],
+            None if names is None else [(name or b"").decode() for name in _elements(names)],
             None if values is None else _elements(values),
         )
 

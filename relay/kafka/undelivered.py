@@ -7,8 +7,8 @@ from confluent_kafka import KafkaError, Message
 
 from relay.errors import Unpublishable
 from relay.kafka.errors import CLOCK, OF_TOPIC, POISON, code_of
-from relay.rules.batch import Row
 from relay.rules.parking import Reason, Scope
+from relay.rules.row import Row, content_of
 
 Failure: TypeAlias = tuple[KafkaError, Message, Row | None]
 """The error, the record, and the record's row if the producer knows it."""
@@ -62,7 +62,7 @@ class Undelivered:
         refused = [len(m.key() or b"") + len(m.value() or b"") for _, m, _ in self._poison()]
         # All events of a request share its fate; and of two identical events, either may be the
         # cause.
-        alike = sum(each[3:6] == row[3:6] for each in rows)
+        alike = list(map(content_of, rows)).count(content_of(row))
         alone = is_known or (len(refused) <= 1 and alike == 1)
         scope = Scope.EVENT if alone else Scope.REQUEST
         if cause.code() in OF_TOPIC:

@@ -47,7 +47,7 @@ def in_table(table: TableCapture, places: Sequence[Place], *, began_at: int) -> 
 
 def in_log(conn: psycopg.Connection[tuple[object, ...]]) -> LogPosition:
     """Return a place after everything that is published; readers of the log soon hear of more."""
-    _, end = moment(conn)
+    end = moment(conn).lsn
     write_through(conn)
     return LogPosition(end)
 

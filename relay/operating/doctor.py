@@ -207,7 +207,7 @@ def _server(settings: RelaySettings, shard: Shard | None, broker: Broker | None)
             slot=found.slot,
             other_slots=found.others,
             retained=found.retained,
-            leaving_behind=len(running(conn)) + len(prepared(conn)),
+            leaving_open=len(running(conn)) + len(prepared(conn)),
             active=active(conn, lock_key(schema, settings.name)),
             claimed=_is_claimed(conn, schema, settings.name),
             put_back=_put_back(settings, claim, origin, progress),

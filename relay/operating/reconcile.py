@@ -111,7 +111,7 @@ def reconcile(settings: RelaySettings, accepted: Accepted) -> Iterator[Reconcile
             if accepted:
                 yield _Reconciler(own, shard, accepted).run(conn)
             else:
-                yield _told(conn, own, shard)
+                yield _reported(conn, own, shard)
 
 
 def _keep_out(conn: psycopg.Connection, settings: RelaySettings) -> None:
@@ -127,7 +127,7 @@ def _keep_out(conn: psycopg.Connection, settings: RelaySettings) -> None:
         time.sleep(0.05)
 
 
-def _told(conn: psycopg.Connection, settings: RelaySettings, shard: Shard) -> Reconciled:
+def _reported(conn: psycopg.Connection, settings: RelaySettings, shard: Shard) -> Reconciled:
     """Report the differences without fencing: this may be a copy whose original is at work."""
     topic = ProgressTopic(settings.progress_topic, settings.kafka, timeout=_ANSWER)
     claim = Claim(conn, settings.schema_name, settings.name)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 SILENCE = 15.0
 """Seconds of silence after which we check on the server."""
 _TO_CONNECT = 5
-_TO_TELL = 5.0
+_TO_REPORT = 5.0
 
 
 class Attended(psycopg.Connection[TupleRow]):
@@ -100,7 +100,7 @@ def is_at_work(conninfo: str, pid: int) -> bool:
     )
     try:
         with Attended.connect(given, autocommit=True) as conn:
-            conn.silence = _TO_TELL
+            conn.silence = _TO_REPORT
             return conn.execute(query, [pid]).fetchone() is not None
     except psycopg.Error:
         return False

@@ -15,7 +15,7 @@ may lack. So rows and the log are kept from the mark on.
 import threading
 import time
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import psycopg
 from psycopg import sql
@@ -41,6 +41,14 @@ class Mark:
     def now(cls, progress: Progress | None) -> Self:
         """Return the mark of `progress`, after which nothing has been sent yet."""
         return cls(progress, int(time.time() * 1000))
+
+
+class Nonce(NamedTuple):
+    """The next nonce of progress."""
+
+    text: str
+    lsn: int
+    """Where the log that has its commit ends."""
 
 
 class Claim:
@@ -75,7 +83,7 @@ class Claim:
         query = sql.SQL("SELECT FROM {} WHERE position = %s AND id = %s::uuid").format(events)
         if self._conn.execute(query, newest).fetchone() is not None:
             return None
-        return put_back_refusal(progress, f"is behind an event {newest[1]}")
+        return put_back_refusal(progress, f"is behind an event {newest.which}")
 
     def require_none(self, origin: Origin, topic: str) -> None:
         """
@@ -137,7 +145,7 @@ class Claim:
         )
         return number
 
-    def renew(self, cluster: str, known: str, carried: str, mark: Mark) -> tuple[str, int]:
+    def renew(self, cluster: str, known: str, carried: str, mark: Mark) -> Nonce:
         """
         Write a new nonce and `mark`; the database has `known`, and progress has `carried`.
 
@@ -145,7 +153,7 @@ class Claim:
             LeaseLost: another relay has taken over.
         """
         _, nonce, lsn = self._renew(cluster, known=known, kept=carried, beyond=None, mark=mark)
-        return nonce, lsn
+        return Nonce(nonce, lsn)
 
     def begin(self) -> None:
         """Record that this name has published; call it only once its progress is durable."""
@@ -206,8 +214,7 @@ class Term:
         self._is_over = False
         self._carried = carried
         """The nonce in Kafka's progress."""
-        self._next: tuple[str, int] | None = (nonce, lsn)
-        """The next nonce, and where the log that has its commit ends."""
+        self._next: Nonce | None = Nonce(nonce, lsn)
         self._renewed = time.monotonic()
         self.mark = mark
         """Durable progress by now."""
@@ -224,9 +231,8 @@ class Term:
                 parse_lsn(lsn) if isinstance(place, Cursor) else max(place.lsn, place.seen_to)
             )
             # A failover that loses nothing but the nonce must not count as a loss.
-            return (
-                self._next[0] if reached >= self._next[1] or not self._carried else self._carried
-            )
+            is_kept = reached >= self._next.lsn or not self._carried
+            return self._next.text if is_kept else self._carried
 
     def is_due(self, progress: Progress) -> bool:
         """Return whether `progress` is worth a record for its nonce alone."""
@@ -251,7 +257,7 @@ class Term:
             self._has_published = self._has_published or rows
             if not self._has_published and isinstance(progress.cursor, type(self._safe)):
                 self._safe = progress.cursor
-            if self._next is not None and progress.nonce == self._next[0]:
+            if self._next is not None and progress.nonce == self._next.text:
                 self._carried, self._next = progress.nonce, None
 
     def end(self) -> None:
@@ -275,7 +281,7 @@ class Term:
                 if self._is_over or not (at_once or is_due) or (self._next and not at_once):
                     return
                 self._renewed, self._has_published = now, False
-                mark, known = self.mark, self._next[0] if self._next else self._carried
+                mark, known = self.mark, self._next.text if self._next else self._carried
             following = self._claim.renew(self._cluster, known, self._carried, mark)
             with self._lock:
                 self._next = following

@@ -51,7 +51,7 @@ class ParkedEvent:
     """Bytes of the value."""
 
     @property
-    def is_behind(self) -> bool:
+    def waits(self) -> bool:
         """Return whether nothing is wrong with the event except that it waits for another one."""
         return self.code == BEHIND.code
 

@@ -17,10 +17,10 @@ from psycopg import errors, sql
 from outbox import schema as outbox_schema
 from outbox.errors import first_line
 from outbox.postgres.session import hides_rows
-from relay.postgres.capture.window import behind, params
+from relay.postgres.capture.window import after, params
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition, Place
-from relay.rules.places.snapshot import Snapshot
+from relay.rules.places.snapshot import Moment, Snapshot
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -48,7 +48,7 @@ class Drains:
         self._attentive_until = 0.0
         self._said: Snapshot | None = None
         # The snapshot is published once progress reaches this place in the log.
-        self._mark: tuple[Snapshot, int] | None = None
+        self._mark: Moment | None = None
 
     def begin(self, conn: psycopg.Connection[Any] | None, place: Place) -> None:
         """Answer in the session `conn`, if it is at the server from which events are read."""
@@ -109,21 +109,21 @@ class Drains:
         query = sql.SQL(
             # Tables are locked in the order of the query, and an upgrade locks the events' table
             # first.
-            "SELECT pg_current_snapshot()::text WHERE NOT EXISTS (SELECT FROM {behind})"
+            "SELECT pg_current_snapshot()::text WHERE NOT EXISTS (SELECT FROM {after})"
             " AND EXISTS (SELECT FROM {reading} WHERE state = 'table')"
-        ).format(reading=self._reading, behind=behind(self._events, cursor.since))
+        ).format(reading=self._reading, after=after(self._events, cursor.since))
         row = conn.execute(query, params(cursor.since)).fetchone()
         return Snapshot.parse(row[0]) if row else None
 
     def _in_log(self, conn: psycopg.Connection[Any], place: LogPosition) -> Snapshot | None:
         """Return a snapshot that was taken when the log ended at `place` or before it."""
         seen = None
-        if self._mark is not None and place.lsn >= self._mark[1]:
-            seen, self._mark = self._mark[0], None
+        if self._mark is not None and place.lsn >= self._mark.lsn:
+            seen, self._mark = self._mark.snapshot, None
         if self._mark is None:
             row = conn.execute("SELECT pg_current_snapshot()::text").fetchone()
             # Asked after the snapshot: `append` makes sure that every visible commit is on disk.
             end = conn.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone()
             if row and end:
-                self._mark = Snapshot.parse(row[0]), parse_lsn(end[0])
+                self._mark = Moment(Snapshot.parse(row[0]), parse_lsn(end[0]))
         return seen

@@ -15,9 +15,9 @@ from psycopg import sql
 from relay.decoding.headers import format_time
 from relay.postgres.capture.window import ANY_SIZE, SPARED
 from relay.postgres.server_log import end_of_log
-from relay.rules.batch import Row
-from relay.rules.parking import OF_TOPIC, Identity, Key, Mark, ParkedEvent, Reason, is_left
+from relay.rules.parking import OF_TOPIC, EventMark, EventToPark, Reason
 from relay.rules.places.lsn import format_lsn, log_number, log_place, parse_lsn
+from relay.rules.row import ID, POSITION, Identity, Key, Row, is_left, size_of
 
 _MOST_COMMANDS = 100
 
@@ -85,7 +85,7 @@ class Known(NamedTuple):
 
     events: int
     held: set[Key]
-    marks: dict[Identity, Mark]
+    marks: dict[Identity, EventMark]
     """The marks of events that will be read again."""
     waited: dict[str, tuple[Reason, float]]
     """Topics that were refused and not tried since, with the seconds since then."""
@@ -172,13 +172,13 @@ class ParkedStore:
             count,
             {(topic, key) for topic, key in held},
             {
-                (_position(place, lsn), id_): Mark(Reason(code, why), number)
+                (_position(place, lsn), id_): EventMark(Reason(code, why), number)
                 for place, lsn, id_, code, why, number in marks
             },
             {topic: (Reason(code, why), age) for topic, code, why, age in waited},
         )
 
-    def park(self, events: Sequence[ParkedEvent], first: int) -> str:
+    def park(self, events: Sequence[EventToPark], first: int) -> str:
         """Park `events` under numbers from `first` on, and return where the log is then."""
         # Between two statements the server hears whether we are still there; in a pipeline it
         # does not (see `relay.postgres.lease`).
@@ -191,11 +191,11 @@ class ParkedStore:
             number += len(part)
         return end_of_log(self._conn)
 
-    def _park(self, events: Sequence[ParkedEvent], first: int) -> None:
+    def _park(self, events: Sequence[EventToPark], first: int) -> None:
         given: list[object] = []
         for number, each in enumerate(events, first):
-            row = each.row
-            given += (number, each.replaces, *_place(row), row[1], format_time(row[2]), *row[3:])
+            _, id_, time, *content = each.row
+            given += (number, each.replaces, *_place(each.row), id_, format_time(time), *content)
             given += (*each.reason, each.holds)
         query = self._filled(
             # Progress passes the event as soon as it is parked, so that must outlive crashes and
@@ -238,7 +238,7 @@ class ParkedStore:
             )
             return len(list(asked))
 
-    def _park_there(self, event: ParkedEvent, number: int) -> None:
+    def _park_there(self, event: EventToPark, number: int) -> None:
         """Park an event that is too large to be read, by copying it within the database."""
         place, _ = _place(event.row)
         self._execute(
@@ -252,7 +252,7 @@ class ParkedStore:
             number=number,
             replaces=event.replaces,
             place=place,
-            id=event.row[1],
+            id=event.row[ID],
             code=event.reason.code,
             reason=event.reason.text,
             holds=event.holds,
@@ -335,11 +335,12 @@ class ParkedStore:
 
     def is_held(self, key: Key) -> bool:
         """Return whether an event still holds `key`."""
+        topic, value = key
         ((held,),) = self._execute(
             "SELECT EXISTS (SELECT FROM {parked} WHERE name = %(name)s AND holds"
             " AND topic = %(topic)s AND key = %(key)s)",
-            topic=key[0],
-            key=key[1],
+            topic=topic,
+            key=value,
         )
         return bool(held)
 
@@ -373,7 +374,7 @@ class ParkedStore:
 
 def _place(row: Row) -> tuple[int, str | None]:
     """Return the values of `position` and `lsn` for an event's position."""
-    commit, number = log_place(row[0])
+    commit, number = log_place(row[POSITION])
     return number, format_lsn(commit) if commit else None
 
 
@@ -388,12 +389,12 @@ def asking_lock(name: str) -> int:
     return int.from_bytes(digest, signed=True)
 
 
-def _parts(events: Sequence[ParkedEvent]) -> Iterator[Sequence[ParkedEvent]]:
+def _parts(events: Sequence[EventToPark]) -> Iterator[Sequence[EventToPark]]:
     """Divide events into groups that one statement can park."""
-    part: list[ParkedEvent] = []
+    part: list[EventToPark] = []
     size = 0
     for each in events:
-        length = len(each.row[4] or b"") + len(each.row[5] or b"")
+        length = size_of(each.row)
         if part and (is_left(each.row) or is_left(part[0].row)):
             yield part
             part, size = [], 0

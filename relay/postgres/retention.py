@@ -25,7 +25,7 @@ from outbox.postgres.session import hides_rows
 from relay.metrics import Metrics
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, LogPosition, Place
-from relay.rules.places.snapshot import BEGINNING, Snapshot
+from relay.rules.places.snapshot import BEGINNING, Moment, Snapshot
 from relay.rules.server.leaves import PARENT, Leaf, due, successor
 
 _log = logging.getLogger("dovecote.relay")
@@ -33,7 +33,7 @@ _log = logging.getLogger("dovecote.relay")
 _FORBIDDEN = "forbidden"
 _UNPUBLISHED_BY = "unpublished by "
 _CAUSES = ("locked", "unpublished", "kept")
-# After this long, the operator is told what a leaf waits for.
+# After this long, operators get a report of what a leaf waits for.
 _PATIENCE = 60.0
 
 
@@ -53,10 +53,10 @@ class Retention:
         self._conn: psycopg.Connection[Any] | None = None
         self._place: Place | None = None
         # The snapshot is published once progress reaches this place in the log.
-        self._mark: tuple[Snapshot, int] | None = None
+        self._mark: Moment | None = None
         self._moved = 0.0
         self._due_since: dict[int, float] = {}
-        self._told: set[int] = set()
+        self._reported: set[int] = set()
 
     def begin(self, conn: psycopg.Connection[Any], place: Place) -> bool:
         """
@@ -108,9 +108,9 @@ class Retention:
                 else leaf
                 for leaf in leaves
             ]
-            self._tell(conn, outcomes)
+            self._report(conn, outcomes)
         else:
-            self._tell(conn, {})
+            self._report(conn, {})
         self._metrics.stored(
             sum(1 for leaf in leaves if leaf.heap_bytes), sum(leaf.total_bytes for leaf in leaves)
         )
@@ -131,8 +131,8 @@ class Retention:
         )
 
     def _confirm_log(self, conn: psycopg.Connection[Any], place: LogPosition) -> None:
-        if self._mark is not None and place.lsn >= self._mark[1]:
-            self._confirm(conn, Cursor(self._mark[0]))
+        if self._mark is not None and place.lsn >= self._mark.lsn:
+            self._confirm(conn, Cursor(self._mark.snapshot))
             self._mark = None
         if self._mark is None:
             # A slot made with --accept-gap may have skipped rows: they stay.
@@ -146,7 +146,7 @@ class Retention:
             # Asked after the snapshot: the commits of all that it sees are in the log already.
             end = conn.execute("SELECT pg_current_wal_insert_lsn()::text").fetchone()
             if taken and end:
-                self._mark = Snapshot.parse(taken[0]), parse_lsn(end[0])
+                self._mark = Moment(Snapshot.parse(taken[0]), parse_lsn(end[0]))
 
     def _empty(self, conn: psycopg.Connection[Any], leaf: Leaf) -> str:
         """Try to empty one leaf; return the outcome."""
@@ -172,19 +172,19 @@ class Retention:
             conn.execute(query, [following])
             self._moved = time.monotonic()
 
-    def _tell(self, conn: psycopg.Connection[Any], outcomes: dict[int, str]) -> None:
+    def _report(self, conn: psycopg.Connection[Any], outcomes: dict[int, str]) -> None:
         """Measure how long each leaf has waited, and report the reasons."""
         now = time.monotonic()
         delayed = {leaf: why for leaf, why in outcomes.items() if why != "rotated"}
         self._due_since = {leaf: self._due_since.get(leaf, now) for leaf in delayed}
-        self._told &= delayed.keys()
+        self._reported &= delayed.keys()
         age = {leaf: now - since for leaf, since in self._due_since.items()}
         for cause in _CAUSES:
             ages = [age[leaf] for leaf, why in delayed.items() if why.startswith(cause)]
             self._metrics.rotation_delayed(cause, max(ages, default=0.0))
-        for leaf in delayed.keys() - self._told:
+        for leaf in delayed.keys() - self._reported:
             if age[leaf] > _PATIENCE and (reason := self._reason(conn, leaf, delayed[leaf])):
-                self._told.add(leaf)
+                self._reported.add(leaf)
                 _log.warning(
                     "leaf %d could not be emptied for %.0f s: %s. Nothing else waits for that",
                     leaf,

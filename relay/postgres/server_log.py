@@ -13,7 +13,7 @@ from psycopg import errors
 from relay.rules.places.lsn import NOWHERE
 
 # The errors of a server that lacks the function, denies it to the role, or never had it.
-_NOT_TOLD = (errors.FeatureNotSupported, errors.InsufficientPrivilege, errors.UndefinedFunction)
+_DENIED = (errors.FeatureNotSupported, errors.InsufficientPrivilege, errors.UndefinedFunction)
 
 
 def end_of_log(conn: psycopg.Connection[Any]) -> str:
@@ -40,6 +40,6 @@ def log_of(conn: psycopg.Connection[Any]) -> tuple[int, str]:
 def _asked(conn: psycopg.Connection[Any], query: LiteralString) -> tuple[Any, ...] | None:
     try:
         row: tuple[Any, ...] | None = conn.execute(query).fetchone()
-    except _NOT_TOLD:
+    except _DENIED:
         return None
     return row

@@ -50,7 +50,7 @@ def _history(dsn: str, timeline: int, at: Instance | None) -> str:
 
 def _require_at(conn: psycopg.Connection[Any], at: Instance | None) -> None:
     if at is not None:
-        require_one(at, instance_of(conn), "the one that tells of the server's history")
+        require_one(at, instance_of(conn), "the one that reports the history of the server")
 
 
 def _seen_without_replication(dsn: str, at: Instance | None) -> tuple[bool, str | None]:

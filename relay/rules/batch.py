@@ -3,20 +3,11 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol
 
 from relay.rules.places.lsn import log_place
 from relay.rules.places.progress import Cursor, LogPosition, Newest, Origin, Place, Progress
-
-Row: TypeAlias = tuple[Any, ...]
-"""
-position, id, time, topic, key, value, type, source, subject, content type, header names, values.
-
-`position` is the position in the table, or what `log_number` makes of the place in the log.
-
-`time` is in microseconds since 2000-01-01 UTC, as Postgres holds it: parsing 300,000 datetimes
-would cost as much as publishing the events.
-"""
+from relay.rules.row import POSITION, Row, size_of
 
 FIRST_ROWS = 2_000
 """The size of the first batch of a backlog: it is published while the others are read."""
@@ -117,25 +108,25 @@ def split(batch: Batch, *, rows: int, size: int) -> tuple[Batch, Batch] | None:
     count = max(1, min(rows, _fit(batch.rows, size)))
     if count >= len(batch.rows):
         return None
-    place = _behind(batch.rows[count - 1], batch.before, batch.cursor)
+    place = _after(batch.rows[count - 1], batch.before, batch.cursor)
     if place is None:
         return None
     first, rest = batch.rows[:count], batch.rows[count:]
-    left = sum(map(_bytes, rest))
+    left = sum(map(size_of, rest))
     return (
         replace(batch, rows=first, cursor=place, size=max(0, batch.size - left), keep=False),
         replace(batch, rows=rest, size=min(batch.size, left), before=place),
     )
 
 
-def _behind(row: Row, before: Place | None, after: Place) -> Place | None:
-    match before, after:
+def _after(row: Row, before: Place | None, end: Place) -> Place | None:
+    match before, end:
         case Cursor(), Cursor():
             # A union with `since` sees the same of everything after it.
-            until = before.until or after.until or after.since
-            return Cursor(before.since, until, row[0], after.log)
+            until = before.until or end.until or end.since
+            return Cursor(before.since, until, row[POSITION], end.log)
         case LogPosition(), LogPosition():
-            lsn, index = log_place(row[0])
+            lsn, index = log_place(row[POSITION])
             seen = before.seen if lsn < before.seen_to else None
             return LogPosition(lsn, index, seen, before.seen_to if seen else 0)
         case _:
@@ -144,11 +135,7 @@ def _behind(row: Row, before: Place | None, after: Place) -> Place | None:
 
 def _fit(rows: Sequence[Row], size: int) -> int:
     """Return how many rows have no more than `size` bytes together."""
-    for count, total in enumerate(accumulate(map(_bytes, rows))):
+    for count, total in enumerate(accumulate(map(size_of, rows))):
         if total > size:
             return count
     return len(rows)
-
-
-def _bytes(row: Row) -> int:
-    return len(row[4] or b"") + len(row[5] or b"")

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from relay.rules.places.lsn import NOT_TOLD, TELL
+from relay.rules.places.lsn import GRANT, NOT_REPORTED
 from relay.rules.places.progress import Lag, Origin, Place, Progress, refusal
 from relay.rules.server.slot import (
     INIT,
@@ -66,7 +66,7 @@ class Server:
     other_slots: frozenset[str]
     """Slots of the same outbox that belong to none of its shards."""
     retained: int
-    leaving_behind: int
+    leaving_open: int
     """Transactions that may still write to the log while it is being left."""
     role: str
     lacks: tuple[str, ...]
@@ -127,7 +127,7 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
     else:
         yield Finding("ok", f"role {server.role} has the rights of a relay")
     if not server.origin.timeline:
-        yield Finding("warn", NOT_TOLD, TELL)
+        yield Finding("warn", NOT_REPORTED, GRANT)
     wrong = mismatch(wanted.capture, server.state)
     yield _of(wrong) if wrong else Finding("ok", _READ[server.state])
     yield from _of_log(server, wanted, place)
@@ -140,7 +140,7 @@ def of_server(server: Server, wanted: Wanted, place: Place | None) -> Iterator[F
     if server.parked:
         yield Finding(
             "warn",
-            f"events parked: {server.parked}, refused by the broker or behind one that is",
+            f"events parked: {server.parked}, refused by the broker or after one that is",
             "see `dovecote relay parked list`",
         )
     if server.gone:
@@ -218,7 +218,7 @@ def _of_log(server: Server, wanted: Wanted, place: Place | None) -> Iterator[Fin
             f"with the relay stopped and all published, drop it and `{INIT} --accept-gap`",
         )
     if server.state == "leaving":
-        yield _of_leaving(server.leaving_behind)
+        yield _of_leaving(server.leaving_open)
 
 
 def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
@@ -242,12 +242,12 @@ def _of_slot(slot: Slot, server: Server, wanted: Wanted) -> Finding:
     return Finding("ok", f"replication slot {slot.name} holds back {server.retained:,} bytes")
 
 
-def _of_leaving(behind: int) -> Finding:
-    if behind == 0:
+def _of_leaving(count: int) -> Finding:
+    if count == 0:
         return Finding("ok", "no transaction keeps the relay in the log")
     return Finding(
         "warn",
-        f"{behind} transactions that are open may still write to the log",
+        f"{count} transactions that are open may still write to the log",
         "the relay leaves it when those have ended that began before the switch: see "
         "pg_stat_activity and pg_prepared_xacts",
     )
@@ -322,13 +322,13 @@ def _misplaced(server: Server, progress: Progress | None) -> Fault | None:
 
 
 def _of_lag(server: Server, wanted: Wanted) -> Finding:
-    rows, seconds, behind = server.lag.rows, server.lag.seconds, server.lag.bytes
+    rows, seconds, size = server.lag.rows, server.lag.seconds, server.lag.bytes
     if rows and seconds > wanted.stall_after:
         return Finding(
             "warn",
             f"events waiting: {rows}, the oldest for {seconds:.1f} s",
             "is a relay running, and what does its log say?",
         )
-    in_log = [] if behind is None else [f"{behind:,} bytes of the log are behind progress"]
+    in_log = [] if size is None else [f"{size:,} bytes of the log are after progress"]
     in_table = [f"events waiting: {rows}"] if rows else []
     return Finding("ok", ", ".join(in_log + in_table) or "no event waits")

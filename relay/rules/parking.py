@@ -9,20 +9,11 @@ first parked event until none is left.
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from enum import Enum, auto
-from operator import itemgetter
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple
 
-from relay.rules.batch import Row
+from relay.rules.row import KEY, TOPIC, Identity, Key, Row, identity, key_of
 
 Policy = Literal["hold", "skip"]
-
-Identity: TypeAlias = tuple[int, str]
-"""Position and id of an event, by which it is known when it is read again."""
-
-Key: TypeAlias = tuple[str, bytes | None]
-"""A key of a topic, which can be held."""
-
-_POSITION, _ID, _TOPIC, _KEY, _TYPE = 0, 1, 3, 4, 6
 
 
 class Reason(NamedTuple):
@@ -56,7 +47,7 @@ class Scope(Enum):
     """Several events that were sent together: one of them is to blame, or their size together."""
 
 
-class Mark(NamedTuple):
+class EventMark(NamedTuple):
     """Our knowledge of an event before it comes (again)."""
 
     reason: Reason
@@ -64,7 +55,7 @@ class Mark(NamedTuple):
     """The number under which it is parked already, if no progress says so."""
 
 
-class ParkedEvent(NamedTuple):
+class EventToPark(NamedTuple):
     """One event to park."""
 
     row: Row
@@ -79,26 +70,7 @@ class Sorted(NamedTuple):
     """A divided batch; both parts keep its order."""
 
     publish: Sequence[Row]
-    park: Sequence[ParkedEvent]
-
-
-def identity(row: Row) -> Identity:
-    """Return the identity by which an event is known when it is read again."""
-    return row[_POSITION], row[_ID]
-
-
-def is_left(row: Row) -> bool:
-    """Return whether an event was too large to be read, and was left in its table."""
-    return row[_TYPE] is None
-
-
-def key_of(row: Row) -> Key:
-    """Return the key that an event holds, if it holds one."""
-    return row[_TOPIC], row[_KEY]
-
-
-# Fast versions of the above, because every batch passes through here.
-keys_of, topics_of = itemgetter(_TOPIC, _KEY), itemgetter(_TOPIC)
+    park: Sequence[EventToPark]
 
 
 def sort(
@@ -106,7 +78,7 @@ def sort(
     *,
     closed: Mapping[str, Reason],
     held: AbstractSet[Key],
-    marks: Mapping[Identity, Mark],
+    marks: Mapping[Identity, EventMark],
     policy: Policy,
 ) -> Sorted:
     """
@@ -114,20 +86,20 @@ def sort(
 
     An event without a key has no order to keep, so it holds nothing and nothing holds it.
     """
-    if not (closed or marks) and (not held or held.isdisjoint(map(keys_of, rows))):
+    if not (closed or marks) and (not held or held.isdisjoint(map(key_of, rows))):
         return Sorted(rows, ())
     publish: list[Row] = []
-    park: list[ParkedEvent] = []
+    park: list[EventToPark] = []
     fresh: set[Key] = set()
     for row in rows:
         key, mark = key_of(row), marks.get(identity(row))
-        behind = key in held or key in fresh
-        reason = mark.reason if mark else closed.get(row[_TOPIC])
-        if reason is None and not behind:
+        waits = key in held or key in fresh
+        reason = mark.reason if mark else closed.get(row[TOPIC])
+        if reason is None and not waits:
             publish.append(row)
             continue
-        holds = row[_KEY] is not None and (behind or policy == "hold")
+        holds = row[KEY] is not None and (waits or policy == "hold")
         if holds:
             fresh.add(key)
-        park.append(ParkedEvent(row, reason or BEHIND, holds, mark.number if mark else None))
+        park.append(EventToPark(row, reason or BEHIND, holds, mark.number if mark else None))
     return Sorted(publish, park)

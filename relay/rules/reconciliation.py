@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 from uuid import UUID
 
-from relay.rules.parking import Key
+from relay.rules.row import Key
 
 Ids = dict[bytes, bytes | None]
 """The ids of one topic's events, in the order of the stream, each with its key."""

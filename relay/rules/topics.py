@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TypeAlias
 
-from relay.rules.batch import Row
-from relay.rules.parking import OWN_TOPIC, Reason, topics_of
+from relay.rules.parking import OWN_TOPIC, Reason
+from relay.rules.row import Row, topic_of
 
 Ask: TypeAlias = Callable[[Collection[str]], Mapping[str, Reason | None]]
 """
@@ -127,7 +127,7 @@ class Topics:
     def taken(self, rows: Sequence[Row]) -> None:
         """Note that the broker took `rows`, so their topics are open again."""
         if self._refused:
-            for topic in self._refused.keys() & set(map(topics_of, rows)):
+            for topic in self._refused.keys() & set(map(topic_of, rows)):
                 self._opened(topic)
 
     def _is_due(self, topic: str, now: float) -> bool:

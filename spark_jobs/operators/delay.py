@@ -6,7 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from spark_jobs.operators.settings import DelaySettings
-from spark_jobs.operators.step import Input, Output, Released, Step
+from spark_jobs.operators.step import Input, Output, Released, StepResult
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class Delay:
         now: int,
         *,
         behind: bool = False,  # noqa: ARG002  # what is due is due
-    ) -> Step[DelayState]:
+    ) -> StepResult[DelayState]:
         outputs: list[Output] = []
         waiting = state.waiting
         _release(waiting, now, outputs)
@@ -43,7 +43,7 @@ class Delay:
             heappush(waiting, (record.time, state.taken, record.value))
             state.taken += 1
         _release(waiting, now, outputs)
-        return Step(state, outputs, waiting[0][0] if waiting else None)
+        return StepResult(state, outputs, waiting[0][0] if waiting else None)
 
     def restore(self, waiting: list[tuple[int, int, Any]], taken: int) -> DelayState:
         """Return the state that is made of these stored parts."""

@@ -32,7 +32,7 @@ class Input(NamedTuple):
     offset: int
 
     raw: bytes | None = None
-    """The original value, to recognise a copy."""
+    """The original value, to recognise a duplicate."""
 
     row: Any = None
     """Anything that the caller wants to find in the outputs about this record."""
@@ -126,7 +126,7 @@ class Failed(NamedTuple):
 Output: TypeAlias = Session | Paired | Released | Made | Late | Skipped | Failed
 
 
-class Step(NamedTuple, Generic[S]):
+class StepResult(NamedTuple, Generic[S]):
     """The result of a step."""
 
     state: S
@@ -144,7 +144,7 @@ class Operator(Protocol[S]):
 
     def step(
         self, state: S, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[S]:
+    ) -> StepResult[S]:
         """
         Take `records`, in this order, at the wall clock time `now`.
 

@@ -115,8 +115,8 @@ class _Handling:
         if passes is not None:
             return passes(self._decoded(row))
         # An unreadable record must not win. Only `latest` needs to know that here. For the others
-        # it does not matter whether filter or handler fails, and copies, which are not handled,
-        # stay unread.
+        # it does not matter whether filter or handler fails, and duplicates, which are not
+        # handled, stay unread.
         if self._operator.policy is latest:
             self._decoded(row)
         return True

@@ -1,5 +1,5 @@
 """
-Remove and count copies of records from earlier batches before the policy runs.
+Remove and count duplicates of records from earlier batches before the policy runs.
 
 Like the stateful operators, this runs in groups that are buckets of keys. It needs no timer:
 nothing becomes due, and old entries are forgotten when the next records come.
@@ -33,7 +33,9 @@ from spark_jobs.rows.garbage import collect_rarely, rarely_collecting, spare
 from spark_jobs.rows.packets import Pack
 from spark_jobs.sink.markers import Counts
 
-_SCHEMA = "bucket int, packet binary, taken long, copies long, newest long, known long, bytes long"
+_SCHEMA = (
+    "bucket int, packet binary, taken long, duplicates long, newest long, known long, bytes long"
+)
 # A worker keeps the memories that it used last, each with the bytes that Spark has of it.
 _KEPT = 64
 _Kept: TypeAlias = tuple[str, int, int]
@@ -74,7 +76,7 @@ def passed(rows: DataFrame, config: RememberConfig) -> DataFrame:
 
 
 def bucket(buckets: Sequence[int]) -> Column:
-    """Return the bucket of a row: the rows of a key share one, and so do copies without a key."""
+    """Return the bucket of a row: one for the rows of a key, and for duplicates without a key."""
     ids = F.filter("headers", lambda each: each["key"] == envelope.ID)
     place = F.concat_ws("/", "topic", "partition", "offset").cast("binary")
     of = F.coalesce("key", F.get(ids, 0).getField("value"), place)
@@ -83,7 +85,7 @@ def bucket(buckets: Sequence[int]) -> Column:
 
 
 class Remembering(StatefulProcessor):
-    """Lets the records of each bucket pass that are no copies."""
+    """Lets the records of each bucket pass that are no duplicates."""
 
     def __init__(self, config: RememberConfig) -> None:
         self._config = config
@@ -112,7 +114,7 @@ class Remembering(StatefulProcessor):
         seen = columns.read(table.to_batches())
         if seen is None:  # a packet always has rows
             return pd.DataFrame()
-        fresh = [not is_copy for is_copy in memory.copies(_seen(seen), now)]
+        fresh = [not is_duplicate for is_duplicate in memory.duplicates(_seen(seen), now)]
         data = memory.encode()
         if len(data) > self._config.max_bucket_bytes:
             raise StateTooLarge(self._too_large(bucket_, len(data)))
@@ -124,7 +126,7 @@ class Remembering(StatefulProcessor):
                 "bucket": [bucket_],
                 "packet": [_packet(rest)],
                 "taken": [rest.num_rows],
-                "copies": [len(fresh) - rest.num_rows],
+                "duplicates": [len(fresh) - rest.num_rows],
                 "newest": [max(seen.timestamps)],
                 "known": [len(memory)],
                 "bytes": [len(data)],
@@ -181,7 +183,7 @@ def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
         _memories.popitem(last=False)
 
 
-COPY = "duplicate"
+DUPLICATE = "duplicate"
 _ORDER = [(name, "ascending") for name in ("key", "topic", "partition", "offset")]
 
 
@@ -202,7 +204,7 @@ class RememberingTask(Task):
     Handles and writes the rows that the buckets of one shuffle partition let pass.
 
     It runs in the task that has used their memories. If the task ends before Spark has stored
-    them, the batch is run again with the old ones, for which the same records are copies.
+    them, the batch is run again with the old ones, for which the same records are duplicates.
     """
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -210,8 +212,10 @@ class RememberingTask(Task):
             found = [row for batch in batches for row in batch.to_pylist()]
             if not found:
                 return
-            copies = sum(row["copies"] for row in found)
-            skipped = Counts(rows=copies, skipped={COPY: copies} if copies else {})
+            duplicates = sum(row["duplicates"] for row in found)
+            skipped = Counts(
+                rows=duplicates, skipped={DUPLICATE: duplicates} if duplicates else {}
+            )
             rows = columns.read(_unpacked(row["packet"] for row in found))
             if rows is None:
                 report = BatchReport(partition=partition_id(), counts=skipped)

@@ -19,7 +19,7 @@ from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
 from spark_jobs.sink.outgoing import Evaluation, Topics
-from spark_jobs.sink.sink import Input, Settled, SinkConfig
+from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class Task:
                 partition=partition,
                 partitions=config.partitions,
             ),
-            Input(digest=rows.digest(), ranges=rows.ranges()),
+            BatchInput(digest=rows.digest(), ranges=rows.ranges()),
             config=config.sink,
             evaluate=evaluated,
             replace_poison=router.unwritable,

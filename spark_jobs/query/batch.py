@@ -22,23 +22,23 @@ class KnownAlarms:
     """Each step of a bucket reports its alarm; alarms from before the start are read."""
 
     def __init__(self) -> None:
-        self._told: dict[str, int] = {}
+        self._reported: dict[str, int] = {}
         self.is_complete = False
 
-    def tell(self, alarms: Alarms) -> None:
+    def report(self, alarms: Alarms) -> None:
         """Take in the alarms of buckets that have just been stepped."""
-        self._told |= alarms
+        self._reported |= alarms
 
     def complete(self, stored: Alarms) -> None:
         """Take in the alarms that a finished batch has left; alarms since the start are newer."""
-        self._told = {**stored, **self._told}
+        self._reported = {**stored, **self._reported}
         self.is_complete = True
 
     def is_due(self, now: int) -> bool:
         """Return whether Spark would call a bucket at `now`, or might as far as is known."""
         if not self.is_complete:
             return True
-        return any(alarm != NONE and alarm <= now for alarm in self._told.values())
+        return any(alarm != NONE and alarm <= now for alarm in self._reported.values())
 
 
 # As an object: as text, Java would parse it for each batch.

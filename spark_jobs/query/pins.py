@@ -17,7 +17,7 @@ def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) 
         # A version that did not know the setting has not pinned it.
         if name not in found or found[name] == value or (adopt and name in _ADOPTED):
             continue
-        return _told(checkpoint, name, found[name], value)
+        return _refusal(checkpoint, name, found[name], value)
     return None
 
 
@@ -32,7 +32,7 @@ def foreign(checkpoint: str) -> str:
 _ADOPT = "run once with --adopt"
 
 
-def _told(checkpoint: str, name: str, was: object, now: object) -> str:
+def _refusal(checkpoint: str, name: str, was: object, now: object) -> str:
     match name:
         case "job":
             return (

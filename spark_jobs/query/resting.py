@@ -65,7 +65,7 @@ class Rest:
         if batch == 0:
             self._alarms.complete({})  # there is no earlier state
         if alarms:
-            self._alarms.tell(alarms)
+            self._alarms.report(alarms)
             self._busy = time.monotonic()
 
     def hold(self, ends: Ends, stop: threading.Event, idle: Callable[[], None]) -> float:
@@ -125,7 +125,7 @@ class Arrivals:
         self._kafka = kafka
         self._admin: AdminClient | None = None
 
-    def behind(self, ends: Ends) -> bool:
+    def has_after(self, ends: Ends) -> bool:
         """Return whether there may be records after `ends`; also if Kafka does not answer."""
         if self._admin is None:
             self._admin = AdminClient({**kafka_options.client(self._kafka), "log_level": 0})

@@ -158,12 +158,12 @@ def _launch(conf: Mapping[str, str]) -> None:
 
 def _pass_on(stderr: IO[bytes]) -> None:
     with stderr:
-        for line in worth_telling(stderr):
+        for line in worth_reporting(stderr):
             sys.stderr.write(line.decode(errors="replace"))
             sys.stderr.flush()
 
 
-def worth_telling(lines: Iterable[bytes]) -> Iterator[bytes]:
+def worth_reporting(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of Spark's stderr that mean something."""
     begun: list[bytes] = []
     for line in lines:

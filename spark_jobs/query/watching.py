@@ -57,7 +57,7 @@ class Watch:
         self.idle()
         self.metrics.batch(line, done.counts)
         self.metrics.lag(lags(progress))
-        self._group.tell(ends(progress))
+        self._group.report(ends(progress))
         self._buckets.update(done.buckets)
         if self._buckets:
             keys, opened, sizes = zip(*self._buckets.values(), strict=True)

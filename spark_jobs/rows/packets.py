@@ -80,7 +80,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class BucketRows:
     """The rows of one bucket, in the order in which its operator takes them."""
 
     columns: Sequence[Sequence[Any]] = ((),) * len(Record._fields)
@@ -104,7 +104,9 @@ class Rows:
         return Record(*(column[row] for column in self.columns))._replace(headers=pairs)
 
 
-def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_headers: bool) -> Rows:
+def unpack(
+    packets: Iterable[bytes], *, recent: int, by_offset: bool, with_headers: bool
+) -> BucketRows:
     """
     Return the rows in `packets`.
 
@@ -119,7 +121,7 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
         pa.ipc.open_stream(packet).read_all() for packet in packed if len(packet) > _TIME.size
     ]
     if not tables:
-        return Rows(is_behind=is_behind)
+        return BucketRows(is_behind=is_behind)
     table = pa.concat_tables(tables)
     table = table.take(pa.array(_order(table, by_offset=by_offset))).combine_chunks()
     timestamps = milliseconds(table.column("timestamp"))
@@ -132,7 +134,7 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
         table.column("value").to_pylist(),
         _headers(table) if with_headers else [()] * table.num_rows,
     ]
-    return Rows(columns, table, int(timestamps.max()), is_behind)
+    return BucketRows(columns, table, int(timestamps.max()), is_behind)
 
 
 def _order(table: pa.Table, *, by_offset: bool) -> Array:

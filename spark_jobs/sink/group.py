@@ -42,7 +42,7 @@ class GroupOffsets:
         committed: Callable[[Literal["ok", "failed"]], None],
     ) -> None:
         self._kafka, self._group, self._committed = kafka, name(query), committed
-        self._told = threading.Condition()
+        self._changed = threading.Condition()
         self._ends: Ends = {}
         self._is_new = self._is_ending = False
         self._reason = ""
@@ -50,33 +50,33 @@ class GroupOffsets:
         self._thread = threading.Thread(target=self._run, name="group offsets", daemon=True)
         self._thread.start()
 
-    def tell(self, ends: Ends) -> None:
+    def report(self, ends: Ends) -> None:
         """Commit `ends` soon; they replace earlier ones that are not committed yet."""
-        with self._told:
+        with self._changed:
             if ends and ends != self._ends:
                 self._ends, self._is_new = ends, True
-                self._told.notify()
+                self._changed.notify()
 
     def close(self) -> None:
         """Commit the latest offsets, if Kafka takes them now."""
-        with self._told:
+        with self._changed:
             self._is_ending = True
-            self._told.notify()
+            self._changed.notify()
         self._thread.join(_END_SECONDS)
 
     def _run(self) -> None:
         pause = _AGAIN_SECONDS
         while True:
-            with self._told:
-                self._told.wait_for(lambda: self._is_new or self._is_ending, pause)
+            with self._changed:
+                self._changed.wait_for(lambda: self._is_new or self._is_ending, pause)
                 ends, is_ending = self._ends, self._is_ending
                 was_new, self._is_new = self._is_new, False
             is_done = not ends or (is_ending and not was_new) or self._commit(ends)
             if is_ending:
                 self._drop()
                 return
-            with self._told:  # many small batches share one commit
-                self._told.wait_for(lambda: self._is_ending, _REST_SECONDS)
+            with self._changed:  # many small batches share one commit
+                self._changed.wait_for(lambda: self._is_ending, _REST_SECONDS)
             pause = _AGAIN_SECONDS if is_done else _RETRY_SECONDS
 
     def _commit(self, ends: Ends) -> bool:

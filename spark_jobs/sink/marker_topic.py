@@ -104,7 +104,7 @@ class MarkerTopic:
         Return the newest marker of each of `partitions` that has one, as far as a broker knows.
 
         It reads up to the first open transaction. A broker that has lost the leadership without
-        noticing answers with what it knew. Only `read_behind` is certain.
+        noticing answers with what it knew. Only `read_after` is certain.
 
         Raises:
             KafkaUnavailable: the broker does not answer in time.
@@ -117,7 +117,7 @@ class MarkerTopic:
             raise self._unavailable(error) from error
         return {p: self._decoded(value) for p, value in found.items() if value is not None}
 
-    def read_behind(self, partition: int, nonce: bytes) -> Marker | None:
+    def read_after(self, partition: int, nonce: bytes) -> Marker | None:
         """
         Return the newest marker of a partition before `nonce`, which was committed there.
 
@@ -239,7 +239,7 @@ class MarkerTopic:
 
 
 def fence(nonce: bytes) -> tuple[bytes, bytes]:
-    """Return value and key of the record by which `read_behind` recognises the leader."""
+    """Return value and key of the record by which `read_after` recognises the leader."""
     return nonce, _NONCE
 
 

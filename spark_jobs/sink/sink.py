@@ -61,7 +61,7 @@ class SinkConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Input:
+class BatchInput:
     """The rows of a turn, as far as its marker describes them."""
 
     digest: str
@@ -88,7 +88,7 @@ _writers: OrderedDict[str, Writer] = OrderedDict()
 
 def settle(
     turn: Turn,
-    rows: Input,
+    rows: BatchInput,
     *,
     config: SinkConfig,
     evaluate: Evaluate,
@@ -129,7 +129,7 @@ class _Attempt:
     """The attempts at one turn, which share its evaluation."""
 
     def __init__(
-        self, turn: Turn, rows: Input, config: SinkConfig, *, adopt: bool, newest: str
+        self, turn: Turn, rows: BatchInput, config: SinkConfig, *, adopt: bool, newest: str
     ) -> None:
         self._turn, self._rows, self._config, self._adopt = turn, rows, config, adopt
         self._newest = newest

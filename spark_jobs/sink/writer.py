@@ -109,7 +109,7 @@ class Writer:
         Fence every older writer of this partition, then read its marker up to a nonce.
 
         Until then, the broker from which we read may not be the leader; see
-        `MarkerTopic.read_behind`.
+        `MarkerTopic.read_after`.
 
         Raises:
             NotCommitted: the broker does not answer in time.
@@ -118,7 +118,7 @@ class Writer:
         self._call(self._producer.init_transactions, "fence older writers")
         self._transact([], *fence(self.name.encode()))
         try:
-            self.marker = self._topic.read_behind(self._partition, self.name.encode())
+            self.marker = self._topic.read_after(self._partition, self.name.encode())
         except KafkaUnavailable as error:
             raise NotCommitted(str(error)) from error
 

@@ -33,9 +33,9 @@ from spark_jobs.operators.table import operator
 from spark_jobs.rows import packets
 from spark_jobs.rows.buckets import NONE
 from spark_jobs.rows.garbage import collect_rarely, spare
-from spark_jobs.rows.packets import Pack, Rows
+from spark_jobs.rows.packets import BucketRows, Pack
 from spark_jobs.stateful.bucketing import bucketed, key
-from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 
 SCHEMA = "outcome binary, alarm long"
 STATE_NAME = "bucket"
@@ -127,7 +127,7 @@ class Bucket(StatefulProcessor):
         lag = max_lag(config.operator)
         self._max_lag = NEVER if lag is None else lag
         self._settings = repr(config.operator)
-        self._teller = Teller(config.operator, config.topics, config.query)
+        self._reporter = Reporter(config.operator, config.topics, config.query)
         windowed = isinstance(config.operator, WindowedSettings)
         self._with_headers = not windowed
         self._by_offset = (
@@ -159,20 +159,22 @@ class Bucket(StatefulProcessor):
         expiredTimerInfo: ExpiredTimerInfo,  # noqa: N803
     ) -> Iterator[pd.DataFrame]:
         now = timerValues.getCurrentProcessingTimeInMs()
-        yield from self._step(key[0], Rows(), now, fired=expiredTimerInfo.getExpiryTimeInMs())
+        yield from self._step(
+            key[0], BucketRows(), now, fired=expiredTimerInfo.getExpiryTimeInMs()
+        )
 
     def close(self) -> None:
         """Exclude the states that this worker keeps from garbage collection."""
         spare()
 
     def _step(
-        self, bucket_: int, rows: Rows, now: int, *, fired: int | None = None
+        self, bucket_: int, rows: BucketRows, now: int, *, fired: int | None = None
     ) -> Iterator[pd.DataFrame]:
         outcome, alarm = self._outcome(bucket_, rows, now, fired)
         yield pd.DataFrame({"outcome": [outcome.encode()], "alarm": [alarm]})
 
     def _outcome(
-        self, bucket_: int, rows: Rows, now: int, fired: int | None
+        self, bucket_: int, rows: BucketRows, now: int, fired: int | None
     ) -> tuple[Outcome, int]:
         state, alarm = self._restored(bucket_)
         failed: list[Failed] = []
@@ -193,7 +195,7 @@ class Bucket(StatefulProcessor):
             open=extent.opened(step.state),
             size=len(data),
         )
-        self._teller.tell([*failed, *step.outputs], outcome, rows, now)
+        self._reporter.report([*failed, *step.outputs], outcome, rows, now)
         return outcome, alarm
 
     def _restored(self, bucket_: int) -> tuple[Any, int]:

@@ -50,7 +50,7 @@ def run(
     reads = settings.reads().kafka
     rest = Rest(
         settings.spark.pause(),
-        has_come=Arrivals(reads).behind,
+        has_come=Arrivals(reads).has_after,
         stored=partial(stored_alarms, spark, settings),
     )
     with watching(settings, reads=reads) as watch, closing(rest):

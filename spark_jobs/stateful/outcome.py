@@ -29,7 +29,7 @@ from spark_jobs.operators.step import (
     Session,
     Skipped,
 )
-from spark_jobs.rows.packets import Rows
+from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing
 
@@ -100,7 +100,7 @@ _EMPTY = blake2b(digest_size=12)
 _NOWHERE: _Place = ("", -1, -1)
 
 
-class Teller:
+class Reporter:
     """Turns outputs into records to write."""
 
     def __init__(self, settings: OperatorSettings, topics: OperatorTopics, source: str) -> None:
@@ -121,7 +121,9 @@ class Teller:
             Released: self._released,
         }
 
-    def tell(self, outputs: Iterable[Output], outcome: Outcome, rows: Rows, now: int) -> None:
+    def report(
+        self, outputs: Iterable[Output], outcome: Outcome, rows: BucketRows, now: int
+    ) -> None:
         """Put `outputs` into `outcome`; `rows` has the records that they are about."""
         skipped: Counter[str] = Counter()
         outcome.envelope = self._headers
@@ -198,7 +200,7 @@ class Teller:
         headers = self._source + _digest(key, f"{what}/{start}/{end}/{revision}")
         return self._topics.output, key, value, headers, max(end, 0), _NOWHERE
 
-    def _aside(self, record: Input, reason: str, rows: Rows, now: int) -> tuple[Any, ...]:
+    def _aside(self, record: Input, reason: str, rows: BucketRows, now: int) -> tuple[Any, ...]:
         """Return the fields after the topic for a record that is set aside."""
         whole = record.row if isinstance(record.row, Record) else rows.whole(record.row)
         copy = copies.dead(whole, decode.identity(whole), now=now, error=reason)
@@ -217,7 +219,7 @@ def unwritable(dead_letter: str, now: int, outgoing: Outgoing, error: str) -> Ou
 
 
 def _columns(outgoing: list[Any]) -> list[Any]:
-    """Return the records of `Teller` by columns; one value stands for a column of equal ones."""
+    """Return the records of `Reporter` by columns; one value stands for a column of equal ones."""
     if not outgoing:
         return []
     topics, keys, values, headers, timestamps, places = zip(*outgoing, strict=True)
@@ -230,7 +232,7 @@ def _one(texts: tuple[str, ...]) -> str | tuple[str, ...]:
 
 
 def _outgoing(common: list[Pair], *columns: Sequence[Any]) -> list[Outgoing]:
-    """Return the records in `columns`, which are in the order of the fields from `Teller`."""
+    """Return the records in `columns`, which are in the order of the fields from `Reporter`."""
     topics, keys, values, headers, timestamps, sources, partitions, offsets = columns
     pairs = [
         [(envelope.ID, each), *common] if each.__class__ is bytes else _pairs(each)
@@ -258,7 +260,7 @@ _row: Callable[[Iterable[Any]], Outgoing] = partial(tuple.__new__, Outgoing)
 def _pairs(headers: tuple[Any, ...]) -> list[Pair]:
     if headers and headers[0].__class__ is bytes:
         why, own = headers
-        return [*own, *_told(why)]
+        return [*own, *_headers_of(why)]
     return [*headers]
 
 
@@ -269,7 +271,7 @@ def _why(reason: str, *numbers: int) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def _told(why: bytes) -> tuple[Pair, ...]:
+def _headers_of(why: bytes) -> tuple[Pair, ...]:
     names = (
         envelope.FIRED,
         envelope.WINDOW_START,

@@ -16,7 +16,7 @@ from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
 from spark_jobs.sink.outgoing import Evaluation
-from spark_jobs.sink.sink import Input, Settled, SinkConfig
+from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, unwritable
 
 
@@ -30,11 +30,11 @@ class WriteConfig:
 
     def run(self, rows: DataFrame, batch: Batch) -> list[BatchReport]:
         """Write the buckets' outcomes; return a report of each partition that has any."""
-        tasks = rows.mapInArrow(Task(self, batch), SCHEMA)
+        tasks = rows.mapInArrow(StatefulTask(self, batch), SCHEMA)
         return [BatchReport.decode(row["report"]) for row in tasks.collect()]
 
 
-class Task:
+class StatefulTask:
     """
     Writes the outcomes of one shuffle partition's buckets.
 
@@ -89,7 +89,7 @@ class Task:
                 partition=partition,
                 partitions=config.partitions,
             ),
-            Input(digest=digest.hexdigest(), ranges={}),
+            BatchInput(digest=digest.hexdigest(), ranges={}),
             config=config.sink,
             evaluate=lambda: Evaluation(outgoing, counts),
             replace_poison=partial(unwritable, config.topics.dead_letter, batch.now),

@@ -27,9 +27,9 @@ from relay.kafka.publisher import (
     TransactionalPublisher,
 )
 from relay.postgres.capture.table import TableCapture
-from relay.rules.batch import Row
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import ID, Row
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import Watch, event, ids, installed, record_of
 from tests.support.waiting import consume, until
@@ -344,7 +344,7 @@ def test_nothing_that_follows_a_refused_event_in_its_key_is_published(
         assert (refused.value.row, refused.value.before) == (large, 0)
     with setting.publisher() as publisher:
         publisher.publish([other], setting.progress(2))
-    assert ids(visible(setting.bootstrap, name)) == [each[1] for each in (*known, other)]
+    assert ids(visible(setting.bootstrap, name)) == [each[ID] for each in (*known, other)]
 
 
 def test_no_event_is_published_where_progress_is_kept(setting: Setting) -> None:

@@ -206,13 +206,13 @@ def test_kills_at_any_moment_change_nothing_of_what_is_written(
             jobs.kill(what)
         _send(module_stack, topics.main, queue)
 
-        def concluded() -> bool:
+        def completed() -> bool:
             jobs.is_up()
             pause.wait(1)
             found = sum(_ids(module_stack, t).total() for t in (topics.left, topics.came))
             return found + _ids(module_stack, topics.dead).total() >= len(sent)
 
-        until(concluded, within=PATIENCE, what="all events are handled or dead")
+        until(completed, within=PATIENCE, what="all events are handled or dead")
         # One more event of each user, long after, closes all of its calls.
         last = T0 + CALLS * 600_000 + 100 * 3_600_000
         closing = [Event(f"end-{n}", "Left", f"u{n}", -1, last, 0, 0) for n in range(USERS)]

@@ -16,13 +16,13 @@ def test_something_has_come_if_a_partition_ends_elsewhere_than_was_read(
     arrivals = Arrivals(bootstrap)
 
     # Kafka does not answer until a new topic has its leaders.
-    until(lambda: not arrivals.behind({name: {0: 0, 1: 0}}), within=20, what="an empty topic")
+    until(lambda: not arrivals.has_after({name: {0: 0, 1: 0}}), within=20, what="an empty topic")
 
     producer = Producer(bootstrap)
     producer.produce(name, b"x", partition=1)
     assert producer.flush(30) == 0
-    assert arrivals.behind({name: {0: 0, 1: 0}})
-    assert not arrivals.behind({name: {0: 0, 1: 1}})
+    assert arrivals.has_after({name: {0: 0, 1: 0}})
+    assert not arrivals.has_after({name: {0: 0, 1: 1}})
 
 
 def test_what_no_transaction_has_committed_has_not_come(stack: Stack, topic: MakeTopic) -> None:
@@ -35,12 +35,12 @@ def test_what_no_transaction_has_committed_has_not_come(stack: Stack, topic: Mak
     producer.flush(30)
     arrivals = Arrivals(bootstrap)
 
-    until(lambda: not arrivals.behind({name: {0: 0}}), within=20, what="nothing committed")
+    until(lambda: not arrivals.has_after({name: {0: 0}}), within=20, what="nothing committed")
 
     producer.commit_transaction(30)
     # Kafka answers a commit before its markers are written.
-    until(lambda: arrivals.behind({name: {0: 0}}), within=20, what="what was committed")
+    until(lambda: arrivals.has_after({name: {0: 0}}), within=20, what="what was committed")
 
 
 def test_something_may_have_come_if_kafka_does_not_say() -> None:
-    assert Arrivals({"bootstrap.servers": "127.0.0.1:1"}).behind({"t": {0: 0}})
+    assert Arrivals({"bootstrap.servers": "127.0.0.1:1"}).has_after({"t": {0: 0}})

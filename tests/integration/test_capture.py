@@ -43,8 +43,10 @@ from relay.rules.batch import Batch
 from relay.rules.places.lsn import parse_lsn
 from relay.rules.places.progress import Cursor, Place, Progress, at
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import ID, KEY, VALUE, size_of
 from tests.support.fix_stack import Servers, new_database
 from tests.support.relaying import event, installed
+from tests.support.rows import numbers
 from tests.support.waiting import until
 
 LARGE = 501  # one more than a tick reads in one statement
@@ -81,7 +83,7 @@ def read(capture: TableCapture, cursor: Place) -> tuple[list[int], Cursor]:
     """Return the numbers of everything after `cursor`, and the cursor's place then."""
     found: list[int] = []
     for batch in capture.batches(cursor):
-        found += [int(row[5]) for row in batch.rows]
+        found += numbers(batch.rows)
         cursor = batch.cursor
     return found, after_restart(cursor, capture)
 
@@ -445,7 +447,7 @@ def test_a_poll_ends_with_what_it_found_and_the_next_one_has_what_came_since(dsn
         append(conn, 2)
         conn.commit()
         assert list(polled) == []
-        assert [int(row[5]) for row in found.rows] == [1]
+        assert numbers(found.rows) == [1]
         assert read(capture, found.cursor)[0] == [2]
 
 
@@ -468,11 +470,11 @@ def test_a_window_is_split_where_its_values_are_large(dsn: str) -> None:
             conn.execute("SELECT outbox.append('t', 'k', repeat('x', %s)::bytea, 'T')", [size])
         conn.commit()
         batches = [batch for batch in capture.batches(Cursor()) if batch.rows]
-        assert [len(row[5]) for batch in batches for row in batch.rows] == sizes
+        assert [len(row[VALUE] or b"") for batch in batches for row in batch.rows] == sizes
         for batch in batches:
-            assert batch.size == sum(len(row[4]) + len(row[5]) for row in batch.rows)
+            assert batch.size == sum(map(size_of, batch.rows))
             # It ends with the event that fills it.
-            assert batch.size - len(batch.rows[-1][5]) - 1 < most
+            assert batch.size - size_of(batch.rows[-1]) < most
         resumed = [capture.batches(after_restart(batch.cursor, capture)) for batch in batches]
         left = [sum(len(batch.rows) for batch in rest) for rest in resumed]
         assert left == [
@@ -520,9 +522,7 @@ def test_a_huge_transaction_is_read_in_bounded_batches(dsn: str) -> None:
         conn.commit()
         found = 0
         for batch in capture.batches(Cursor()):
-            assert [int(row[5]) for row in batch.rows] == list(
-                range(found, found + len(batch.rows))
-            )
+            assert numbers(batch.rows) == list(range(found, found + len(batch.rows)))
             found += len(batch.rows)
             cursor = batch.cursor
         assert found == count
@@ -845,7 +845,7 @@ class Interleaving(RuleBasedStateMachine):
         self.pending[writer] = []
 
     def take(self, batch: Batch) -> None:
-        self.found += [int(row[5]) for row in batch.rows]
+        self.found += numbers(batch.rows)
         self.cursor = batch.cursor
 
     @rule()
@@ -945,7 +945,9 @@ def test_concurrent_writers_are_read_once_and_each_key_in_the_order_of_its_lock(
     def take(capture: TableCapture, cursor: Place) -> Place:
         for batch in capture.batches(cursor):
             cursor = batch.cursor
-            found.extend((row[1], row[4].decode(), int(row[5])) for row in batch.rows)
+            found.extend(
+                (row[ID], (row[KEY] or b"").decode(), int(row[VALUE] or b"")) for row in batch.rows
+            )
         return cursor
 
     with ThreadPoolExecutor(4) as pool, capturing(dsn, rows=400) as capture:

@@ -59,7 +59,7 @@ def test_keys_are_handled_side_by_side_and_each_in_order(
         run.has_handled(1200)
         for key in keys:
             assert run.of_key(key) == [f"{key}-{n}" for n in range(60)]
-        until(lambda: run.count("records_total") == 1200, within=10, what="all concluded")
+        until(lambda: run.count("records_total") == 1200, within=10, what="all completed")
     assert awaited or most > 4
     assert [committed(kafka, name, n)[0] for n in range(4)] == [
         end_of(kafka, name, n) for n in range(4)
@@ -95,7 +95,7 @@ def test_transaction_markers_and_aborted_records_are_stepped_over(
         until(lambda: run.count("lag_rows") == 0, within=10, what="no lag")
 
 
-def test_a_restart_repeats_nothing_that_was_concluded(kafka: str, topic: MakeTopic) -> None:
+def test_a_restart_repeats_nothing_that_was_completed(kafka: str, topic: MakeTopic) -> None:
     name = topic()
     release = threading.Event()
     produce(kafka, event(name, "stuck", 0), *(event(name, f"k{n % 50}", n) for n in range(400)))
@@ -107,7 +107,7 @@ def test_a_restart_repeats_nothing_that_was_concluded(kafka: str, topic: MakeTop
 
     with consuming(kafka, name, handle, drain="200ms") as run:
         run.has_handled(401)
-        until(lambda: run.count("records_total") == 400, within=10, what="others concluded")
+        until(lambda: run.count("records_total") == 400, within=10, what="others completed")
     release.set()
     assert committed(kafka, name)[0] == 0
     with consuming(kafka, name) as run:
@@ -182,7 +182,7 @@ def test_what_cannot_be_handled_holds_its_own_key_and_the_offset_and_says_why(
 
     aside = HoldInPlace(timedelta(milliseconds=20), timedelta(milliseconds=100))
     with consuming(kafka, name, handle, aside=aside) as run:
-        until(lambda: run.count("records_total") == 101, within=20, what="all others concluded")
+        until(lambda: run.count("records_total") == 101, within=20, what="all others completed")
         assert [e.value for e in run.handled if e.key == "large"] == [{"text": large}]
         assert "failing-1" not in run.ids
         until(lambda: run.count("holds_total") > 4, within=10, what="both tried again")
@@ -241,7 +241,7 @@ def test_what_fails_leaves_through_the_seam_and_an_outage_there_holds_the_offset
 
     with consuming(kafka, name, handle, aside=aside, awaited=awaited) as run:
         until(lambda: ("away", "a-0") in aside.told, within=20, what="an outage")
-        until(lambda: ("released", "b-0") in aside.told, within=20, what="b concluded")
+        until(lambda: ("released", "b-0") in aside.told, within=20, what="b completed")
         assert committed(kafka, name)[0] <= 0
         assert "a-1" not in tries
         aside.away = False
@@ -263,7 +263,7 @@ def test_copies_are_skipped_with_their_reasons(
     copies = [event(name, "k", n) for n in (0, 0, 1, 0, 1)]
     produce(kafka, *copies, event(name, None, 0), event(name, None, 0))
     with consuming(kafka, name, awaited=awaited) as run:
-        until(lambda: run.count("records_total") == 7, within=20, what="all concluded")
+        until(lambda: run.count("records_total") == 7, within=20, what="all completed")
         assert run.of_key("k") == ["k-0", "k-1"]
         assert run.count("records_skipped_total", reason="duplicate") == 3
         assert run.count("records_total", result="handled") == 4

@@ -85,7 +85,7 @@ def test_the_command_handles_holds_and_ends_as_the_document_says(
             rf"{name}/0/3 failed \(attempt 2\) and holds its key for [12]\.\d s: KeyErr"
         )
         until(lambda: held.search("".join(logged)), within=20, what="the order without a state")
-        until(lambda: committed(kafka, name)[0] == 2, within=10, what="what is concluded")
+        until(lambda: committed(kafka, name)[0] == 2, within=10, what="what is completed")
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
         until(lambda: "stopped" in "".join(logged), within=10, what="the end")

@@ -15,7 +15,7 @@ from outbox import Event
 from outbox.schema import limit_events
 from relay.postgres.desk import EVERYTHING, Desk, Which
 from relay.postgres.parked import ASIDE, ParkedStore
-from relay.rules.parking import ParkedEvent, Reason
+from relay.rules.parking import EventToPark, Reason
 from relay.rules.places.lsn import log_number
 from tests.support.fix_stack import MakeTopic
 from tests.support.parking import listed, parked
@@ -470,10 +470,10 @@ def test_what_is_asked_of_others_is_done_while_an_event_is_set_aside(database: s
 
 def unpublishable(
     id_: str, position: int = 9, *, holds: bool = True, replaces: int | None = None
-) -> ParkedEvent:
+) -> EventToPark:
     names, values = ["h", "h"], [None, b"\0"]
     row = (position, id_, 0, "orders", b"k", None, "T", "/", None, None, names, values)
-    return ParkedEvent(row, Reason("MSG_SIZE_TOO_LARGE", "too large"), holds, replaces)
+    return EventToPark(row, Reason("MSG_SIZE_TOO_LARGE", "too large"), holds, replaces)
 
 
 def test_a_relay_that_takes_over_knows_what_is_held(fleet: Relays, topic: MakeTopic) -> None:

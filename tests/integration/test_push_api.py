@@ -14,7 +14,7 @@ from psycopg.conninfo import make_conninfo
 
 from dovecote.push.api.access import hashed
 from dovecote.push.process import Running
-from dovecote.push.rules.sending.ports import Attempt
+from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.store import schema
 from dovecote.push.store.lease import Lease
 from tests.support.fix_stack import MakeTopic, Servers
@@ -236,8 +236,8 @@ def test_subscriptions_and_what_came_of_them_survive_a_restart(
         assert "PUSH_SECRET_T is not set" in found.feed.snapshot()["a"].trouble
 
 
-def attempt(id_: str, number: int) -> Attempt:
-    return Attempt(
+def attempt(id_: str, number: int) -> AttemptReport:
+    return AttemptReport(
         subscription=id_,
         event_id=f"e{number}",
         topic="t",

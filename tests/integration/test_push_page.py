@@ -12,7 +12,7 @@ from dedup.kafka.letters import Letters
 from dedup.retries import copies
 from dedup.rules.record import Record
 from dovecote.push.api.access import hashed
-from dovecote.push.rules.sending.ports import Attempt, Outcome, Snapshot
+from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport, Outcome
 from tests.support.browser import Browser, browser
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
@@ -36,7 +36,7 @@ def attempts(engine: Idle) -> None:
     ]
     for number, (status, outcome, detail) in enumerate(answers):
         engine.book.attempted(
-            Attempt(
+            AttemptReport(
                 subscription="slack",
                 event_id=f"0190b3f2-6c1e-7a55-8d0e-{number:012x}",
                 topic="flights",
@@ -55,10 +55,10 @@ def attempts(engine: Idle) -> None:
 
 def in_the_way(engine: Idle) -> None:
     engine.says = {
-        "search-index": Snapshot(
+        "search-index": DeliveryReport(
             running=True, circuit="half_open", trouble="the circuit is open: 503"
         ),
-        "crm": Snapshot(running=True, trouble="topic 'flights' cannot be read"),
+        "crm": DeliveryReport(running=True, trouble="topic 'flights' cannot be read"),
     }
 
 

@@ -27,6 +27,7 @@ from relay.rules.server.leaves import Leaf
 from tests import old_schemas
 from tests.support.fix_stack import new_database
 from tests.support.relaying import event, installed
+from tests.support.rows import numbers
 from tests.support.waiting import until
 
 LEAF = 6_000
@@ -54,7 +55,7 @@ class Shop:
     def publish(self, batches: int | None = None) -> None:
         """Read everything there is, as if the broker committed each batch."""
         for batch in islice(self.capture.batches(self.cursor), batches):
-            self.found += [int(row[5]) for row in batch.rows]
+            self.found += numbers(batch.rows)
             self.cursor = batch.cursor
             self.retention.confirmed(batch.cursor)
 
@@ -604,7 +605,7 @@ def test_an_upgrade_under_writers_and_a_relay_loses_and_reorders_nothing(databas
             def read_on(until_row: Callable[[], int]) -> bool:
                 nonlocal cursor
                 for batch in capture.batches(cursor):
-                    found.extend(int(row[5]) for row in batch.rows)
+                    found.extend(numbers(batch.rows))
                     cursor = batch.cursor
                 return len(found) > until_row()
 

@@ -18,6 +18,7 @@ from tests.support.commands import doctor
 from tests.support.failover import dsns, paired, promote, until_received
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import commit, committed, event, ids, installed, published, relays
+from tests.support.rows import numbers
 from tests.support.waiting import consume, until
 
 CAPTURES = ["table", "wal"]
@@ -83,7 +84,7 @@ def test_a_commit_that_waits_for_a_standby_is_not_read_before_others_see_it(
             nonlocal place
             for batch in capture.batches(place):
                 place = batch.cursor
-                found.extend(int(row[5]) for row in batch.rows)
+                found.extend(numbers(batch.rows))
             capture.wait(0.01)
             return len(found)
 

@@ -31,6 +31,7 @@ from relay.rules.server.leaves import TABLES
 from tests import old_schemas
 from tests.support.fix_stack import new_database
 from tests.support.relaying import event, installed
+from tests.support.rows import numbers
 from tests.support.waiting import until
 
 Make = Callable[[], str]
@@ -70,7 +71,7 @@ def read(
         nonlocal place
         for batch in capture.batches(place):
             place = batch.cursor
-            found.extend(int(row[5]) for row in batch.rows)
+            found.extend(numbers(batch.rows))
             if confirm and (batch.rows or batch.keep):
                 capture.confirm(place)
         return len(found) >= count
@@ -324,7 +325,7 @@ def test_a_large_transaction_goes_on_in_the_middle_after_a_restart(dsn: str, fil
         with capturing(dsn, rows=70) as capture:
             place = capture.resume(progress_at(place, capture))
             batch = first_with_rows(capture, place)
-            found.extend(int(row[5]) for row in batch.rows)
+            found.extend(numbers(batch.rows))
             place = batch.cursor
             capture.confirm(place)
         restarts += 1

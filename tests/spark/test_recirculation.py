@@ -64,7 +64,7 @@ def _running(job: Job) -> Iterator[tuple[list[BaseException], list[BatchLine]]]:
         raise failed[0]
 
 
-def _concluded(job: Job, lines: Sequence[BatchLine]) -> int:
+def _completed(job: Job, lines: Sequence[BatchLine]) -> int:
     """Return how many records were handled or became dead letters, according to the job itself."""
     main = job.settings.spark.query
     return sum(line.handled + line.dead for line in lines if line.query == main)
@@ -99,7 +99,7 @@ def test_every_record_goes_round_until_it_is_done_or_has_had_its_attempts(loop: 
 
     wanted = len(events) + sum(value["again"] for value in events.values())
     with _running(loop) as (failed, lines):
-        until(lambda: failed or _concluded(loop, lines) >= wanted, within=SECONDS, what="all done")
+        until(lambda: failed or _completed(loop, lines) >= wanted, within=SECONDS, what="all done")
 
     done, dead = _by_id(loop.output()), _by_id(loop.dead_letters())
     main, retried = _by_id(loop.input()), _by_id(loop.retries())
@@ -143,7 +143,7 @@ def test_who_is_to_come_again_wins_its_key_in_the_batch(loop: Job) -> None:
     loop.send(("k", again, [(ID, b"first")]), ("k", b"{}", [(ID, b"second")]))
 
     with _running(loop) as (failed, lines):
-        until(lambda: failed or _concluded(loop, lines) == 2, within=SECONDS, what="it is done")
+        until(lambda: failed or _completed(loop, lines) == 2, within=SECONDS, what="it is done")
 
     assert [decode.identity(each) for each in loop.output()] == [("first", 1)]
     first = next(line for line in lines if line.query == loop.settings.spark.query)
@@ -160,7 +160,7 @@ def test_a_record_goes_back_to_the_topic_it_came_from(loop: Job, job: MakeJob) -
     )
 
     with _running(both) as (failed, lines):
-        until(lambda: failed or _concluded(both, lines) == 2, within=SECONDS, what="both done")
+        until(lambda: failed or _completed(both, lines) == 2, within=SECONDS, what="both done")
 
     rounds = Counter(decode.identity(each) for each in both.input())
     assert rounds == {("one", 0): 1, ("one", 1): 1}

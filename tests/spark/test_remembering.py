@@ -16,7 +16,7 @@ Sent = tuple[str | None, bytes, list[Pair]]
 
 
 def _sent(count: int) -> list[Sent]:
-    """Return records of few keys or none, half of them copies of an earlier one."""
+    """Return records of few keys or none, half of them duplicates of an earlier one."""
     dice = random.Random(23)
     sent: list[Sent] = []
     for n in range(count):
@@ -32,8 +32,8 @@ def _sent(count: int) -> list[Sent]:
 
 def _passing(records: Sequence[Record], within: int) -> list[Record]:
     seen = [Seen(decode.identity(r), r.timestamp, (r.topic, r.partition)) for r in records]
-    copies = Memory(within).copies(seen)
-    return [record for record, copy in zip(records, copies, strict=True) if not copy]
+    duplicates = Memory(within).duplicates(seen)
+    return [record for record, again in zip(records, duplicates, strict=True) if not again]
 
 
 def _ids(records: Sequence[Record]) -> Counter[tuple[bytes | None, bytes | None, object]]:

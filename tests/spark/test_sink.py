@@ -17,14 +17,14 @@ from spark_jobs.sink import marker_topic, sink
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import Counts, Marker, Turn
 from spark_jobs.sink.outgoing import Evaluation, Outgoing, Topics
-from spark_jobs.sink.sink import Input, Settled, SinkConfig
+from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 from spark_jobs.sink.writer import Fenced, Writer
 from tests.support.fix_stack import MakeTopic
 from tests.support.stale import Cut
 from tests.support.waiting import consume
 
 RECORD = Record("in", 0, 5, 1_700_000_000_000, b"k", b"v", [])
-INPUT = Input(digest="d", ranges={"in": {0: (5, 5)}})
+INPUT = BatchInput(digest="d", ranges={"in": {0: (5, 5)}})
 
 
 class Sink:
@@ -67,7 +67,7 @@ class Sink:
 
         return sink.settle(
             Turn(query=query, batch=batch, partition=1, partitions=partitions),
-            Input(digest=digest, ranges=INPUT.ranges),
+            BatchInput(digest=digest, ranges=INPUT.ranges),
             config=self.config,
             evaluate=evaluate,
             replace_poison=self.router.unwritable,

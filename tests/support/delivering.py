@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
 from dovecote.push.rules.sending.addresses import networks
-from dovecote.push.rules.sending.ports import Attempt, Snapshot, Work
+from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import subscription
 from tests.support.consuming import committed, end_of
 from tests.support.waiting import until
@@ -159,10 +159,10 @@ def _written(reply: Reply, request: Request) -> bytes:
 class Noted:
     """A journal that keeps everything."""
 
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[AttemptReport] = field(default_factory=list)
     disabled: dict[str, str] = field(default_factory=dict)
 
-    def attempted(self, attempt: Attempt) -> None:
+    def attempted(self, attempt: AttemptReport) -> None:
         self.attempts.append(attempt)
 
     def disable(self, id_: str, reason: str) -> None:
@@ -176,7 +176,7 @@ class Pushing:
     engine: Engine
     book: Noted
 
-    def snapshot(self, id_: str) -> Snapshot:
+    def snapshot(self, id_: str) -> DeliveryReport:
         return self.engine.snapshot()[id_]
 
 

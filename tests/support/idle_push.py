@@ -12,7 +12,7 @@ from cryptography.fernet import Fernet
 from prometheus_client import CollectorRegistry
 
 from dovecote.push.process import Running, running
-from dovecote.push.rules.sending.ports import Book, Delivers, Snapshot, Work
+from dovecote.push.rules.sending.ports import Book, Delivers, DeliveryReport, Work
 from dovecote.push.settings import PushSettings
 from dovecote.push.store import schema
 
@@ -31,7 +31,7 @@ class Idle:
     def __init__(self, book: Book) -> None:
         self.book = book
         self.work: Mapping[str, Work] = {}
-        self.says: dict[str, Snapshot] = {}
+        self.says: dict[str, DeliveryReport] = {}
         """The reports on some subscriptions; all others are well."""
         self.stopped = threading.Event()
 
@@ -44,10 +44,10 @@ class Idle:
     def reconcile(self, work: Sequence[Work]) -> None:
         self.work = {each.subscription.id: each for each in work}
 
-    def snapshot(self) -> Mapping[str, Snapshot]:
+    def snapshot(self) -> Mapping[str, DeliveryReport]:
         return {
             id_: self.says.get(
-                id_, Snapshot(running=True, in_flight=3, lag=7, p50_ms=1.5, p99_ms=9.0)
+                id_, DeliveryReport(running=True, in_flight=3, lag=7, p50_ms=1.5, p99_ms=9.0)
             )
             for id_ in self.work
         }

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from dovecote.cli.main import app
 from outbox.errors import BadSettings, DovecoteError
-from relay.rules.parking import OWN_TOPIC, ParkedEvent
+from relay.rules.parking import OWN_TOPIC, EventToPark
 from tests.support.relaying import (
     DSN,
     Relays,
@@ -44,10 +44,10 @@ def listed(fleet: Relays, *arguments: str) -> list[dict[str, Any]]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def poison(count: int) -> list[ParkedEvent]:
+def poison(count: int) -> list[EventToPark]:
     """Return events to park, of 500 bytes each."""
     return [
-        ParkedEvent(
+        EventToPark(
             (n, f"{n:032x}", 0, "orders", b"k", b"v" * 500, "T", "/s", None, None, [], []),
             OWN_TOPIC,
             holds=True,

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from dedup.kafka.properties import FIXED
 from dedup.metrics import Metrics
 from dedup.settings.consumer import PREFIX, ConsumerSettings, ConsumeSettings
+from dedup.settings.properties import FIXED
 from dovecote.process.settings import HttpSettings, load
 from tests.support.documents import ROOT, blocks, code_spans, counted, documented, table
 

@@ -26,6 +26,9 @@ LONG = {
 }
 """Modules that read better whole."""
 
+SHARED = {"Migration"}
+"""Names of several classes of a package: Django looks for each migration by this one."""
+
 PUBLIC = ("dedup", "dovecote.devstack", "dovecote.push", "outbox")
 """Packages whose names users import."""
 
@@ -131,6 +134,17 @@ def test_a_module_is_short_or_better_whole() -> None:
         if len(path.read_text(encoding="utf-8").splitlines()) > MOST_LINES
     }
     assert found == LONG
+
+
+@pytest.mark.parametrize("package", ["outbox", "relay", "dedup", "spark_jobs", "dovecote"])
+def test_a_class_has_a_name_of_its_own_in_its_package(package: str) -> None:
+    places: dict[str, list[str]] = {}
+    for path in sources(package):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+    found = {name: paths for name, paths in places.items() if len(paths) > 1}
+    assert {name: found[name] for name in found.keys() - SHARED} == {}
 
 
 def test_a_wheel_takes_five_names_and_no_more() -> None:

@@ -32,7 +32,7 @@ class Assigned:
 
     crowded: bool = False
     """
-    Whether the metadata is too small for all offsets that are concluded beyond the committed one.
+    Whether the metadata is too small for all offsets that are completed beyond the committed one.
     """
 
     paused: bool = False
@@ -42,9 +42,9 @@ class Assigned:
     times: deque[tuple[int, int]] = field(default_factory=deque)
     """First offset of each batch in memory, and when it was written."""
 
-    def concluded(self, records: Sequence[Record]) -> None:
-        """Record that `records` are concluded."""
-        self.offsets.conclude([record.offset for record in records])
+    def completed(self, records: Sequence[Record]) -> None:
+        """Record that `records` are completed."""
+        self.offsets.complete([record.offset for record in records])
         self.records -= len(records)
         self.size -= sum(
             (len(value) if value else 0) + (len(key) if key else 0)

@@ -39,7 +39,7 @@ class Stretch(Generic[R]):
     """Whether another record may be handled."""
 
     counts: bool = True
-    """Whether concluded records are still committed: until the stretch has been drained."""
+    """Whether completed records are still committed: until the stretch has been drained."""
 
     opened: bool = False
     at_work: int = 0

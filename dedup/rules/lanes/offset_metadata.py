@@ -1,8 +1,8 @@
 """
-Encode the concluded offsets beyond a committed one as text, to commit along with it.
+Encode the completed offsets beyond a committed one as text, to commit along with it.
 
 A broker takes 4,096 bytes of it (`offset.metadata.max.bytes`). The text holds alternating runs of
-pending and concluded offsets, beginning with pending ones at the committed offset. They are
+pending and completed offsets, beginning with pending ones at the committed offset. They are
 written as lengths or as bits, whichever is shorter. Runs that do not fit are left out: their
 records would be repeated.
 """
@@ -22,27 +22,27 @@ Ranges: TypeAlias = Sequence[tuple[int, int]]
 """First offset and the one after the last, in order, and apart from each other."""
 
 
-def encode(position: int, concluded: Ranges, limit: int = LIMIT) -> tuple[str, bool]:
+def encode(position: int, completed: Ranges, limit: int = LIMIT) -> tuple[str, bool]:
     """
-    Return the text for `concluded` ranges beyond `position`, and whether all are in it.
+    Return the text for `completed` ranges beyond `position`, and whether all are in it.
 
     If `limit` is too short for any of them, the text is empty.
     """
-    if not concluded:
+    if not completed:
         return "", True
     if limit <= len(_LENGTHS):
         return "", False
     room = (limit - len(_LENGTHS)) // 4 * 3
-    bits = (concluded[-1][1] - position + 7) // 8
-    lengths = _varints(_runs(position, concluded), room)
+    bits = (completed[-1][1] - position + 7) // 8
+    lengths = _varints(_runs(position, completed), room)
     whole = lengths[1]
     if bits <= room and (bits < len(lengths[0]) or not whole):
-        return _text(_BITS, _bitset(position, concluded)), True
+        return _text(_BITS, _bitset(position, completed)), True
     return _text(_LENGTHS, lengths[0]), whole
 
 
 def decode(position: int, metadata: str | None) -> list[tuple[int, int]]:
-    """Return the concluded ranges beyond `position`; none if the text is not ours."""
+    """Return the completed ranges beyond `position`; none if the text is not ours."""
     form, text = (metadata or "")[: len(_LENGTHS)], (metadata or "")[len(_LENGTHS) :]
     if form not in {_LENGTHS, _BITS}:
         return []
@@ -57,17 +57,17 @@ def _text(form: str, data: bytes) -> str:
     return form + b64encode(data).decode()
 
 
-def _runs(position: int, concluded: Ranges) -> Iterator[tuple[int, int]]:
+def _runs(position: int, completed: Ranges) -> Iterator[tuple[int, int]]:
     at = position
-    for first, end in concluded:
+    for first, end in completed:
         yield first - at, end - first
         at = end
 
 
 def _varints(runs: Iterable[tuple[int, int]], room: int) -> tuple[bytes, bool]:
     data = bytearray()
-    for pending, concluded in runs:
-        pair = _varint(pending) + _varint(concluded)
+    for pending, completed in runs:
+        pair = _varint(pending) + _varint(completed)
         if len(data) + len(pair) > room:
             return bytes(data), False
         data += pair
@@ -86,9 +86,9 @@ def _varint(number: int) -> bytes:
 def _from_runs(position: int, data: bytes) -> Iterator[tuple[int, int]]:
     numbers = iter(_numbers(data))
     at = position
-    for pending, concluded in zip(numbers, numbers, strict=False):
+    for pending, completed in zip(numbers, numbers, strict=False):
         first = at + pending
-        at = first + concluded
+        at = first + completed
         yield first, at
 
 
@@ -102,9 +102,9 @@ def _numbers(data: bytes) -> Iterator[int]:
             number = shift = 0
 
 
-def _bitset(position: int, concluded: Ranges) -> bytes:
+def _bitset(position: int, completed: Ranges) -> bytes:
     bits = 0
-    for first, end in concluded:
+    for first, end in completed:
         bits |= ((1 << (end - first)) - 1) << (first - position)
     return bits.to_bytes((bits.bit_length() + 7) // 8, "little")
 

@@ -1,8 +1,8 @@
 """
-The offsets of one partition polled in one assignment, and which of them are concluded.
+The offsets of one partition polled in one assignment, and which of them are completed.
 
 The first pending offset is the one to commit. Offsets are never counted: transaction markers,
-aborted records and compaction leave gaps, and nobody concludes a gap.
+aborted records and compaction leave gaps, and nobody completes a gap.
 """
 
 from bisect import bisect_right
@@ -19,41 +19,41 @@ class Commit(NamedTuple):
     offset: int
     metadata: str
     whole: bool
-    """Whether the metadata covers everything concluded beyond the offset."""
+    """Whether the metadata covers everything completed beyond the offset."""
 
 
 class Offsets:
     """
-    Begins at the group's committed offset, with what was concluded beyond it; not thread-safe.
+    Begins at the group's committed offset, with what was completed beyond it; not thread-safe.
 
     `start` None: nothing was committed yet.
     """
 
-    __slots__ = ("_before", "_concluded", "_end", "_pending", "_starts", "last", "position")
+    __slots__ = ("_before", "_completed", "_end", "_pending", "_starts", "last", "position")
 
     def __init__(self, start: int | None = None, metadata: str | None = None) -> None:
         self.position = start
-        """The offset to commit: everything before it is concluded. None: nothing is known."""
+        """The offset to commit: everything before it is completed. None: nothing is known."""
         self.last = -1 if start is None else start - 1
         """The newest offset that was polled."""
         self._before = [] if start is None else offset_metadata.decode(start, metadata)
         self._starts = [first for first, _ in self._before]
         self._pending: deque[int] = deque()
-        self._concluded: set[int] = set()
+        self._completed: set[int] = set()
         self._end = -1
         """The partition's end, if nothing was polled since it was reached."""
 
     def polled(self, offset: int) -> bool:
-        """Take an offset; return whether its record is to be handled, or was concluded before."""
+        """Take an offset; return whether its record is to be handled, or was completed before."""
         if self.position is None or (offset < self.position and not self._pending):
             # This is the group's first record; or the log has lost the committed offset, and the
-            # concluded offsets belonged to other records.
+            # completed offsets belonged to other records.
             self.position, self._before, self._starts = offset, [], []
         self.last, self._end = offset, -1
-        if self._before and self._was_concluded(offset):
+        if self._before and self._was_completed(offset):
             if self._pending:
                 self._pending.append(offset)
-                self._concluded.add(offset)
+                self._completed.add(offset)
             else:
                 self.position = offset + 1
             return False
@@ -62,21 +62,21 @@ class Offsets:
         self._pending.append(offset)
         return True
 
-    def conclude(self, offsets: Iterable[int]) -> None:
-        """Mark offsets as concluded: each was polled, and is concluded once."""
-        pending, concluded = self._pending, self._concluded
-        concluded.update(offsets)
+    def complete(self, offsets: Iterable[int]) -> None:
+        """Mark offsets as completed: each was polled, and is completed once."""
+        pending, completed = self._pending, self._completed
+        completed.update(offsets)
         last = None
-        while pending and pending[0] in concluded:
+        while pending and pending[0] in completed:
             last = pending.popleft()
-            concluded.remove(last)
+            completed.remove(last)
         if last is not None:
             self.position = pending[0] if pending else max(self.last + 1, self._end)
 
     def reached(self, end: int) -> None:
         """Record that there are no records between the newest and `end`, the partition's end."""
         if self._pending:
-            self._end = end  # this also holds once the last of them is concluded
+            self._end = end  # this also holds once the last of them is completed
         elif self.position is None or self.position < end:
             self.position = end
 
@@ -87,8 +87,8 @@ class Offsets:
 
     @property
     def pending(self) -> int:
-        """Number of polled offsets that are not concluded."""
-        return len(self._pending) - len(self._concluded)
+        """Number of polled offsets that are not completed."""
+        return len(self._pending) - len(self._completed)
 
     def commit(self, limit: int = offset_metadata.LIMIT) -> Commit | None:
         """Return the current commit; None: nothing was polled or committed yet."""
@@ -98,23 +98,23 @@ class Offsets:
         return Commit(self.position, text, whole)
 
     def _beyond(self, position: int) -> list[tuple[int, int]]:
-        """Return the concluded ranges beyond `position`, extended over the gaps next to them."""
+        """Return the completed ranges beyond `position`, extended over the gaps next to them."""
         ranges: list[tuple[int, int]] = []
         first: int | None = None
-        if self._concluded:
+        if self._completed:
             for offset in self._pending:
-                if offset in self._concluded:
+                if offset in self._completed:
                     first = offset if first is None else first
                 elif first is not None:
                     ranges.append((first, offset))
                     first = None
             if first is not None:
                 ranges.append((first, self.last + 1))
-        # Concluded in another assignment, and not reached in this one yet.
+        # Completed in another assignment, and not reached in this one yet.
         ahead = max(self.last + 1, position)
         ranges += [(max(a, ahead), b) for a, b in self._before if b > ahead]
         return ranges
 
-    def _was_concluded(self, offset: int) -> bool:
+    def _was_completed(self, offset: int) -> bool:
         number = bisect_right(self._starts, offset) - 1
         return number >= 0 and offset < self._before[number][1]

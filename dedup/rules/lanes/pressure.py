@@ -31,7 +31,7 @@ class Limits:
     """Limits on the records that a consumer has in memory."""
 
     records: int
-    """Records that are polled and not concluded."""
+    """Records that are polled and not completed."""
 
     bytes: int
     """Bytes of their keys and values."""

@@ -77,9 +77,10 @@ DECODERS: Mapping[Format, Callable[[Record], Event]] = MappingProxyType(
 
 def identity(record: Record) -> Identity:
     """
-    Return the event id and round of `record`: records with an equal pair are copies.
+    Return the event id and round of `record`: records with an equal pair are duplicates.
 
-    A record whose id or round cannot be read is a copy of nothing; decoding it reports the fault.
+    A record whose id or round cannot be read is a duplicate of nothing; decoding it reports the
+    fault.
     """
     try:
         if not envelope.was_delivered(record):

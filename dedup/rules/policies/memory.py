@@ -1,7 +1,7 @@
 """
-Which events were taken before: tells copies from the records alone, across batches.
+Which events were taken before: tells duplicates from the records alone, across batches.
 
-A record is a copy if the last record with its identity that was taken has a timestamp within
+A record is a duplicate if the last record with its identity that was taken has a timestamp within
 `within` of its own. This compares two records, so it does not depend on where batches end or on
 when they are processed. An identity is forgotten when its partition has moved on by more than
 twice `within`: a record that comes so late is taken again rather than lost.
@@ -32,7 +32,7 @@ class Seen(NamedTuple):
     """A record, as far as it is remembered."""
 
     identity: Identity | None
-    """None: it is a copy of nothing."""
+    """None: it is a duplicate of nothing."""
     timestamp: int
     """In milliseconds."""
     stream: Stream
@@ -56,9 +56,9 @@ class Memory:
     def __len__(self) -> int:
         return len(self._taken)
 
-    def copies(self, records: Iterable[Seen], now: int = 0) -> Iterator[bool]:
+    def duplicates(self, records: Iterable[Seen], now: int = 0) -> Iterator[bool]:
         """
-        Yield for each of `records` whether it is a copy; take those that are not.
+        Yield for each of `records` whether it is a duplicate; take those that are not.
 
         `now`, in milliseconds, if it is known: a timestamp in the future moves its partition to
         `now` only.

@@ -35,7 +35,7 @@ R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
 
 Identity: TypeAlias = tuple[str, int]
-"""Event id and round: records with an equal pair are copies of each other."""
+"""Event id and round: records with an equal pair are duplicates of each other."""
 
 FILTERED = "filtered"
 
@@ -139,7 +139,7 @@ def first_match(
     """
     Try the records in order until one wins; skip the rest unseen.
 
-    A failed or filtered record does not end the search: the next one is tried, even a copy of
+    A failed or filtered record does not end the search: the next one is tried, even a duplicate of
     the one that failed.
     """
     rest = iter(records)
@@ -161,10 +161,10 @@ def exact(
     fingerprint: Callable[[R], Hashable] | None = None,
 ) -> Verdicts[R]:
     """
-    Handle each identity once, in order; copies are skipped unhandled.
+    Handle each identity once, in order; duplicates are skipped unhandled.
 
-    With `fingerprint` (such as a hash of the value), records with equal fingerprints are copies
-    instead.
+    With `fingerprint` (such as a hash of the value), records with equal fingerprints are
+    duplicates instead.
     """
     fingerprint = fingerprint or identity
     reasons: dict[Hashable, str] = {}
@@ -177,8 +177,8 @@ def exact(
         verdict = (
             refused(record, matches) or _judged(record, handle) or (yield Failed(record, ASKED))
         )
-        # A copy of a failed record is a duplicate all the same: the failed one comes back through
-        # the retry topic. If its copies went there too, each round would multiply them.
+        # This holds for a failed record too, which comes back through the retry topic. If its
+        # duplicates went there as well, each round would multiply them.
         if not (isinstance(verdict, Skipped) and verdict.reason == FILTERED):
             reasons[mark] = f"duplicate of {identity(record)[0]}"
         yield verdict
@@ -219,7 +219,7 @@ def every(
     handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],  # noqa: ARG001  # a policy is called with it
 ) -> Verdicts[R]:
-    """Handle every record that passes the filter, including copies."""
+    """Handle every record that passes the filter, including duplicates."""
     for record in records:
         yield refused(record, matches) or _judged(record, handle) or (yield Failed(record, ASKED))
 
@@ -341,8 +341,8 @@ def passed_over(
 
 
 def may_pass(record: R, matches: Callable[[R], bool]) -> bool:
-    """Return whether the filter lets a copy pass; if it raises, the record is still a copy."""
+    """Return whether the filter lets a duplicate pass, or raises, which changes nothing."""
     try:
         return matches(record)
-    except Exception:  # noqa: BLE001  # the first copy failed the same way, and says so
+    except Exception:  # noqa: BLE001  # the first one failed the same way, and says so
         return True

@@ -76,7 +76,7 @@ def list_(
     which = _which(settings, (), key=key, reason=reason, since=since, until=until, group=group)
     found = opened.letters(which)
     for letter in found[:limit]:
-        typer.echo(printed.as_json(_told(letter)) if as_json else _line(letter))
+        typer.echo(printed.as_json(_fields(letter)) if as_json else _line(letter))
     if not as_json:
         typer.echo(f"{min(len(found), limit)} of {len(found)} dead letters")
 
@@ -98,7 +98,7 @@ def show(
     found = opened.letters(Which(ids=[id_]))
     _require(found, [id_])
     for letter in found:
-        told = {**_told(letter), **_carried(opened.record(letter))}
+        told = {**_fields(letter), **_carried(opened.record(letter))}
         for line in [printed.as_json(told)] if as_json else printed.lines(told):
             typer.echo(line)
 
@@ -225,7 +225,7 @@ def _require(found: list[Letter], ids: Collection[str]) -> None:
 def _say(done: list[Letter], which: Which, action: Action, *, as_json: bool) -> None:
     if as_json:
         for letter in done:
-            typer.echo(printed.as_json({"action": action, **_told(letter)}))
+            typer.echo(printed.as_json({"action": action, **_fields(letter)}))
     else:
         typer.echo(f"{action} {len(done)} record{'' if len(done) == 1 else 's'}")
     _require(done, which.ids)
@@ -242,7 +242,7 @@ def _line(letter: Letter) -> str:
     return f"{id_}  {origin}{group}  key {printed.key(letter.key)}  {at}  {why}"
 
 
-def _told(letter: Letter) -> dict[str, object]:
+def _fields(letter: Letter) -> dict[str, object]:
     return {
         "id": letter.id,
         "key": letter.key,

@@ -65,7 +65,7 @@ def list_(
         total = opened.count()
         elsewhere = opened.elsewhere()
     for event in found:
-        typer.echo(printed.as_json(_told(event)) if as_json else _line(event))
+        typer.echo(printed.as_json(_fields(event)) if as_json else _line(event))
     if not as_json:
         typer.echo(f"{len(found)} of {total} parked events" if total else "nothing is parked")
         for name, count in elsewhere.items():
@@ -90,7 +90,7 @@ def show(
         require_known(which, found)
         for event in found:
             content = opened.content(event.number) or Content(None, [])
-            told = {**_told(event), **_carried(content)}
+            told = {**_fields(event), **_carried(content)}
             for line in [printed.as_json(told)] if as_json else printed.lines(told):
                 typer.echo(line)
 
@@ -225,12 +225,12 @@ def _events(count: int) -> str:
 def _line(event: ParkedEvent) -> str:
     at = event.parked_at.strftime("%Y-%m-%d %H:%M:%S%z")
     reason = f"{printed.text(event.reason)} (x{event.attempt})"
-    why = "behind an earlier one" if event.is_behind else reason
+    why = "after an earlier one" if event.waits else reason
     topic, type_ = printed.text(event.topic), printed.text(event.type)
     return f"{event.id}  {topic}  key {printed.key(event.key)}  {type_}  {at}  {why}"
 
 
-def _told(event: ParkedEvent) -> dict[str, object]:
+def _fields(event: ParkedEvent) -> dict[str, object]:
     return {
         "id": event.id,
         "topic": event.topic,

@@ -55,12 +55,12 @@ def reconcile(
     accepted = Accepted(restored=accept_restored, cluster=accept_cluster)
     for found in look(settings, accepted):
         if as_json:
-            typer.echo(json.dumps(_told(found)))
+            typer.echo(json.dumps(_fields(found)))
         else:
             _show(found)
 
 
-def _told(found: Reconciled) -> dict[str, object]:
+def _fields(found: Reconciled) -> dict[str, object]:
     account = found.account
     return {
         "name": found.name,

@@ -58,7 +58,7 @@ def compare(
     }
     notes = [f"{record.place}: set aside" for record in results.aside]
     for name, (expected, records) in wanted.items():
-        should, got = Counter(expected), Counter(_told(record) for record in records)
+        should, got = Counter(expected), Counter(_shown(record) for record in records)
         notes += [f"{name}: missing {each}" for each in (should - got).elements()]
         notes += [f"{name}: unexpected {each}" for each in (got - should).elements()]
     return Aggregated(
@@ -122,7 +122,7 @@ def _day(tail: str, times: Sequence[int]) -> str:
     return _canonical({"key": [tail], "start": times[0], "end": times[-1], "value": len(times)})
 
 
-def _told(record: Record) -> str:
+def _shown(record: Record) -> str:
     # The number of changes to a session before its result depends on the batches.
     fields = dict(record.fields)
     fields.pop("revision", None)

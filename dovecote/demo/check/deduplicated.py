@@ -2,7 +2,7 @@
 Compare the topics of the first job with their expected contents.
 
 The rule, once more and in plain Python: each event with a known departure counts once, whatever
-batches its copies come in. An event that cannot be published goes to the retry topic or to the
+batches its duplicates come in. An event that cannot be published goes to the retry topic or to the
 dead letters. A record on the retry topic comes back, once, unchanged.
 """
 
@@ -42,7 +42,7 @@ class Deduplicated:
     retries: int
     came_back: int
     dead_letters: int
-    copies: int
+    duplicates: int
     """Records of the input that counted for nothing, because their event had counted before."""
 
     notes: tuple[str, ...] = ()
@@ -76,7 +76,7 @@ def compare(records: Iterable[Record], topics: Topics) -> Deduplicated:
         retries=len(topics.retry),
         came_back=len(came_back),
         dead_letters=len(topics.dead_letter),
-        copies=outcome.copies,
+        duplicates=outcome.duplicates,
         notes=tuple(notes),
     )
 
@@ -89,14 +89,14 @@ class _Outcome:
         self.arrivals: Counter[Likeness] = Counter()
         self.retry: Counter[Likeness] = Counter()
         self.dead_letter: Counter[Likeness] = Counter()
-        self.copies = 0
+        self.duplicates = 0
         self._taken: set[tuple[str, int]] = set()
 
     def add(self, record: Record) -> None:
         """Apply the rule to one record."""
         mark = record.id, record.round
         if mark in self._taken:
-            self.copies += 1
+            self.duplicates += 1
             return
         self._taken.add(mark)
         if record.fields["departure_delay"] is None:

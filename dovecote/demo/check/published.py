@@ -41,7 +41,7 @@ def compare(rows: Iterable[Row], records: Iterable[Record]) -> Published:
     for record in records:
         published += 1
         row = known.get(str(record.fields.get("row")))
-        if row is None or not _tells(record, row):
+        if row is None or not _matches(record, row):
             foreign += 1
             notes.append(f"{record.place}: no committed row is like it")
             continue
@@ -82,7 +82,7 @@ class _Order:
         return is_next
 
 
-def _tells(record: Record, row: Row) -> bool:
+def _matches(record: Record, row: Row) -> bool:
     """Return whether `record` agrees with the service's row on the event."""
     return (
         record.key == row.flight

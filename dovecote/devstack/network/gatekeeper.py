@@ -20,7 +20,7 @@ _CHUNK = 65_536
 _LINGER = struct.pack("ii", 1, 0)
 
 
-class Gate:
+class NetworkGate:
     """The way from one party to another; its connections share its state."""
 
     def __init__(self) -> None:
@@ -104,9 +104,9 @@ def _reset(writer: asyncio.StreamWriter) -> None:
 
 async def keep(door: tuple[str, int], routes: list[dict[str, object]]) -> None:
     """Run the gates of `routes` as the lines through `door` say, without end."""
-    gates: dict[str, Gate] = {}
+    gates: dict[str, NetworkGate] = {}
     for route in routes:
-        gate = gates.setdefault(str(route["gate"]), Gate())
+        gate = gates.setdefault(str(route["gate"]), NetworkGate())
         await gate.serve(_address(route["here"]), _address(route["there"]))
 
     async def obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

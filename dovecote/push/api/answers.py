@@ -53,13 +53,13 @@ class Delivery(BaseModel):
     circuit: Circuit
 
 
-class Told(Subscription):
+class Summary(Subscription):
     """A subscription; its secrets are masked."""
 
     status: Status
 
 
-class ToldWhole(Told):
+class Details(Summary):
     """A subscription, and its results so far."""
 
     created_at: AwareDatetime

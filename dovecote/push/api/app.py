@@ -66,25 +66,25 @@ def _subscriptions(control: Control) -> APIRouter:
     @router.post(
         "/subscriptions",
         status_code=201,
-        response_model=answers.ToldWhole,
-        responses={200: {"model": answers.ToldWhole}, **errors(409)},
+        response_model=answers.Details,
+        responses={200: {"model": answers.Details}, **errors(409)},
     )
     def subscribe(body: Subscription) -> JSONResponse:
         """Create a subscription; repeating the request changes nothing, and answers 200."""
         told, is_new = control.create(body)
         return JSONResponse(told, 201 if is_new else 200)
 
-    @router.get("/subscriptions", response_model=list[answers.ToldWhole], responses=errors())
+    @router.get("/subscriptions", response_model=list[answers.Details], responses=errors())
     def list_subscriptions() -> JSONResponse:
         """Return all subscriptions, and the results of each."""
         return JSONResponse(control.all())
 
-    @router.get("/subscriptions/{id}", response_model=answers.ToldWhole, responses=errors(404))
+    @router.get("/subscriptions/{id}", response_model=answers.Details, responses=errors(404))
     def get_subscription(id: Id) -> JSONResponse:  # noqa: A002  # as the path says it
         """Return one subscription, and its results."""
         return JSONResponse(control.get(id))
 
-    @router.put("/subscriptions/{id}", response_model=answers.ToldWhole, responses=errors(404))
+    @router.put("/subscriptions/{id}", response_model=answers.Details, responses=errors(404))
     def replace_subscription(id: Id, body: Subscription) -> JSONResponse:  # noqa: A002
         """Replace a subscription, including its secrets; its group continues where it is."""
         if body.id != id:
@@ -92,7 +92,7 @@ def _subscriptions(control: Control) -> APIRouter:
             raise RequestRefused(msg)
         return JSONResponse(control.replace(body))
 
-    @router.delete("/subscriptions/{id}", response_model=answers.Told, responses=errors(404))
+    @router.delete("/subscriptions/{id}", response_model=answers.Summary, responses=errors(404))
     def unsubscribe(id: Id) -> JSONResponse:  # noqa: A002
         """Delete a subscription; requests in flight are finished."""
         return JSONResponse(control.delete(id))
@@ -103,12 +103,16 @@ def _subscriptions(control: Control) -> APIRouter:
 def _changes(control: Control) -> APIRouter:
     router = APIRouter(tags=["subscriptions"])
 
-    @router.post("/subscriptions/{id}/pause", response_model=answers.Told, responses=errors(404))
+    @router.post(
+        "/subscriptions/{id}/pause", response_model=answers.Summary, responses=errors(404)
+    )
     def pause(id: Id) -> JSONResponse:  # noqa: A002
         """Stop deliveries until the subscription is resumed."""
         return JSONResponse(control.pause(id))
 
-    @router.post("/subscriptions/{id}/resume", response_model=answers.Told, responses=errors(404))
+    @router.post(
+        "/subscriptions/{id}/resume", response_model=answers.Summary, responses=errors(404)
+    )
     def resume(id: Id) -> JSONResponse:  # noqa: A002
         """Deliver again, from where it stopped; also enables a disabled subscription."""
         return JSONResponse(control.resume(id))

@@ -11,10 +11,10 @@ from dovecote.push.api.dead import Chosen, DeadLetters
 from dovecote.push.api.positions import Positions
 from dovecote.push.errors import NoSuchSubscription, RequestRefused
 from dovecote.push.rules.sending.original import OriginalSubscription, written
-from dovecote.push.rules.sending.ports import Snapshot
+from dovecote.push.rules.sending.ports import DeliveryReport
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
-from dovecote.push.store.notes import Counts, Notes
+from dovecote.push.store.notes import AttemptCounts, Notes
 from dovecote.push.store.store import Store, Stored
 
 _EMPTY_SECONDS = 30.0
@@ -33,14 +33,14 @@ class Control:
         """Return all subscriptions, with their results."""
         counts, reports = self._notes.counts(), self._notes.reports()
         return [
-            _told(each, counts.get(each.id), reports.get(each.id, []))
+            _whole(each, counts.get(each.id), reports.get(each.id, []))
             for each in self._store.all()
         ]
 
     def get(self, id_: str) -> dict[str, Any]:
         found = self._store.get(id_)
         counts, reports = self._notes.counts(), self._notes.reports()
-        return _told(found, counts.get(id_), reports.get(id_, []))
+        return _whole(found, counts.get(id_), reports.get(id_, []))
 
     def create(self, wanted: Subscription) -> tuple[dict[str, Any], bool]:
         """Store a subscription; return it, and whether it is new."""
@@ -48,21 +48,21 @@ class Control:
         if isinstance(wanted.start, At | Offsets) and not self._is_known(wanted.id):
             Positions(kafka).reset(wanted, wanted.start)
         found, is_new = self._store.create(wanted)
-        return _told(found, None, []), is_new
+        return _whole(found, None, []), is_new
 
     def replace(self, wanted: Subscription) -> dict[str, Any]:
         """Replace a subscription; the source that it reads cannot change."""
         self._kafka(wanted)
-        return _told(self._store.replace(wanted), None, [])
+        return _whole(self._store.replace(wanted), None, [])
 
     def delete(self, id_: str) -> dict[str, Any]:
-        return self._store.delete(id_).told()
+        return self._store.delete(id_).report()
 
     def pause(self, id_: str) -> dict[str, Any]:
-        return self._store.set_state(id_, "paused", "paused by an operator").told()
+        return self._store.set_state(id_, "paused", "paused by an operator").report()
 
     def resume(self, id_: str) -> dict[str, Any]:
-        return self._store.set_state(id_, "active").told()
+        return self._store.set_state(id_, "active").report()
 
     def replay(self, id_: str, to: Position) -> dict[str, Any]:
         """
@@ -169,16 +169,18 @@ def _originally(found: Stored) -> dict[str, Any] | None:
         return None
 
 
-def _told(found: Stored, counts: Counts | None, reports: list[Snapshot]) -> dict[str, Any]:
+def _whole(
+    found: Stored, counts: AttemptCounts | None, reports: list[DeliveryReport]
+) -> dict[str, Any]:
     return {
-        **found.told(),
+        **found.report(),
         "created_at": found.created_at.isoformat(),
-        "counts": asdict(counts or Counts()),
+        "counts": asdict(counts or AttemptCounts()),
         "delivery": together(reports),
     }
 
 
-def together(reports: list[Snapshot]) -> dict[str, Any]:
+def together(reports: list[DeliveryReport]) -> dict[str, Any]:
     """Merge the reports of several processes on one subscription into one."""
     lags = [each.lag for each in reports if each.lag is not None]
     return {

@@ -80,7 +80,7 @@ class DeadLetters:
             found = self._topic.letters(which)
         except DovecoteError as error:
             raise Away(str(error)) from error
-        return {"total": len(found), "letters": [told(each) for each in found[:most]]}
+        return {"total": len(found), "letters": [fields(each) for each in found[:most]]}
 
     def show(self, id_: str) -> dict[str, Any]:
         """
@@ -99,7 +99,7 @@ class DeadLetters:
         if record is None:
             msg = f"{self._subscription.id!r} has no dead letter {id_!r}"
             raise NoSuchSubscription(msg)
-        return {**told(found[0]), **_carried(record)}
+        return {**fields(found[0]), **_carried(record)}
 
     def resolve(
         self, chosen: Chosen, action: Literal["requeued", "dropped"]
@@ -127,7 +127,7 @@ class DeadLetters:
             raise RequestRefused(str(error)) from error
         except DovecoteError as error:
             raise Away(str(error)) from error
-        return [told(each) for each in done]
+        return [fields(each) for each in done]
 
     def _is_there(self) -> bool:
         return self._subscription.dead_letters in self._topics()
@@ -139,7 +139,7 @@ class DeadLetters:
             raise Away(str(error)) from error
 
 
-def told(letter: Letter) -> dict[str, Any]:
+def fields(letter: Letter) -> dict[str, Any]:
     """Return a letter as JSON, without its value."""
     return {
         "id": letter.id,

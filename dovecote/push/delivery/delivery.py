@@ -14,10 +14,10 @@ from dovecote.push.delivery.gate import Gate, Left, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
 from dovecote.push.http.connection import KEPT_BYTES, Forbidden, SendFailed
-from dovecote.push.metrics import Numbers
+from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.pacing.limits import Concurrency, Rate
 from dovecote.push.rules.sending import handshake
-from dovecote.push.rules.sending.ports import Attempt, Book, Circuit, Outcome
+from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outcome
 from dovecote.push.rules.sending.request import Composer, Request
 from dovecote.push.rules.sending.verdict import (
     Answered,
@@ -41,7 +41,7 @@ _REST = timedelta(seconds=2)
 _DETAIL_CHARACTERS = 500
 
 
-class Delivery:
+class DeliveryHandler:
     """
     The async handler of a subscription's records, on one loop.
 
@@ -53,7 +53,7 @@ class Delivery:
         self,
         subscription: Subscription,
         client: Client,
-        numbers: Numbers,
+        numbers: SubscriptionMetrics,
         book: Book,
         *,
         windows: Windows | None = None,
@@ -149,7 +149,7 @@ class Delivery:
         seconds = time.monotonic() - began
         verdict = judge(outcome, self._rules, now=datetime.now(UTC))
         self._book.attempted(
-            Attempt(
+            AttemptReport(
                 subscription=self._subscription.id,
                 event_id=record.identity[0][:_DETAIL_CHARACTERS],
                 topic=record.topic,

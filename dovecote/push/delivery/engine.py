@@ -12,7 +12,7 @@ from dedup.retries.held_states import Forgetful, States
 from dovecote.push.delivery.reading import Reading
 from dovecote.push.metrics import Metrics
 from dovecote.push.rules.sending.addresses import Network
-from dovecote.push.rules.sending.ports import Book, Snapshot, Work
+from dovecote.push.rules.sending.ports import Book, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.lease import Lease
 from outbox.errors import DovecoteError
@@ -111,7 +111,7 @@ class Engine:
                     previous = None if found is None else found.join
                     self._workers[id_] = _Worker(each, self._reading, previous)
 
-    def snapshot(self) -> Mapping[str, Snapshot]:
+    def snapshot(self) -> Mapping[str, DeliveryReport]:
         """Return the state of each subscription."""
         with self._lock:
             return {id_: worker.snapshot() for id_, worker in self._workers.items()}
@@ -175,10 +175,14 @@ class _Worker:
     def join(self, seconds: float) -> None:
         self._thread.join(seconds)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DeliveryReport:
         with self._lock:
             reading, trouble = self._reading, self._trouble
-        return Snapshot(running=False, trouble=trouble) if reading is None else reading.snapshot()
+        return (
+            DeliveryReport(running=False, trouble=trouble)
+            if reading is None
+            else reading.snapshot()
+        )
 
     def _run(self) -> None:
         if self._after is not None:

@@ -101,7 +101,7 @@ class Gate:
         """Admit no more requests, and send away those that wait."""
         self._ending = True
         while self._waiting:
-            _tell(self._waiting.popleft())
+            _wake(self._waiting.popleft())
 
     def _closed(self) -> float | None:
         """Return 0 if a request may pass; otherwise for how long not, if that is known."""
@@ -114,7 +114,7 @@ class Gate:
         loop = asyncio.get_running_loop()
         turn: asyncio.Future[bool] = loop.create_future()
         longest = min(wait or _LONGEST_SECONDS, _LONGEST_SECONDS)
-        timer = loop.call_later(longest, _tell, turn)
+        timer = loop.call_later(longest, _wake, turn)
         self._waiting.append(turn)
         try:
             return await turn
@@ -139,6 +139,6 @@ class Gate:
                 turn.set_result(True)
 
 
-def _tell(turn: asyncio.Future[bool]) -> None:
+def _wake(turn: asyncio.Future[bool]) -> None:
     if not turn.done():
         turn.set_result(False)

@@ -20,13 +20,13 @@ from dedup.serving.retries import Retries
 from dedup.serving.tasks import Loop
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.push.delivery import shape
-from dovecote.push.delivery.delivery import Delivery
+from dovecote.push.delivery.delivery import DeliveryHandler
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client, Patience
 from dovecote.push.http.guard import Guard
-from dovecote.push.metrics import Numbers
+from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.sending.addresses import Network
-from dovecote.push.rules.sending.ports import Book, Snapshot
+from dovecote.push.rules.sending.ports import Book, DeliveryReport
 from dovecote.push.rules.subscription.sections import PerPartition
 from dovecote.push.rules.subscription.subscription import Subscription
 from dovecote.push.store.lease import Lease
@@ -50,7 +50,7 @@ class Reading:
         kafka: Mapping[str, str],
         *,
         book: Book,
-        numbers: Numbers,
+        numbers: SubscriptionMetrics,
         states: AbstractContextManager[States],
         allowed: tuple[Network, ...] = (),
         ca_file: str | None = None,
@@ -75,7 +75,7 @@ class Reading:
             ),
             ca_file=ca_file,
         )
-        self._delivery = Delivery(
+        self._delivery = DeliveryHandler(
             subscription,
             self._client,
             numbers,
@@ -151,7 +151,7 @@ class Reading:
         """Count a record as a dead letter."""
         self._on_loop(self._delivery.gave_up, record)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> DeliveryReport:
         delivery, p = self._delivery, self._delivery.percentiles()
         trouble, lag = delivery.trouble, None
         if self._consumer is not None:
@@ -159,7 +159,7 @@ class Reading:
             trouble = trouble or ("" if health.ok else health.reason)
             trouble = trouble or self._consumer.health.lacking
             lag = self._consumer.metrics.rows_behind
-        return Snapshot(
+        return DeliveryReport(
             running=self._consumer is not None,
             trouble=trouble,
             in_flight=delivery.gate.in_flight,

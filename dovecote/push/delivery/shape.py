@@ -81,7 +81,7 @@ def plan(subscription: Subscription) -> Plan:
             base=retry.base, ceiling=retry.ceiling, max_attempts=retry.max_attempts
         )
     else:
-        waits = patience.Fixed(delay=retry.delay, resends=retry.resends)
+        waits = patience.FixedWait(delay=retry.delay, resends=retry.resends)
     return Plan(patience=waits, dead_letters=subscription.dead_letters)
 
 

@@ -32,7 +32,7 @@ class Windows:
         loop = asyncio.get_running_loop()
         turn = loop.create_future()
         # Not for ever: giving up a partition waits for the requests in here.
-        timer = loop.call_later(_LONGEST_SECONDS, _tell, turn)
+        timer = loop.call_later(_LONGEST_SECONDS, _wake, turn)
         self._waiting.setdefault(place, {})[offset] = turn
         try:
             await turn
@@ -57,23 +57,23 @@ class Windows:
         for offset, turn in self._waiting.get(place, {}).items():
             if not window.begins(offset):
                 break
-            _tell(turn)
+            _wake(turn)
 
     def forget(self, partitions: Collection[tuple[str, int]]) -> None:
         """Start partitions over: another process may have had them meanwhile."""
         for place in partitions:
             self._windows.pop(place, None)
             for turn in self._waiting.get(place, {}).values():
-                _tell(turn)
+                _wake(turn)
 
     def end(self) -> None:
         """Admit no more records, and send away those that wait."""
         self._ending = True
         for waiting in self._waiting.values():
             for turn in waiting.values():
-                _tell(turn)
+                _wake(turn)
 
 
-def _tell(turn: asyncio.Future[None]) -> None:
+def _wake(turn: asyncio.Future[None]) -> None:
     if not turn.done():
         turn.set_result(None)

@@ -12,7 +12,7 @@ import psycopg
 from pydantic import ValidationError
 
 from dedup.inbox.connections import PATIENCE
-from dovecote.push.rules.sending.ports import Delivers, Snapshot, Work
+from dovecote.push.rules.sending.ports import Delivers, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import problems
 from dovecote.push.store.notes import Notes
 from dovecote.push.store.secrets import Keys, References
@@ -64,7 +64,7 @@ class Feed:
         self._process = uuid4()
         self._revision: int | None = None
         self._looked = 0.0
-        self._unusable: dict[str, Snapshot] = {}
+        self._unusable: dict[str, DeliveryReport] = {}
         self._handed: dict[str, tuple[Work, datetime | None]] = {}
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="push-feed", daemon=True)
@@ -82,7 +82,7 @@ class Feed:
         except DovecoteError as error:
             _log.debug("no last report: %s", error)
 
-    def snapshot(self) -> dict[str, Snapshot]:
+    def snapshot(self) -> dict[str, DeliveryReport]:
         """Return this process's state of each subscription."""
         return {**self._engine.snapshot(), **self._unusable}
 
@@ -126,7 +126,7 @@ class Feed:
                 work.append(self._work(each))
             except ValidationError as error:
                 why = "; ".join(f"{path}: {words}" for path, words in problems(error))
-                unusable[each.id] = said = Snapshot(running=False, trouble=why)
+                unusable[each.id] = said = DeliveryReport(running=False, trouble=why)
                 # Log it once for the operator who has to repair it, although it is checked again
                 # and again.
                 if self._unusable.get(each.id) != said:

@@ -5,8 +5,8 @@ import threading
 from collections import deque
 from collections.abc import Callable
 
-from dovecote.push.rules.sending.ports import Attempt
-from dovecote.push.store.notes import RING, Counts, Notes
+from dovecote.push.rules.sending.ports import AttemptReport
+from dovecote.push.store.notes import RING, AttemptCounts, Notes
 from dovecote.push.store.store import Store
 from outbox.errors import DovecoteError
 
@@ -24,7 +24,7 @@ class Journal:
     def __init__(self, store: Store, notes: Notes, *, every: float = 1.0) -> None:
         self._store, self._notes, self._every = store, notes, every
         self._lock = threading.Lock()
-        self._attempts: dict[str, deque[Attempt]] = {}
+        self._attempts: dict[str, deque[AttemptReport]] = {}
         self._counts: dict[str, list[int]] = {}
         self._gone: dict[str, str] = {}
         self._stop, self._wake = threading.Event(), threading.Event()
@@ -39,7 +39,7 @@ class Journal:
         self._wake.set()
         self._thread.join()
 
-    def attempted(self, attempt: Attempt) -> None:
+    def attempted(self, attempt: AttemptReport) -> None:
         """Note an attempt."""
         id_ = attempt.subscription
         with self._lock:
@@ -95,14 +95,14 @@ class Journal:
         try:
             self._notes.write(
                 {id_: tuple(ring) for id_, ring in attempts.items()},
-                {id_: Counts(*numbers) for id_, numbers in counts.items()},
+                {id_: AttemptCounts(*numbers) for id_, numbers in counts.items()},
             )
         except DovecoteError:
             self._take_back(attempts, counts)
             raise
 
     def _take_back(
-        self, attempts: dict[str, deque[Attempt]], counts: dict[str, list[int]]
+        self, attempts: dict[str, deque[AttemptReport]], counts: dict[str, list[int]]
     ) -> None:
         with self._lock:
             for id_, ring in attempts.items():

@@ -8,7 +8,7 @@ from uuid import UUID
 from psycopg import Connection
 from psycopg.types.json import Jsonb
 
-from dovecote.push.rules.sending.ports import Attempt, Snapshot
+from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport
 from dovecote.push.store.tables import Tables
 
 RING = 100
@@ -19,7 +19,7 @@ _MOST_ANSWER = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class AttemptCounts:
     """Results of a subscription's attempts since it was made."""
 
     delivered: int = 0
@@ -34,7 +34,7 @@ class Notes:
         self._tables = tables
 
     def write(
-        self, attempts: Mapping[str, Sequence[Attempt]], counts: Mapping[str, Counts]
+        self, attempts: Mapping[str, Sequence[AttemptReport]], counts: Mapping[str, AttemptCounts]
     ) -> None:
         """Add attempts to the stored ones of each subscription, and counts to its counts."""
         with self._tables.begin() as conn:
@@ -61,13 +61,13 @@ class Notes:
             )
             return [row[0] for row in self._tables.execute(conn, query, id_, RING)]
 
-    def counts(self) -> dict[str, Counts]:
+    def counts(self) -> dict[str, AttemptCounts]:
         """Return the results of each subscription's attempts, by its name."""
         with self._tables.begin() as conn:
             rows = self._tables.execute(conn, "SELECT * FROM {}.counts")
-            return {id_: Counts(*numbers) for id_, *numbers in rows}
+            return {id_: AttemptCounts(*numbers) for id_, *numbers in rows}
 
-    def report(self, process: UUID, told: Mapping[str, Snapshot]) -> None:
+    def report(self, process: UUID, told: Mapping[str, DeliveryReport]) -> None:
         """Store a process's report on its subscriptions, in place of its last one."""
         with self._tables.begin() as conn:
             query = (
@@ -82,19 +82,19 @@ class Notes:
                     *(process, id_, Jsonb(asdict(each))),
                 )
 
-    def reports(self) -> dict[str, list[Snapshot]]:
+    def reports(self) -> dict[str, list[DeliveryReport]]:
         """Return the last reports of live processes on each subscription, by its name."""
-        found: dict[str, list[Snapshot]] = {}
+        found: dict[str, list[DeliveryReport]] = {}
         with self._tables.begin() as conn:
             query = (
                 "SELECT subscription, told FROM {}.reports"
                 " WHERE at > now() - make_interval(secs => %s) ORDER BY process"
             )
             for id_, told in self._tables.execute(conn, query, _FRESH_SECONDS):
-                found.setdefault(id_, []).append(Snapshot(**told))
+                found.setdefault(id_, []).append(DeliveryReport(**told))
         return found
 
-    def _add(self, conn: Connection, id_: str, attempts: Sequence[Attempt]) -> None:
+    def _add(self, conn: Connection, id_: str, attempts: Sequence[AttemptReport]) -> None:
         told = [Jsonb(_plain(each)) for each in attempts]
         self._tables.execute(
             conn,
@@ -109,7 +109,7 @@ class Notes:
         )
 
 
-def _plain(attempt: Attempt) -> dict[str, Any]:
+def _plain(attempt: AttemptReport) -> dict[str, Any]:
     """Return an attempt as JSON that Postgres takes, whatever a record or an answer contained."""
     told = {**attempt._asdict(), "detail": attempt.detail[:_MOST_ANSWER]}
     return {

@@ -11,7 +11,11 @@ from psycopg.types.json import Jsonb
 
 from dovecote.push.errors import Conflict, NoSuchSubscription
 from dovecote.push.rules.subscription.fields import MASK, SEALED
-from dovecote.push.rules.subscription.subscription import Status, Subscription, subscription
+from dovecote.push.rules.subscription.subscription import (
+    StoredStatus,
+    Subscription,
+    subscription,
+)
 from dovecote.push.store.lease import alone, at_once
 from dovecote.push.store.secrets import Keys
 from dovecote.push.store.tables import Tables
@@ -33,7 +37,7 @@ class Stored:
     id: str
     version: int
     spec: dict[str, Any]
-    status: Status
+    status: StoredStatus
     created_at: datetime
 
     @property
@@ -41,7 +45,7 @@ class Stored:
         """Its consumer group; known even if the subscription is not valid any more."""
         return str(self.spec.get("group") or f"dovecote.push.{self.id}")
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """Return its fields, with secrets masked."""
         return {
             **_mapped(self.spec, lambda _: MASK),
@@ -252,7 +256,9 @@ class Store:
     def _read(self, conn: Connection, which: str, *values: object) -> list[Stored]:
         query = "SELECT id, version, spec, state, reason, since, created_at FROM {}.subscriptions "
         return [
-            Stored(id_, version, spec, Status(state=state, reason=reason, since=since), created)
+            Stored(
+                id_, version, spec, StoredStatus(state=state, reason=reason, since=since), created
+            )
             for id_, version, spec, state, reason, since, created in self._tables.execute(
                 conn, query + which, *values
             )

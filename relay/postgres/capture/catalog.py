@@ -11,7 +11,7 @@ from outbox.errors import SchemaMissing
 from outbox.schema import capture as outbox_capture
 from outbox.schema import slots as outbox_slots
 from relay.rules.places.lsn import NOWHERE, parse_lsn
-from relay.rules.places.snapshot import Snapshot
+from relay.rules.places.snapshot import Moment, Snapshot
 from relay.rules.server.slot import Beginning, Slot
 from relay.rules.sharding import Shard, divided
 
@@ -139,7 +139,7 @@ def _one(
     return row
 
 
-def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
+def moment(conn: psycopg.Connection[Any]) -> Moment:
     """Return what is visible now, and a position after all of it."""
     # One statement takes its snapshot first, and reads the position afterwards.
     row = conn.execute(
@@ -148,7 +148,7 @@ def moment(conn: psycopg.Connection[Any]) -> tuple[Snapshot, int]:
     if row is None:
         msg = "a query for one row returned none"
         raise AssertionError(msg)
-    return Snapshot.parse(row[0]), parse_lsn(row[1])
+    return Moment(Snapshot.parse(row[0]), parse_lsn(row[1]))
 
 
 def running(conn: psycopg.Connection[Any]) -> frozenset[str]:

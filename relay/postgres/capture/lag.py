@@ -6,7 +6,7 @@ import psycopg
 from psycopg import sql
 
 from relay.postgres.capture.catalog import Look, look
-from relay.postgres.capture.window import behind, own, params
+from relay.postgres.capture.window import after, own, params
 from relay.rules.places.progress import Cursor, Lag, LogPosition, Place
 from relay.rules.sharding import Shard
 
@@ -44,7 +44,7 @@ def waiting(
         " WHERE (position > %(position)s"
         " OR NOT pg_visible_in_snapshot(xid, %(until)s::text::pg_snapshot))"
         " AND {} LIMIT %(most)s) AS waiting"
-    ).format(behind(sql.Identifier(schema, "events"), since), own(shard))
+    ).format(after(sql.Identifier(schema, "events"), since), own(shard))
     place = {"position": cursor.position, "until": str(until or since), "most": most}
     row = conn.execute(query, {**place, **params(since)}).fetchone()
     rows, age = row if row is not None else (0, 0.0)

@@ -90,8 +90,8 @@ class Stream:
             raise
         self._pgconn = self._conn.pgconn
         self._timeout = timeout
-        self._heard = self._told = time.monotonic()
-        self._received = self._confirmed = self._told_confirmed = 0
+        self._heard = self._reported = time.monotonic()
+        self._received = self._confirmed = self._reported_confirmed = 0
         self._asked = False
 
     def instance(self) -> Instance:
@@ -151,10 +151,10 @@ class Stream:
         self._confirmed = max(self._confirmed, confirmed)
         clock = time.monotonic()
         ask = not self._asked and clock - self._heard > _ASK_AFTER
-        due = clock - self._told > self._timeout / 4
-        if now or ask or due or self._confirmed > self._told_confirmed:
-            self._tell(ask=ask)
-            self._told = clock
+        due = clock - self._reported > self._timeout / 4
+        if now or ask or due or self._confirmed > self._reported_confirmed:
+            self._send_report(ask=ask)
+            self._reported = clock
 
     def silence(self) -> float:
         """Return for how many seconds the server has sent nothing."""
@@ -172,7 +172,7 @@ class Stream:
     def close(self) -> None:
         self._conn.close()
 
-    def _tell(self, *, ask: bool) -> None:
+    def _send_report(self, *, ask: bool) -> None:
         now = time.time_ns() // 1000 - _EPOCH_MICROSECONDS
         received = max(self._received, self._confirmed)
         self._pgconn.put_copy_data(
@@ -181,7 +181,7 @@ class Stream:
         # Bytes that do not go out now go out with the next report.
         self._pgconn.flush()
         self._asked = self._asked or ask
-        self._told_confirmed = self._confirmed
+        self._reported_confirmed = self._confirmed
 
     def _ended(self) -> psycopg.Error:
         result = self._conn.wait(fetch(self._pgconn))

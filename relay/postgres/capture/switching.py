@@ -145,7 +145,7 @@ class SwitchingCapture:
         newest, slot = progress.newest, found.slot
         if not isinstance(place, LogPosition) or newest is None or slot is None:
             return
-        if (slot.confirmed or 0) <= newest[0] and not self._log.has(place, newest):
+        if (slot.confirmed or 0) <= newest.at and not self._log.has(place, newest):
             raise Refused(about(self._schema, put_back_refusal(progress, _transaction(newest))))
 
     @staticmethod
@@ -174,7 +174,7 @@ class SwitchingCapture:
             raise Refused(about(self._schema, str(wrong)))
 
     def _now(self) -> Snapshot:
-        return moment(self._table.conn)[0]
+        return moment(self._table.conn).snapshot
 
     def _in_table(self, cursor: Cursor, found: Look) -> Iterator[Batch]:
         if found.installed.state == "table" and _has_slots(found):
@@ -261,7 +261,7 @@ class SwitchingCapture:
             return None
         self._asked_at = clock
         conn = self._table.conn
-        now, _ = moment(conn)
+        now = moment(conn).snapshot
         if not departure.is_marked:
             departure.look(now, running(conn), prepared(conn))
             if departure.is_free:
@@ -329,7 +329,7 @@ class SwitchingCapture:
 
 
 def _transaction(newest: Newest) -> str:
-    return f"is behind a transaction {newest[1].partition('@')[0]}"
+    return f"is behind a transaction {newest.which.partition('@')[0]}"
 
 
 def _has_slots(found: Look) -> bool:

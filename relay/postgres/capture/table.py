@@ -15,7 +15,8 @@ next.
 import logging
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -29,14 +30,15 @@ from outbox.schema.restored import foreign, remedy
 from relay.errors import Refused
 from relay.postgres.capture.catalog import without_row
 from relay.postgres.capture.durable import Pending, keep, keep_all, replicate
-from relay.postgres.capture.window import ANY_SIZE, COLUMNS, SPARED, behind, own, params, tick
+from relay.postgres.capture.window import ANY_SIZE, COLUMNS, SPARED, after, own, params, tick
 from relay.postgres.capture.window import newest as newest_of
 from relay.postgres.connect import connect, follow_indexes, instance_of
 from relay.postgres.server_log import log_of
-from relay.rules.batch import FIRST_ROWS, Batch, Row
+from relay.rules.batch import FIRST_ROWS, Batch
 from relay.rules.places.lsn import NOWHERE, parse_lsn
 from relay.rules.places.progress import Cursor, Newest, Origin, Place
 from relay.rules.places.snapshot import BEGINNING, Snapshot
+from relay.rules.row import KEY, POSITION, TYPE, VALUE, Row, identity, size_of
 from relay.rules.sharding import Shard
 
 _log = logging.getLogger("dovecote.relay")
@@ -47,22 +49,38 @@ _CHUNK = 200
 # While nothing is published, seconds between two questions to the standbys about their place.
 _SURE_EVERY = 5.0
 
-# Getters for a tick's result.
-_POSITION, _COLUMNS, _TRANSACTION = itemgetter(0), itemgetter(slice(-1)), itemgetter(-1)
+# A tick's rows have their transaction after the columns.
+_POSITION, _COLUMNS, _TRANSACTION = itemgetter(POSITION), itemgetter(slice(-1)), itemgetter(-1)
+# In place of a transaction, and of the position and id of one of its events.
+_NO_EVENT = b"", 0, ""
 
 # A row too large for a page lacks its type. _SPARING has the columns of a page with such rows.
-_TYPE = itemgetter(6)
+_TYPE = itemgetter(TYPE)
 _SPARING = sql.SQL('position, id::text, "time", topic, {}').format(SPARED)
 
 # Every writer has a transaction id, and its end changes this text.
 _GLANCE = b"SELECT pg_current_snapshot()::text"
 
 
+class _Tick(NamedTuple):
+    """The window after a snapshot, as far as one statement finds it."""
+
+    snapshot: str
+    end: Snapshot
+    """The same, as far as there are events."""
+    lsn: str
+    """The log up to here holds every commit that `end` sees."""
+    rows: list[Row] | None
+    """None: they are not few."""
+    newest: Newest | None
+    unkept: str | None
+    """The log must still be written to disk up to here; None: it is."""
+
+
 class _Nothing(NamedTuple):
     """A tick that found no events."""
 
-    seen: str
-    """The tick's snapshot."""
+    snapshot: str
     batch: Batch
 
 
@@ -105,7 +123,6 @@ class TableCapture:
         """Commits wait for synchronous standbys."""
         self._replicated, self._replicated_at = "0/0", 0.0
         self._nothing: _Nothing | None = None
-        self._unkept: str | None = None
         try:
             outbox_schema.require(self._conn, schema)
             self._prepare(schema)
@@ -124,7 +141,6 @@ class TableCapture:
         self._reading = sql.Identifier(schema, "reading")
         self._identity = sql.Identifier(schema, "identity")
         self._ticks: dict[bool, bytes] = {}
-        self._seen = ""
         self.instance = instance_of(conn)
         (standby,) = self._one(sql.SQL("SELECT pg_is_in_recovery()"))
         if standby:
@@ -134,7 +150,7 @@ class TableCapture:
             )
             raise Refused(msg)
         # Whether the server reports the end of its log; a standby there would give itself away.
-        self._tells = log_of(conn) != (0, NOWHERE)
+        self._has_end = log_of(conn) != (0, NOWHERE)
         if conn.info.parameter_status("server_encoding") == "SQL_ASCII":
             msg = (
                 f"database {conn.info.dbname} has the encoding SQL_ASCII: which characters its "
@@ -185,7 +201,7 @@ class TableCapture:
         )
         if outbox is None:
             raise SchemaMissing(without_row(self._schema))
-        timeline, lsn = log_of(self._conn) if self._tells else (0, NOWHERE)
+        timeline, lsn = log_of(self._conn) if self._has_end else (0, NOWHERE)
         seen, started = Snapshot.parse(snapshot), self.instance.started
         return Origin(system, database, schema, timeline, lsn, seen, outbox, started)
 
@@ -199,39 +215,34 @@ class TableCapture:
                 if self._nothing is not None and self._is_still(self._nothing, cursor):
                     yield self._nothing.batch
                     return
-                snapshot, lsn, rows, event = self._tick(cursor.since)
+                found = self._tick(cursor.since)
                 if self.is_left:
                     yield Batch([], cursor, 0)
                     return
-                if rows is not None:
-                    cursor = Cursor(snapshot)
-                    unkept, self._unkept = self._unkept, None
-                    pending = None if unkept is None else Pending()
-                    batch = Batch(
-                        rows,
-                        cursor,
-                        _size(rows),
-                        lsn=lsn,
-                        is_kept=None if pending is None else pending.wait,
-                        newest=event,
-                    )
-                    if not rows:
-                        self._nothing = _Nothing(self._seen, batch)
+                if found.rows is not None:
                     # This was all there was. Later events wait for the next poll: while events
                     # flow there mostly are some, and looking again at once would double the ticks.
-                    if pending is None or unkept is None:
-                        yield batch
-                        return
-                    with pending:
-                        yield batch
-                        # While the batch is on its way to the broker.
-                        keep(self._conn, unkept)
+                    yield from self._few(found, found.rows)
                     return
-                cursor = Cursor(cursor.since, snapshot, self._first_position(cursor.since) - 1)
-                newest = event
+                cursor = Cursor(cursor.since, found.end, self._first_position(cursor.since) - 1)
+                newest = found.newest
             end = Cursor(until := cursor.until or cursor.since)
             yield from self._window(cursor.since, until, cursor.position, newest)
             cursor, newest = end, None
+
+    def _few(self, found: _Tick, rows: list[Row]) -> Iterator[Batch]:
+        batch = Batch(
+            rows, Cursor(found.end), sum(map(size_of, rows)), lsn=found.lsn, newest=found.newest
+        )
+        if not rows:
+            self._nothing = _Nothing(found.snapshot, batch)
+        if found.unkept is None:
+            yield batch
+            return
+        with Pending() as pending:
+            yield replace(batch, is_kept=pending.wait)
+            # While the batch is on its way to the broker.
+            keep(self._conn, found.unkept)
 
     def _is_still(self, nothing: "_Nothing", cursor: Cursor) -> bool:
         """
@@ -242,7 +253,7 @@ class TableCapture:
         """
         self._nothing = None
         if cursor != nothing.batch.cursor or self._conn.execute(_GLANCE).fetchone() != (
-            nothing.seen,
+            nothing.snapshot,
         ):
             return False
         self._nothing = nothing
@@ -250,13 +261,12 @@ class TableCapture:
 
     def end(self, since: Snapshot) -> Snapshot:
         """Return a snapshot that sees everything committed, as far as there are events of it."""
-        end, _, rows, _ = self._tick(since)
-        if rows is None and self._tells:
+        found = self._tick(since)
+        if found.rows is None and self._has_end:
             self._keep_all()
-        elif self._unkept is not None:
-            keep(self._conn, self._unkept)
-            self._unkept = None
-        return end
+        elif found.unkept is not None:
+            keep(self._conn, found.unkept)
+        return found.end
 
     def up_to(self, end: Snapshot, cursor: Cursor) -> Iterator[Batch]:
         """Yield what lies after `cursor` and was committed when `end` was taken."""
@@ -292,26 +302,27 @@ class TableCapture:
         """A connection for the reading thread's statements between two batches."""
         return self._conn
 
-    def _one(self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}) -> Row:
+    def _one(
+        self, query: sql.SQL | sql.Composed, params: Mapping[str, object] = {}
+    ) -> tuple[Any, ...]:
         row = self._conn.execute(query, params).fetchone()
         if row is None:
             msg = "a query for one row returned none"
             raise AssertionError(msg)
         return row
 
-    def _tick(self, since: Snapshot) -> tuple[Snapshot, str, list[Row] | None, Newest | None]:
+    def _tick(self, since: Snapshot) -> _Tick:
         """
-        Return the window's end, that end in the log, its rows if few, and its newest event.
+        Return the window after `since`.
 
-        One statement has one snapshot, so it sees exactly what the returned snapshot sees. For
-        these rows, the log must still be written to disk up to `_unkept`.
+        One statement has one snapshot, so it sees exactly what the returned snapshot sees.
         """
-        self._unkept = None
+        unkept = None
         overlaps = bool(since.xip)
         if (query := self._ticks.get(overlaps)) is None:
             # Composed once: it takes as long as all the rest of a tick.
             composed = tick(
-                self._events, self._reading, since, shard=self._shard, tells=self._tells
+                self._events, self._reading, since, shard=self._shard, has_end=self._has_end
             )
             query = self._ticks[overlaps] = composed.as_bytes(self._conn)
         small = min(FIRST_ROWS, self._batch_rows)
@@ -319,21 +330,22 @@ class TableCapture:
         (few, text, _, lsn, _, _, state, on_disk, event, *_, last), *found = self._conn.execute(
             query, given, binary=True
         ).fetchall()
-        self._seen = text
         if not few and last is None:
             # With a later snapshot, because the end of the log must be read after that snapshot.
             one = self._conn.execute(
                 newest_of(self._events), params(since), binary=True
             ).fetchone()
-            last, known = (one[0], one[1:]) if one else (b"", ())
+            last, position, id_ = one or _NO_EVENT
         elif last is None:
             # As bytes, which sort alike: as int8, half of the ids would be negative.
             latest = max(found, key=_TRANSACTION, default=None)
-            last, known = (latest[-1], latest[:2]) if latest else (b"", ())
+            last, position, id_ = (
+                (_TRANSACTION(latest), *identity(latest)) if latest else _NO_EVENT
+            )
         else:
-            known = event.split("/")
+            position, id_ = event.split("/")
         is_left = state != "table"
-        if not self._tells:
+        if not self._has_end:
             lsn = NOWHERE
         elif few and not (found or last or is_left):
             # The cursor passes nothing that a crash could take back.
@@ -343,13 +355,14 @@ class TableCapture:
         elif few and parse_lsn(on_disk) < parse_lsn(lsn):
             # A large window is flushed to disk before its first page is read.
             if found and not is_left:
-                self._unkept = lsn
+                unkept = lsn
             else:
                 keep(self._conn, lsn)
         self.is_left = is_left
         end = Snapshot.parse(text).before(max(since.xmax, (xid := int.from_bytes(last)) + 1))
         rows = sorted(map(_COLUMNS, found), key=_POSITION) if few else None
-        return end, lsn, rows, (int(known[0]), known[1]) if xid >= since.xmax else None
+        newest = Newest(int(position), id_) if xid >= since.xmax else None
+        return _Tick(text, end, lsn, rows, newest, unkept)
 
     def _keep_all(self) -> str:
         """Flush what is visible to disk; return a position in the log after all of it."""
@@ -374,7 +387,7 @@ class TableCapture:
             # many.
             return 1
         query = sql.SQL("SELECT coalesce(min(position + 0), 1) FROM {}")
-        (first,) = self._one(query.format(behind(self._events, since)), params(since))
+        (first,) = self._one(query.format(after(self._events, since)), params(since))
         return int(first)
 
     def _window(
@@ -393,7 +406,7 @@ class TableCapture:
             events=self._events,
             own=self._own,
         )
-        lsn = self._keep_all() if self._tells else NOWHERE
+        lsn = self._keep_all() if self._has_end else NOWHERE
         window = {"until": str(until), "since": str(since), "largest": self._largest}
         limit = min(FIRST_ROWS, self._batch_rows)
         while True:
@@ -401,7 +414,7 @@ class TableCapture:
             page = {**window, "position": position, "limit": limit}
             for rows, size in self._page(query, page):
                 read += len(rows)
-                position = rows[-1][0]
+                position = rows[-1][POSITION]
                 done = read < limit and size < self._batch_bytes
                 cursor = Cursor(until) if done else Cursor(since, until, position)
                 has_large = spares and None in map(_TYPE, rows)
@@ -420,7 +433,7 @@ class TableCapture:
         # bound.
         for row in self._conn.cursor().stream(query, params, binary=True, size=_CHUNK):
             rows.append(row)
-            size += len(row[5] or b"") + len(row[4] or b"")
+            size += len(row[VALUE] or b"") + len(row[KEY] or b"")
             if size >= self._batch_bytes:
                 yield rows, size
                 rows, size = [], 0
@@ -440,7 +453,3 @@ class TableCapture:
             ).format(events=sql.Literal(self._events.as_string()))
         )
         return bool(found)
-
-
-def _size(rows: Sequence[Row]) -> int:
-    return sum(len(row[4] or b"") + len(row[5] or b"") for row in rows)

@@ -23,11 +23,12 @@ from relay.decoding.pgoutput import NOWHERE, Decoder, read_begin, read_keepalive
 from relay.errors import Refused
 from relay.postgres.capture.replication import Stream, Wake
 from relay.postgres.connect import connect, instance_of, require_one
-from relay.rules.batch import FIRST_ROWS, Batch, Row
+from relay.rules.batch import FIRST_ROWS, Batch
 from relay.rules.places.instance import Instance
 from relay.rules.places.lsn import format_lsn
 from relay.rules.places.progress import ACCEPT, LogPosition, Newest
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import Row
 from relay.rules.server.leaves import TABLES
 from relay.rules.sharding import Shard
 
@@ -199,10 +200,10 @@ class WalCapture:
                     found = take(data)
                 except ValueError as error:
                     msg = (
-                        f"behind {decoder.position} the write-ahead log holds what this version "
+                        f"after {decoder.position} the write-ahead log holds what this version "
                         f"does not understand ({error}); nothing is lost. If no newer version "
                         "writes there, a role that knows the secret does, and "
-                        f"`{ACCEPT}` goes on behind what is there by then, without it"
+                        f"`{ACCEPT}` goes on after what is there by then, without it"
                     )
                     raise Refused(about(self._schema, msg)) from error
                 if found:
@@ -214,7 +215,7 @@ class WalCapture:
                         # The rest of a call with many events comes with the next batch.
                         batch, rows = rows[:most], rows[most:]
                         share = size * most // (most + len(rows))
-                        yield Batch(batch, decoder.behind(batch[-1]), share, newest=decoder.newest)
+                        yield Batch(batch, decoder.after(batch[-1]), share, newest=decoder.newest)
                         size, most = size - share, self._batch_rows
                     if len(rows) == most or size >= most_bytes:
                         yield Batch(rows, decoder.position, size, newest=decoder.newest)
@@ -228,13 +229,13 @@ class WalCapture:
 
     def has(self, cursor: LogPosition, newest: Newest) -> bool:
         """Return whether the log up to `cursor` ends with the transaction `newest`."""
-        stream, decoder = self._open(cursor, since=newest[0])
+        stream, decoder = self._open(cursor, since=newest.at)
         enough = time.monotonic() + _LONGEST_SILENCE
         while time.monotonic() < enough and not self._interrupted.is_set():
             for data in (messages := stream.receive()):
                 if data[0] == _KEEPALIVE:
                     # A keepalive reports how far the server has looked through the log.
-                    if read_keepalive(data).end > newest[0]:
+                    if read_keepalive(data).end > newest.at:
                         return False
                     self._kept_alive(stream, decoder, data)
                 elif (begun := read_begin(data)) is not None:
@@ -242,7 +243,7 @@ class WalCapture:
                     return begun == newest
             stream.report(self._confirmed)
             stream.wait(_SLICE, self._wake)
-        msg = f"the replication stream does not come to {format_lsn(newest[0])}"
+        msg = f"the replication stream does not come to {format_lsn(newest.at)}"
         raise psycopg.OperationalError(msg)
 
     def _kept_alive(self, stream: Stream, decoder: Decoder, data: bytes) -> None:

@@ -12,7 +12,7 @@ COLUMNS = sql.SQL(
     'position, id::text, "time", topic, key, value, type, source, subject, content_type,'
     " header_names, header_values"
 )
-"""The columns of an event that are read, in the order of `relay.rules.batch.Row`."""
+"""The columns of an event that are read, in the order of `relay.rules.row.Row`."""
 
 LENGTH = sql.SQL(
     "GREATEST(octet_length(value), octet_length(key), octet_length(type), octet_length(source),"
@@ -53,7 +53,7 @@ If there is such a column, the type is NULL as well.
 _IS_OVER = sql.SQL("pg_visible_in_snapshot(xid, (SELECT pg_current_snapshot()))")
 
 
-def behind(events: sql.Identifier, since: Snapshot) -> sql.Composed:
+def after(events: sql.Identifier, since: Snapshot) -> sql.Composed:
     """
     Return the rows that the statement sees and `since` does not, as a FROM item.
 
@@ -95,7 +95,7 @@ def tick(
     since: Snapshot,
     *,
     shard: Shard | None,
-    tells: bool = True,
+    has_end: bool = True,
 ) -> sql.Composed:
     """
     Return the statement of a tick: one row about the window, and its rows if they are few.
@@ -104,7 +104,7 @@ def tick(
     what the statement sees, and the topic is a position in the log after all that it sees. The
     type is where events are read, the source is how far the log is on disk, and the subject is an
     event of a shard's newest transaction. The other rows are unsorted, with their transactions
-    after the columns. For a shard, whose rows do not tell, the first row has the newest
+    after the columns. For a shard, whose rows do not show it, the first row has the newest
     transaction there. The parameters are those of `params`, and `small` and `bytes`: more than
     these is not few.
     """
@@ -127,7 +127,7 @@ def tick(
         # Evaluated once, not joined to each row.
         " UNION ALL (SELECT * FROM found WHERE (SELECT few FROM tick))"
     ).format(
-        new=behind(events, since),
+        new=after(events, since),
         newest=_subquery(newest(events, sql.SQL("w.xid")) if is_part else None),
         event=_subquery(newest(events, _EVENT) if is_part else None),
         own=own(shard),
@@ -135,8 +135,8 @@ def tick(
         length=LENGTH,
         reading=reading,
         number=sql.Literal(str(shard.number if shard else 0)),
-        written=sql.SQL("pg_current_wal_insert_lsn()::text" if tells else "NULL"),
-        flushed=sql.SQL("pg_current_wal_flush_lsn()::text" if tells else "NULL"),
+        written=sql.SQL("pg_current_wal_insert_lsn()::text" if has_end else "NULL"),
+        flushed=sql.SQL("pg_current_wal_flush_lsn()::text" if has_end else "NULL"),
     )
 
 
@@ -156,5 +156,5 @@ def own(shard: Shard | None) -> sql.Composable:
 
 
 def params(since: Snapshot) -> dict[str, object]:
-    """Return the parameters of `behind` and `later`, as text."""
+    """Return the parameters of `after` and `later`, as text."""
     return {"xmax": str(since.xmax), "xip": [str(xid) for xid in since.xip]}

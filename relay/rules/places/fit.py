@@ -41,7 +41,7 @@ def put_back_refusal(progress: Progress, what: str) -> str:
         f"this database was put back to an earlier state: progress of outbox {progress.name!r}, "
         f"which reached {progress.cursor}, {what} that the database does not have. Kafka "
         "may have events of which there are no rows any more, and new transactions may have the "
-        f"numbers of lost ones; `{RECONCILE}` tells what is missing where, and goes on with "
+        f"numbers of lost ones; `{RECONCILE}` reports what is missing where, and goes on with "
         f"`{ACCEPT_RESTORED}`"
     )
 
@@ -55,10 +55,9 @@ def to_be_found(progress: Progress, held: Held | None) -> Newest | None:
     cursor, mark = progress.cursor, held.mark.cursor if held and held.mark else Cursor()
     if progress.newest is None or not (isinstance(cursor, Cursor) and isinstance(mark, Cursor)):
         return None
-    position, _ = progress.newest
-    newest = (cursor.until or cursor.since).xmax - 1
-    on_the_way = mark.until is not None and mark.until.sees(newest) and position <= mark.position
-    return None if mark.since.sees(newest) or on_the_way else progress.newest
+    event, xid = progress.newest, (cursor.until or cursor.since).xmax - 1
+    on_the_way = mark.until is not None and mark.until.sees(xid) and event.at <= mark.position
+    return None if mark.since.sees(xid) or on_the_way else event
 
 
 def cluster_refusal(held: Held | None, name: str, cluster: str) -> str | None:
@@ -69,5 +68,5 @@ def cluster_refusal(held: Held | None, name: str, cluster: str) -> str | None:
         f"outbox {name!r} is published to the Kafka cluster {held.cluster}, and this is cluster "
         f"{cluster}: what it has is a copy, or nothing. Correct `bootstrap.servers` or give this "
         f"relay a `name` of its own; if this cluster is to take the other's place, `{RECONCILE}` "
-        f"tells what it lacks, and goes on with `{ACCEPT_CLUSTER}`"
+        f"reports what it lacks, and goes on with `{ACCEPT_CLUSTER}`"
     )

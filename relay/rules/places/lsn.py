@@ -3,13 +3,13 @@
 NOWHERE = "0/0"
 """The end of a log that the server does not report."""
 
-NOT_TOLD = (
+NOT_REPORTED = (
     "the server does not say where its write-ahead log ends: the relay notices commits lost in a "
     "failover only when something is missing, and does not wait until commits of sessions with "
     "`synchronous_commit = off` are on disk"
 )
 
-TELL = (
+GRANT = (
     "on a server that has them, grant the relay's role EXECUTE on pg_current_wal_lsn, "
     "pg_current_wal_flush_lsn, pg_current_wal_insert_lsn and pg_walfile_name"
 )

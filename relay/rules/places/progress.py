@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias
+from typing import Any, NamedTuple, Self, TypeAlias
 
 from relay.rules.places.instance import Instance
 from relay.rules.places.lsn import format_lsn, parse_lsn
@@ -16,7 +16,8 @@ _ENCODER = json.JSONEncoder(separators=(",", ":"))
 _MOST_TOPICS = 100
 
 _WAY_OUT = (
-    "`dovecote relay reconcile` tells what is missing where, and goes on with `--accept-restored`"
+    "`dovecote relay reconcile` reports what is missing where, and goes on with "
+    "`--accept-restored`"
 )
 
 ACCEPT = "dovecote init outbox --capture wal --accept-gap"
@@ -70,14 +71,17 @@ class LogPosition:
 Place: TypeAlias = Cursor | LogPosition
 """The place that a relay has reached: in the table, or in the write-ahead log."""
 
-Newest: TypeAlias = tuple[int, str]
-"""
-An event or transaction that shows whether a database has everything that was published, or was
-restored to an earlier state.
 
-In the table it is the position and id of an event of the newest transaction; in the log, where the
-newest transaction committed and which one it was.
-"""
+class Newest(NamedTuple):
+    """
+    An event or transaction that a database lacks if it was restored to an earlier state.
+
+    In the table it is the position and id of an event of the newest transaction; in the log, where
+    the newest transaction committed and which one it was.
+    """
+
+    at: int
+    which: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +185,7 @@ class Progress:
             cursor, newest = fields.pop("cursor"), fields.pop("newest", None)
             topics = tuple(fields.pop("topics", ()))
             place = _READERS[fields["capture"]](cursor)
-            newest = None if newest is None else tuple(newest)
+            newest = None if newest is None else Newest(*newest)
             return cls(cursor=place, newest=newest, topics=topics, **fields)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(msg) from error
@@ -301,9 +305,9 @@ def refusal(progress: Progress, origin: Origin, shared: int | None = None) -> st
     if reason := origin_refusal(progress, origin):
         return reason
     # 0: not reported, by the server of that time or by this one.
-    is_told = progress.timeline > 0 and origin.timeline > 0
+    is_reported = progress.timeline > 0 and origin.timeline > 0
     if (
-        is_told
+        is_reported
         and progress.timeline != origin.timeline
         and (reason := _timeline_refusal(progress, origin, shared))
     ):

@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 # Postgres compares ids of 32 bits: half of them are older than any given id, half younger.
 _HALF = 1 << 31
@@ -79,3 +79,10 @@ def _without(xmax: int, unseen: Iterable[int]) -> Snapshot:
 
 BEGINNING = Snapshot(1, 1)
 """Sees nothing: everything committed is still to be published."""
+
+
+class Moment(NamedTuple):
+    """A snapshot, and a position of the log after all that it sees."""
+
+    snapshot: Snapshot
+    lsn: int

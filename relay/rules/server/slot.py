@@ -89,7 +89,7 @@ class Fault:
 def _missing(name: str, at: int) -> Fault:
     return Fault(
         f"replication slot {name} is missing: it was dropped, or a standby that did not have it "
-        f"was promoted; events committed behind {format_lsn(at)} cannot be read from the log",
+        f"was promoted; events committed after {format_lsn(at)} cannot be read from the log",
         f"`{accept(name)}` makes a new one and goes on from there, without them",
     )
 
@@ -187,7 +187,7 @@ def place_fault(slot: Slot, beginning: Beginning, place: Place | None) -> Fault 
         return Fault(
             f"the progress of this outbox is that of the table, and slot {slot.name} was made "
             "without regard to the table",
-            f"`{accept(slot.name)}` makes one that goes on behind what the table holds, without "
+            f"`{accept(slot.name)}` makes one that goes on after what the table holds, without "
             "what this one has not sent",
         )
     return None

@@ -9,7 +9,7 @@ from spark_jobs.operators.aggregation.scripts.helper import SharedState, helper
 from spark_jobs.operators.aggregation.scripts.scripts import Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.state import encoded
-from spark_jobs.operators.step import Input, Step
+from spark_jobs.operators.step import Input, StepResult
 
 
 class Guarded:
@@ -29,14 +29,14 @@ class Guarded:
 
     def step(
         self, state: SharedState, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[SharedState]:
+    ) -> StepResult[SharedState]:
         asked = helper(self._settings)
-        return self._told(asked.ask("step", (records, behind), now, state=state), asked.starts)
+        return self._result(asked.ask("step", (records, behind), now, state=state), asked.starts)
 
-    def finish(self, state: SharedState, now: int) -> Step[SharedState]:
+    def finish(self, state: SharedState, now: int) -> StepResult[SharedState]:
         """Close what is open: no more records will come."""
         asked = helper(self._settings)
-        return self._told(asked.ask("finish", now, state=state), asked.starts)
+        return self._result(asked.ask("finish", now, state=state), asked.starts)
 
     def keys(self, records: Sequence[Record]) -> list[bytes | None]:
         """Return the key of each record, None if it has none."""
@@ -44,9 +44,9 @@ class Guarded:
         return found
 
     @staticmethod
-    def _told(told: Stepped, start: int) -> Step[SharedState]:
+    def _result(told: Stepped, start: int) -> StepResult[SharedState]:
         number, data, keys, outputs, deadline = told
-        return Step(SharedState(data, start, number, range(keys)), outputs, deadline)
+        return StepResult(SharedState(data, start, number, range(keys)), outputs, deadline)
 
 
 def make(settings: AggregationSettings) -> Aggregation | Guarded:

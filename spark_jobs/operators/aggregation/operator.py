@@ -23,8 +23,8 @@ from spark_jobs.operators.aggregation.scripts.scripts import Answer, Scripts
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.triggers.clocks import Daily
 from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
-from spark_jobs.operators.aggregation.windows import Turn, Window, WindowsOfKey, WindowState
-from spark_jobs.operators.step import NEVER, Failed, Input, Late, Step, skipped
+from spark_jobs.operators.aggregation.windows import StepContext, Window, WindowsOfKey, WindowState
+from spark_jobs.operators.step import NEVER, Failed, Input, Late, StepResult, skipped
 
 _CATCHING_UP = 60_000
 """How long a daily firing waits for a source that lags."""
@@ -63,8 +63,8 @@ class Aggregation:
 
     def step(
         self, state: WindowState, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[WindowState]:
-        turn = Turn(now, [])
+    ) -> StepResult[WindowState]:
+        turn = StepContext(now, [])
         if behind:
             state.behind_at = now
         else:
@@ -80,14 +80,14 @@ class Aggregation:
                 self._record(
                     state, record if key == record.key else record._replace(key=key), event, turn
                 )
-        return Step(state, turn.outputs, self._deadline(state))
+        return StepResult(state, turn.outputs, self._deadline(state))
 
-    def finish(self, state: WindowState, now: int) -> Step[WindowState]:
+    def finish(self, state: WindowState, now: int) -> StepResult[WindowState]:
         """Close what is open: no more records will come. Only a bounded source ends."""
-        turn = Turn(now, [])
+        turn = StepContext(now, [])
         for key, held in state.keys.items():
             self._fire(key, held, "end_of_input", turn)
-        return Step(self.start(), turn.outputs, None)
+        return StepResult(self.start(), turn.outputs, None)
 
     def restore(self, keys: dict[bytes, WindowsOfKey], behind_at: int) -> WindowState:
         """Return the state that is made of these stored parts."""
@@ -96,7 +96,7 @@ class Aggregation:
             self._set_alarm(state, key, held)
         return state
 
-    def _record(self, state: WindowState, record: Input, event: Any, turn: Turn) -> None:  # noqa: ANN401
+    def _record(self, state: WindowState, record: Input, event: Any, turn: StepContext) -> None:  # noqa: ANN401
         source: Record = record.value
         key = record.key or b""
         held = state.keys.get(key)
@@ -124,7 +124,9 @@ class Aggregation:
         if not is_same and key in state.keys:
             self._set_alarm(state, key, held)
 
-    def _is_in_time(self, key: bytes, held: WindowsOfKey, record: Input, turn: Turn) -> bool:
+    def _is_in_time(
+        self, key: bytes, held: WindowsOfKey, record: Input, turn: StepContext
+    ) -> bool:
         """Close the window if `record` is too far after it; return False if it comes too late."""
         window, time = held.window, record.time
         if window is None or time < window.start - self._gap:
@@ -176,7 +178,7 @@ class Aggregation:
         held.clock = max(held.clock, time)
         held.empty = 0
 
-    def _act(self, key: bytes, held: WindowsOfKey, answer: Answer, turn: Turn) -> None:
+    def _act(self, key: bytes, held: WindowsOfKey, answer: Answer, turn: StepContext) -> None:
         held.cache = answer.cache
         if not self._asks:
             return
@@ -196,7 +198,7 @@ class Aggregation:
         key: bytes,
         held: WindowsOfKey,
         reason: str,
-        turn: Turn,
+        turn: StepContext,
         *,
         purges: bool = True,
     ) -> None:
@@ -224,7 +226,7 @@ class Aggregation:
         if not self._is_full:
             held.cache = {}
 
-    def _wall(self, state: WindowState, turn: Turn) -> None:
+    def _wall(self, state: WindowState, turn: StepContext) -> None:
         """Do what is due by the wall clock."""
         for bound, key in state.waits.due(turn.now):
             held = state.keys.get(key)
@@ -236,7 +238,7 @@ class Aggregation:
             else:
                 self._due(state, key, held, turn)
 
-    def _due(self, state: WindowState, key: bytes, held: WindowsOfKey, turn: Turn) -> None:
+    def _due(self, state: WindowState, key: bytes, held: WindowsOfKey, turn: StepContext) -> None:
         if self._gap < NEVER:
             if held.window is None:
                 del state.keys[key]

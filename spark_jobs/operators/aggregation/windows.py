@@ -40,7 +40,7 @@ class WindowsOfKey:
     """The number of firings since its last event."""
 
 
-class Turn(NamedTuple):
+class StepContext(NamedTuple):
     """The context of one step."""
 
     now: int

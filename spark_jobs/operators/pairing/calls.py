@@ -30,7 +30,7 @@ class Event(NamedTuple):
     def place(self) -> tuple[int, str, int, int]:
         return self.time, self.topic, self.partition, self.offset
 
-    def is_copy(self, other: "Event") -> bool:
+    def is_duplicate(self, other: "Event") -> bool:
         """Return whether this is a redelivery of `other`."""
         return (
             self.time == other.time
@@ -98,7 +98,7 @@ def begin(event: Event) -> Call:
 
 
 def is_any_like(events: Sequence[Event], event: Event) -> bool:
-    """Return whether one of `events` has the time and side of `event`, like a copy of it would."""
+    """Return whether one of `events` has the time and side of `event`, as a duplicate has."""
     time, side = event.time, event.side
     for known in events:  # noqa: SIM110  # `any` takes three times as long
         if time == known.time and side == known.side:
@@ -106,16 +106,16 @@ def is_any_like(events: Sequence[Event], event: Event) -> bool:
     return False
 
 
-def copied(held: CallsOfKey, event: Event) -> Event | None:
+def duplicated(held: CallsOfKey, event: Event) -> Event | None:
     """Return the event of which `event` is a redelivery, or None."""
     time, side = event.time, event.side
     for known in held.events:
-        if time == known.time and side == known.side and event.is_copy(known):
+        if time == known.time and side == known.side and event.is_duplicate(known):
             return known
     for known_calls in (held.open, held.closed):
         for call in known_calls:
             for known in call.events():
-                if time == known.time and event.is_copy(known):
+                if time == known.time and event.is_duplicate(known):
                     return known
     return None
 

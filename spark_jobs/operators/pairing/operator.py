@@ -15,7 +15,7 @@ from spark_jobs.operators.pairing import calls
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event
 from spark_jobs.operators.pairing.sayings import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
-from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, Step, skipped
+from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, StepResult, skipped
 
 _arrived, _low = attrgetter("arrived"), attrgetter("low")
 # Calls tuple's own constructor; the named tuple's takes three times as long.
@@ -58,7 +58,7 @@ class Pairing:
 
     def step(
         self, state: PairState, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[PairState]:
+    ) -> StepResult[PairState]:
         outputs: list[Output] = []
         if behind:
             state.behind_at = now
@@ -67,7 +67,7 @@ class Pairing:
         (self._own_clocks if self._per_key else self._shared)(state, records, outputs, now)
         if not behind and not self._close_after:
             self._wall(state, now, outputs)
-        return Step(state, outputs, self._deadline(state))
+        return StepResult(state, outputs, self._deadline(state))
 
     def restore(
         self, keys: dict[Ident, CallsOfKey], clocks: dict[int, int], behind_at: int
@@ -175,8 +175,8 @@ class Pairing:
         if event.time < close_time:
             outputs.append(Late(record, "too late"))
             return
-        if (copy := calls.copied(held, event)) is not None:
-            outputs.append(skipped(record, f"duplicate of {copy.offset}"))
+        if (before := calls.duplicated(held, event)) is not None:
+            outputs.append(skipped(record, f"duplicate of {before.offset}"))
             return
         if not held.closed and not self._at_once:  # the usual case
             held.events.append(event)

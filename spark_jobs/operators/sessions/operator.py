@@ -23,7 +23,7 @@ from spark_jobs.operators.step import (
     Late,
     Output,
     Session,
-    Step,
+    StepResult,
     skipped,
 )
 
@@ -89,7 +89,7 @@ class Sessions:
 
     def step(
         self, state: SessionState, records: Sequence[Input], now: int, *, behind: bool = False
-    ) -> Step[SessionState]:
+    ) -> StepResult[SessionState]:
         outputs: list[Output] = []
         if behind:
             state.behind_at = now
@@ -103,7 +103,7 @@ class Sessions:
                 take(state, record, now, outputs)
         if not behind and not self._close_after:
             self._wall(state, now, outputs)
-        return Step(state, outputs, self._deadline(state))
+        return StepResult(state, outputs, self._deadline(state))
 
     def restore(
         self, keys: dict[Ident, SessionsOfKey], clocks: dict[int, int], behind_at: int
@@ -214,7 +214,7 @@ class Sessions:
                 revision=1 + max(each.revision for each in found),
             )
         if self._updates:
-            self._tell(record, found, joined, outputs)
+            self._emit(record, found, joined, outputs)
         rest = [each for each in open_ if each not in found] if found else open_
         if not rest or rest[-1].end <= joined.end:
             held.open = [*rest, joined]
@@ -232,7 +232,7 @@ class Sessions:
             value = functions.merger(key, value, session.value)
         return functions.aggregator(key, record.value, value)
 
-    def _tell(self, record: Input, found: list[Open], joined: Open, outputs: list[Output]) -> None:
+    def _emit(self, record: Input, found: list[Open], joined: Open, outputs: list[Output]) -> None:
         """Output the changes, in the order of Kafka Streams."""
         key, time = record.key or b"", record.time
         if joined.start != time or joined.end != time:

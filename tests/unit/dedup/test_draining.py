@@ -55,7 +55,7 @@ class Draining:
     go_on: threading.Event = field(default_factory=threading.Event)
 
     def drained(self, batch: dict[bytes | None, list[Record]]) -> dict[int, str]:
-        """Handle `batch`, give the partition up meanwhile; return what is concluded, and how."""
+        """Handle `batch`, give the partition up meanwhile; return what is completed, and how."""
         stretch = self.at_work(batch)
         done = self.threads.submit(self.handover.drain, [stretch], 10)
         until(lambda: not stretch.live, within=10, what="the end of the stretch")
@@ -63,7 +63,7 @@ class Draining:
         assert done.result(10)
         told: dict[int, str] = {}
         for report in self.handover.collect():
-            told |= {each.record.offset: each.outcome for each in report.concluded}
+            told |= {each.record.offset: each.outcome for each in report.completed}
             told |= {record.offset: "handled" for _, record in report.handled}
         assert self.handover.lanes.held == 0
         return told
@@ -151,13 +151,13 @@ def one_key(number: int) -> dict[bytes | None, list[Record]]:
 
 
 @BOTH
-def test_a_batch_that_is_handled_meanwhile_is_concluded(*, awaited: bool) -> None:
+def test_a_batch_that_is_handled_meanwhile_is_completed(*, awaited: bool) -> None:
     with draining(lambda _: None, awaited=awaited, handler_batch=10) as run:
         assert run.drained(keys(8)) == dict.fromkeys(range(8), "handled")
 
 
 @BOTH
-def test_of_a_key_the_newest_that_is_handled_meanwhile_is_concluded_with_the_older(
+def test_of_a_key_the_newest_that_is_handled_meanwhile_is_completed_with_the_older(
     *, awaited: bool
 ) -> None:
     with draining(lambda _: None, awaited=awaited, policy="latest") as run:
@@ -166,7 +166,7 @@ def test_of_a_key_the_newest_that_is_handled_meanwhile_is_concluded_with_the_old
 
 
 @BOTH
-def test_what_is_skipped_or_dead_meanwhile_is_concluded_and_the_next_is_not_begun(
+def test_what_is_skipped_or_dead_meanwhile_is_completed_and_the_next_is_not_begun(
     *, awaited: bool
 ) -> None:
     for result, outcome in ((Skip("no"), "skipped"), (Dead("no"), "dead_letter")):

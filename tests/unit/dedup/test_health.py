@@ -16,13 +16,13 @@ def test_it_is_ready_once_the_group_has_it_and_as_long_as_nothing_is_in_the_way(
     assert not health.ready().ok
 
 
-def test_a_consumer_that_polls_and_concludes_nothing_is_not_ready() -> None:
+def test_a_consumer_that_polls_and_completes_nothing_is_not_ready() -> None:
     health = Health(stall_after=0.05)
     health.joined()
 
     def stalled() -> bool:
         health.polled(progressed=False)
-        return "none was concluded" in health.ready().reason
+        return "none was completed" in health.ready().reason
 
     until(stalled, within=5, what="that it is stalled")
     health.polled(progressed=True)

@@ -9,7 +9,7 @@ from dedup.retries.aside import HoldInPlace
 from dedup.rules.lanes.lanes import Lanes
 from dedup.rules.policies.results import Done, Result, Retry
 from dedup.rules.record import Record
-from dedup.serving.handover import Concluded, Handover
+from dedup.serving.handover import Completed, Handover
 from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
 from tests.support.waiting import until
@@ -52,17 +52,17 @@ def test_the_first_match_is_one_though_its_first_attempt_failed(*, awaited: bool
         )
         records = [Record("t", 0, n, 0, b"k", b"1", (("ce_id", b"e%d" % n),)) for n in range(3)]
         workers.wake(handover.offer([(stretch, {b"k": records})]))
-        concluded: list[Concluded] = []
+        completed: list[Completed] = []
 
-        def all_concluded() -> bool:
+        def all_completed() -> bool:
             workers.wake(handover.release()[0])
             workers.reclaim()
             for report in handover.collect():
-                concluded.extend(report.concluded)
-            return len(concluded) == len(records)
+                completed.extend(report.completed)
+            return len(completed) == len(records)
 
-        until(all_concluded, within=10, what="all of the key concluded")
+        until(all_completed, within=10, what="all of the key completed")
         workers.close()
     assert seen == [0, 0]
-    assert [each.outcome for each in concluded] == ["handled", "skipped", "skipped"]
+    assert [each.outcome for each in completed] == ["handled", "skipped", "skipped"]
     assert failures == []

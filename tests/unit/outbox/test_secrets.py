@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dedup.kafka.properties import client_properties
+from dedup.settings.properties import client_properties
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
 from outbox.postgres.session import conninfo

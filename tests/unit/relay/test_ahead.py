@@ -7,11 +7,12 @@ import pytest
 from relay.reader import Ahead
 from relay.rules.batch import Batch
 from relay.rules.places.progress import LogPosition
+from tests.support.rows import row
 from tests.support.waiting import until
 
 
 def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batch:
-    return Batch([(n,) for n in range(rows)], LogPosition(lsn), size, keep, f"0/{lsn}")
+    return Batch([row(n) for n in range(rows)], LogPosition(lsn), size, keep, f"0/{lsn}")
 
 
 def test_small_batches_are_many_and_large_ones_few() -> None:

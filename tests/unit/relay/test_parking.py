@@ -12,14 +12,14 @@ import pytest
 from relay.metrics import Metrics
 from relay.parking import Parking
 from relay.postgres.parked import Command, Due, Known
-from relay.rules.batch import Row
 from relay.rules.isolation import Isolation
 from relay.rules.pace import Pace
-from relay.rules.parking import Key
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import Key, Row
+from tests.support.rows import row
 
-ROW: Row = (7, "id-7", 0, "orders", b"k", b"{}", "Paid", "/shop", None, None, None, None)
+ROW = row(7)
 KEY: Key = ("orders", b"k")
 
 

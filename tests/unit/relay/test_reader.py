@@ -13,6 +13,8 @@ from relay.reader import Ahead, Reader
 from relay.rules.batch import Batch, Capture
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import POSITION
+from tests.support.rows import row
 from tests.support.waiting import until
 
 
@@ -20,8 +22,9 @@ def batch(*numbers: int) -> Batch:
     """Return a batch whose cursor has its last number."""
     last = max(numbers, default=0)
     cursor = Cursor(Snapshot(1, 1), None, last)
-    rows = [(number, f"id-{number}", 0, "orders", None, b"v") for number in numbers]
-    return Batch(rows, cursor, len(numbers), lsn=f"0/{last:X}")
+    return Batch(
+        [row(number, key=None) for number in numbers], cursor, len(numbers), lsn=f"0/{last:X}"
+    )
 
 
 class FakeCapture:
@@ -110,7 +113,7 @@ def taken(reader: Reader, count: int, *, rows: int = 100, size: int = 100) -> li
 
 
 def numbers(batches: list[Batch]) -> list[int]:
-    return [row[0] for each in batches for row in each.rows]
+    return [row[POSITION] for each in batches for row in each.rows]
 
 
 def test_what_is_read_comes_in_order_with_the_cursor_of_its_end() -> None:
@@ -119,9 +122,9 @@ def test_what_is_read_comes_in_order_with_the_cursor_of_its_end() -> None:
         found = taken(reader, 40)
     assert numbers(found) == list(range(1, 41))
     for each in found:
-        assert cast(Cursor, each.cursor).position == each.rows[-1][0]
+        assert cast(Cursor, each.cursor).position == each.rows[-1][POSITION]
         assert each.size == len(each.rows)
-        assert each.lsn == f"0/{each.rows[-1][0]:X}"
+        assert each.lsn == f"0/{each.rows[-1][POSITION]:X}"
 
 
 def test_batches_are_joined_up_to_the_bound_and_never_beyond() -> None:
@@ -254,7 +257,7 @@ def test_an_error_meanwhile_comes_behind_what_was_read_too_early(
         until(reader._ahead.is_old, within=5, what="one is read that nobody waits for")
         capture.lost = True
         found += next(batches).rows
-        assert [row[0] for row in found] == list(range(1, len(found) + 1))
+        assert [row[POSITION] for row in found] == list(range(1, len(found) + 1))
         assert len(found) == len(capture.asked)
         with pytest.raises(Outage, match="server closed"):
             next(batches)

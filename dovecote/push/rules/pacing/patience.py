@@ -34,7 +34,7 @@ class FullJitter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fixed:
+class FixedWait:
     """The same wait each time."""
 
     delay: timedelta

@@ -20,7 +20,7 @@ class Work:
     """Rises with every change: with another version, nothing continues as it was."""
 
 
-class Attempt(NamedTuple):
+class AttemptReport(NamedTuple):
     """One request, and its outcome."""
 
     subscription: str
@@ -42,7 +42,7 @@ class Attempt(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class DeliveryReport:
     """One process's state of one subscription; counts since the process began."""
 
     running: bool
@@ -64,7 +64,7 @@ class Snapshot:
 class Book(Protocol):
     """Takes the engine's notes; each call returns at once, from any thread."""
 
-    def attempted(self, attempt: Attempt) -> None:
+    def attempted(self, attempt: AttemptReport) -> None:
         """Note an attempt for operators to look at, unless there are too many of them."""
 
     def disable(self, id_: str, reason: str) -> None:
@@ -82,5 +82,5 @@ class Delivers(Protocol):
     def reconcile(self, work: Sequence[Work]) -> None:
         """Deliver these and no others, from now on; unchanged subscriptions go on undisturbed."""
 
-    def snapshot(self) -> Mapping[str, Snapshot]:
+    def snapshot(self) -> Mapping[str, DeliveryReport]:
         """Return the state of each subscription, by its id."""

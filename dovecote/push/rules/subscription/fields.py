@@ -110,7 +110,7 @@ def secret(value: object, info: ValidationInfo) -> object:
     return value
 
 
-def _told(value: SecretStr, info: SerializationInfo) -> str:
+def _shown(value: SecretStr, info: SerializationInfo) -> str:
     # A secret is never written out unless the caller asks for it explicitly.
     seal: Callable[[str], str] | None = (info.context or {}).get("seal")
     text = value.get_secret_value()
@@ -122,7 +122,7 @@ def _told(value: SecretStr, info: SerializationInfo) -> str:
 Secret: TypeAlias = Annotated[
     SecretStr,
     BeforeValidator(secret),
-    PlainSerializer(_told, return_type=str),
+    PlainSerializer(_shown, return_type=str),
     WithJsonSchema({"type": "string", "minLength": 1, "maxLength": 4096}),
 ]
 """
@@ -169,13 +169,13 @@ def _headers(value: dict[str, SecretStr]) -> dict[str, SecretStr]:
     return value
 
 
-def _told_headers(value: dict[str, SecretStr], info: SerializationInfo) -> dict[str, str]:
-    return {name: _told_header(name, text, info) for name, text in value.items()}
+def _shown_headers(value: dict[str, SecretStr], info: SerializationInfo) -> dict[str, str]:
+    return {name: _shown_header(name, text, info) for name, text in value.items()}
 
 
-def _told_header(name: str, value: SecretStr, info: SerializationInfo) -> str:
+def _shown_header(name: str, value: SecretStr, info: SerializationInfo) -> str:
     text = value.get_secret_value()
-    return text if is_plain(name) and not text.startswith(SEALED) else _told(value, info)
+    return text if is_plain(name) and not text.startswith(SEALED) else _shown(value, info)
 
 
 def is_plain(name: str) -> bool:
@@ -193,7 +193,7 @@ Headers: TypeAlias = Annotated[
     dict[str, SecretStr],
     BeforeValidator(_read_headers),
     AfterValidator(_headers),
-    PlainSerializer(_told_headers, return_type=dict[str, str]),
+    PlainSerializer(_shown_headers, return_type=dict[str, str]),
     WithJsonSchema(
         {
             "type": "object",

@@ -166,7 +166,7 @@ class Subscription(Model):
         return f"dovecote.push.{self.id}.requeued"
 
 
-class Status(Model):
+class StoredStatus(Model):
     """Whether a subscription delivers, and if not, why."""
 
     state: Literal["active", "paused", "disabled"] = "active"

@@ -28,17 +28,17 @@ class Client:
 def test_it_is_told_as_long_as_the_topic_is_not_there_and_asked_seldom() -> None:
     client = Client()
     absent = Absent(client)  # type: ignore[arg-type]  # one that says what the test wants
-    assert not absent.told(100.0)
+    assert not absent.report(100.0)
     absent.noticed(UNKNOWN, "bookings")
     for now in (100.0, 101.0, 101.9):
-        assert absent.told(now).startswith("topic 'bookings' cannot be read: ")
+        assert absent.report(now).startswith("topic 'bookings' cannot be read: ")
     assert client.asked == 1
     client.error = AWAY
-    assert "bookings" in absent.told(103.0)
+    assert "bookings" in absent.report(103.0)
     client.error = None
-    assert "bookings" in absent.told(103.1)
-    assert not absent.told(106.0)
-    assert not absent.told(120.0)
+    assert "bookings" in absent.report(103.1)
+    assert not absent.report(106.0)
+    assert not absent.report(120.0)
     assert client.asked == 3
 
 
@@ -46,7 +46,7 @@ def test_other_errors_are_not_of_a_topic() -> None:
     absent = Absent(Client())  # type: ignore[arg-type]  # one that says what the test wants
     absent.noticed(AWAY, "bookings")
     absent.noticed(UNKNOWN, None)
-    assert not absent.told(100.0)
+    assert not absent.report(100.0)
 
 
 def test_a_broker_that_does_not_answer_keeps_the_poll_thread_waiting_once() -> None:
@@ -55,7 +55,7 @@ def test_a_broker_that_does_not_answer_keeps_the_poll_thread_waiting_once() -> N
     client.error = AWAY
     for number in range(50):
         absent.noticed(UNKNOWN, f"bookings-{number}")
-    assert absent.told(100.0).count("cannot be read") == 50
+    assert absent.report(100.0).count("cannot be read") == 50
     assert client.asked == 1
 
 
@@ -63,10 +63,10 @@ def test_explicit_partitions_are_asked_for_until_they_are_there() -> None:
     client = Client()
     absent = Absent(client, {"bookings": (0, 3)})  # type: ignore[arg-type]  # one that says what the test wants
     client.error = AWAY
-    assert not absent.told(100.0)
+    assert not absent.report(100.0)
     client.error = None
-    assert absent.told(103.0) == "topic 'bookings' cannot be read: it has no partition 3"
+    assert absent.report(103.0) == "topic 'bookings' cannot be read: it has no partition 3"
     client.partitions = {0, 1, 2, 3}
-    assert not absent.told(106.0)
-    assert not absent.told(120.0)
+    assert not absent.report(106.0)
+    assert not absent.report(120.0)
     assert client.asked == 3

@@ -31,7 +31,7 @@ class Losing(DeadTopic):
     def _fence(self, producer: object) -> bytes:  # noqa: ARG002  # it fences nobody
         return b""
 
-    def _behind(self, nonce: bytes, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
+    def _after(self, nonce: bytes, which: Which) -> list[Letter]:  # noqa: ARG002  # all of them
         return [letter(record) for record in RECORDS]
 
     def _whole(self, letters: Sequence[Letter]) -> Iterator[Record]:  # noqa: ARG002  # all of them

@@ -27,7 +27,7 @@ def test_copies_are_counted_and_rounds_are_not() -> None:
             counted.saw(record(number, round_, "doubled"))
             counted.saw(record(number, round_, "doubled"))
 
-    assert counted.told() == {"orders": 1.0, "doubled": 2.0}
+    assert counted.report() == {"orders": 1.0, "doubled": 2.0}
 
 
 def test_a_sample_of_the_keys_says_as_much_and_is_the_same_each_time() -> None:
@@ -38,7 +38,7 @@ def test_a_sample_of_the_keys_says_as_much_and_is_the_same_each_time() -> None:
         seen.sample(batch)
         counted.sample([(None, [record(9000)])])
 
-    assert counted.told() == seen.told() == {"orders": 2.0}
+    assert counted.report() == seen.report() == {"orders": 2.0}
 
 
 def test_a_storm_stops_the_consumer_with_what_to_do() -> None:
@@ -56,7 +56,7 @@ def test_a_few_copies_are_no_storm() -> None:
     for _ in range(40):
         counted.saw(record(1))
 
-    assert counted.told() == {"orders": 40.0}
+    assert counted.report() == {"orders": 40.0}
 
 
 def test_a_window_ends_and_the_last_one_is_told_until_the_next_says_enough() -> None:
@@ -66,18 +66,18 @@ def test_a_window_ends_and_the_last_one_is_told_until_the_next_says_enough() -> 
         counted.saw(record(number % 50))
     clock.now = 61.0
     counted.saw(record(1))
-    assert counted.told() == {"orders": 2.0}
+    assert counted.report() == {"orders": 2.0}
 
     for number in range(200):
         counted.saw(record(number))
-    assert counted.told()["orders"] < 1.1
+    assert counted.report()["orders"] < 1.1
 
 
 def test_records_without_an_id_are_nobodys_copies() -> None:
     counted = Amplification()
     counted.saw(Record("orders", 0, 0, 0, b"k", b"{}"))
 
-    assert counted.told() == {}
+    assert counted.report() == {}
 
 
 def test_an_event_that_follows_another_has_one_hop_more() -> None:

@@ -66,16 +66,16 @@ def test_nothing_is_begun_while_it_is_not_certain(given: dict[str, Any], *, awai
         until(lambda: doubts, within=10, what="a doubt")
         assert seen == []
         certainty.until = math.inf
-        concluded = 0
+        completed = 0
 
-        def all_concluded() -> bool:
-            nonlocal concluded
+        def all_completed() -> bool:
+            nonlocal completed
             workers.wake(handover.release()[0])
             workers.reclaim()
-            concluded += sum(report.records for report in handover.collect())
-            return concluded == 3
+            completed += sum(report.records for report in handover.collect())
+            return completed == 3
 
-        until(all_concluded, within=10, what="all of the key concluded")
+        until(all_completed, within=10, what="all of the key completed")
         workers.close()
     assert seen == ([2] if given.get("policy") == "latest" else [0, 1, 2])
     assert set(claims) == {stretch.claim}

@@ -23,7 +23,7 @@ def with_headers(record: Record, **delivery: str) -> Record:
 
 def test_topics_in_which_each_event_counted_once_are_well() -> None:
     assert compare(INPUT, TOPICS) == Deduplicated(
-        expected=4, got=4, wrong=0, retries=1, came_back=1, dead_letters=1, copies=1
+        expected=4, got=4, wrong=0, retries=1, came_back=1, dead_letters=1, duplicates=1
     )
 
 

@@ -11,11 +11,7 @@ from dovecote.process.http import serve
 from outbox.errors import BadSettings
 from relay.health import Health
 from relay.metrics import Metrics, Together
-from relay.rules.batch import Row
-
-
-def row(topic: str) -> Row:
-    return (1, "id", 0, topic, b"k", b"v", "T", "s", None, None, None, None)
+from tests.support.rows import row
 
 
 def get(port: int, path: str) -> tuple[int, str, str]:
@@ -44,7 +40,7 @@ def test_ready_follows_health_and_alive_does_not() -> None:
 
 def test_the_metrics_are_prometheus_text() -> None:
     metrics = Metrics('sh"op')
-    metrics.published([row("a"), row("a"), row("b"), row("a")])
+    metrics.published([row(1, topic="a"), row(1, topic="a"), row(1, topic="b"), row(1, topic="a")])
     metrics.failed("outage")
     metrics.batches.inc()
     with serve("127.0.0.1", 0, Health(), metrics.registry) as port:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from outbox import Event, envelope
 from outbox.envelope import encode
 from relay.decoding.headers import Headers, Value, format_time, headers
-from relay.rules.batch import Row
+from relay.rules.row import Row
 
 _EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 

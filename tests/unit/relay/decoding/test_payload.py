@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.decoding.payload import Kinds, count_events, decode_event, decode_events
+from relay.rules.row import KEY, POSITION
 from tests.unit.relay.decoding.messages import packed, payload, text
 
 texts = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]))
@@ -84,7 +85,7 @@ def test_of_the_events_of_one_message_those_come_that_are_wanted() -> None:
         return key in {None, b"3"}
 
     rows = decode_events(data, 0, 7, {}, is_own=is_own)
-    assert [(row[0], row[4]) for row in rows] == [(7, None), (10, b"3")]
+    assert [(row[POSITION], row[KEY]) for row in rows] == [(7, None), (10, b"3")]
     id_ = b"0190d3f2-0000-7000-8000-000000000001"
     assert asked == [(key, id_) for key in (None, b"1", b"2", b"3", b"4")]
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.decoding.pgoutput import Decoder, read_keepalive
-from relay.rules.batch import Row
 from relay.rules.places.progress import LogPosition
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import POSITION, VALUE, Row
 from relay.rules.sharding import divided, shard_of
+from tests.support.rows import numbers as values
 from tests.unit.relay.decoding.messages import array, packed, payload, text
 
 PREFIX = "dovecote/secret"
@@ -62,10 +63,6 @@ def insert(number: int, *, xid: int = 700, oid: int = OID, key: bytes = b"k") ->
 
 def taken(decoder: Decoder, messages: list[bytes]) -> list[Row]:
     return [row for each in messages for row in decoder.take(each)]
-
-
-def values(rows: list[Row]) -> list[int]:
-    return [int(row[5]) for row in rows]
 
 
 Call: TypeAlias = Literal["rows", "messages", "packed"]
@@ -135,7 +132,7 @@ def taken_up_to(
         rows = decoder.take(each)
         if len(found) + len(rows) > most:
             found += rows[: most - len(found)]
-            return found, decoder.behind(found[-1])
+            return found, decoder.after(found[-1])
         found += rows
         if len(found) == most:
             break
@@ -152,7 +149,7 @@ def test_each_event_comes_to_one_shard_and_a_place_means_the_same_to_all(
         for most in [*stops, 1 << 30]:
             rows, behind = taken_up_to(most, Decoder(PREFIX, TABLES, place, shard=shard), messages)
             all_ = taken_since(place, messages)
-            assert all(all_[row[:1] + row[5:6]] == row for row in rows)
+            assert all(all_[row[POSITION], row[VALUE]] == row for row in rows)
             found += values(rows)
             place = behind
         numbers = [n for transaction in log for n in transaction.numbers()]
@@ -162,7 +159,7 @@ def test_each_event_comes_to_one_shard_and_a_place_means_the_same_to_all(
 def taken_since(place: LogPosition, messages: list[bytes]) -> dict[tuple[object, ...], Row]:
     """Return what a decoder of all events takes after a place of any shard."""
     rows = taken(Decoder(PREFIX, TABLES, place), messages)
-    return {row[:1] + row[5:6]: row for row in rows}
+    return {(row[POSITION], row[VALUE]): row for row in rows}
 
 
 @given(log=logs(), of=st.integers(2, 4))

@@ -2,20 +2,22 @@
 
 import pytest
 
-from relay.rules.batch import Batch, Row, split
+from relay.rules.batch import Batch, split
 from relay.rules.places.lsn import log_number, log_place
 from relay.rules.places.progress import Cursor, LogPosition, Place
 from relay.rules.places.snapshot import Snapshot
+from relay.rules.row import Row, size_of
+from tests.support import rows as made
 
 ONE, TWO = Snapshot(10, 10), Snapshot(20, 20)
 
 
 def row(position: int, size: int = 10) -> Row:
-    return (position, f"id-{position}", 0, "t", b"", b"v" * size, "T", "/", None, None, None, None)
+    return made.row(position, key=None, value=b"v" * size)
 
 
 def whole(before: Place, after: Place, *rows: Row) -> Batch:
-    size = sum(len(each[5]) for each in rows)
+    size = sum(map(size_of, rows))
     return Batch(rows, after, size, keep=True, lsn="0/7", before=before)
 
 

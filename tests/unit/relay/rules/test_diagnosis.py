@@ -46,7 +46,7 @@ TABLE = Server(
     slot=None,
     other_slots=frozenset(),
     retained=0,
-    leaving_behind=0,
+    leaving_open=0,
     active="10.0.0.7 (session 42)",
     claimed=True,
     put_back=None,
@@ -159,7 +159,7 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             replace(LOG, slot=None),
             LogPosition(150),
             "fail",
-            "events committed behind 0/96 cannot be read",
+            "events committed after 0/96 cannot be read",
             "--accept-gap",
         ),
         (
@@ -219,7 +219,7 @@ def test_an_outbox_in_order_has_nothing_but_good_findings(server: Server, place:
             "delete its line",
         ),
         (
-            replace(LOG, state="leaving", leaving_behind=2),
+            replace(LOG, state="leaving", leaving_open=2),
             LogPosition(150),
             "warn",
             "2 transactions that are open may still write to the log",

@@ -5,15 +5,12 @@ from collections.abc import Set as AbstractSet
 
 import pytest
 
-from relay.rules.batch import Row
-from relay.rules.parking import BEHIND, Identity, Key, Mark, Policy, Reason, identity, sort
+from relay.rules.parking import BEHIND, EventMark, Policy, Reason, sort
+from relay.rules.row import POSITION, Identity, Key, Row, identity
+from tests.support.rows import row
 
 LARGE = Reason("MSG_SIZE_TOO_LARGE", "too large")
 MISSING = Reason("UNKNOWN_TOPIC_OR_PART", "no such topic")
-
-
-def row(position: int, key: bytes | None = b"k", topic: str = "orders") -> Row:
-    return (position, f"id-{position}", 0, topic, key, b"v", "T", "/s", None, None, None, None)
 
 
 def parted(
@@ -21,15 +18,18 @@ def parted(
     *,
     closed: Mapping[str, Reason] = {},
     held: AbstractSet[Key] = frozenset(),
-    marks: Mapping[Identity, Mark] = {},
+    marks: Mapping[Identity, EventMark] = {},
     policy: Policy = "hold",
 ) -> tuple[list[int], list[tuple[int, str, bool]]]:
     publish, park = sort(rows, closed=closed, held=held, marks=marks, policy=policy)
-    return [each[0] for each in publish], [(p.row[0], p.reason.code, p.holds) for p in park]
+    return (
+        [each[POSITION] for each in publish],
+        [(each.row[POSITION], each.reason.code, each.holds) for each in park],
+    )
 
 
-def marked(*rows: Row) -> dict[Identity, Mark]:
-    return {identity(each): Mark(LARGE) for each in rows}
+def marked(*rows: Row) -> dict[Identity, EventMark]:
+    return {identity(each): EventMark(LARGE) for each in rows}
 
 
 def test_a_batch_without_trouble_is_not_even_copied() -> None:
@@ -38,7 +38,7 @@ def test_a_batch_without_trouble_is_not_even_copied() -> None:
 
 
 def test_later_events_of_a_key_are_parked_behind_it_and_earlier_ones_are_not() -> None:
-    rows = [row(1), row(2), row(3, b"other"), row(4), row(5, topic="payments")]
+    rows = [row(1), row(2), row(3, key=b"other"), row(4), row(5, topic="payments")]
     publish, park = parted(rows, marks=marked(rows[1]))
     assert publish == [1, 3, 5]
     assert park == [(2, LARGE.code, True), (4, BEHIND.code, True)]
@@ -52,17 +52,17 @@ def test_by_skip_an_event_is_parked_alone() -> None:
 @pytest.mark.parametrize("policy", ["hold", "skip"])
 def test_what_is_held_from_before_stays_held_whatever_the_policy(policy: Policy) -> None:
     held: set[Key] = {("orders", b"k")}
-    publish, park = parted([row(1), row(2, b"other")], held=held, policy=policy)
+    publish, park = parted([row(1), row(2, key=b"other")], held=held, policy=policy)
     assert (publish, park) == ([2], [(1, BEHIND.code, True)])
 
 
 def test_an_event_without_a_key_holds_nothing_and_is_held_by_nothing() -> None:
-    rows = [row(1, None), row(2, None)]
+    rows = [row(1, key=None), row(2, key=None)]
     assert parted(rows, marks=marked(rows[0])) == ([2], [(1, LARGE.code, False)])
 
 
 def test_all_events_of_a_closed_topic_are_parked() -> None:
-    rows = [row(1), row(2, b"other"), row(3, None), row(4, topic="payments")]
+    rows = [row(1), row(2, key=b"other"), row(3, key=None), row(4, topic="payments")]
     publish, park = parted(rows, closed={"orders": MISSING})
     assert publish == [4]
     assert [code for _, code, _ in park] == [MISSING.code] * 3
@@ -70,6 +70,6 @@ def test_all_events_of_a_closed_topic_are_parked() -> None:
 
 def test_an_event_that_was_parked_in_vain_is_parked_anew_in_the_place_of_its_number() -> None:
     again = row(2)
-    marks = {identity(again): Mark(LARGE, 17)}
+    marks = {identity(again): EventMark(LARGE, 17)}
     _, (parked,) = sort([row(1), again], closed={}, held=set(), marks=marks, policy="hold")
     assert (parked.row, parked.replaces) == (again, 17)

@@ -7,19 +7,17 @@ from confluent_kafka import KafkaError
 
 from relay.kafka.errors import OF_TOPIC as CODES
 from relay.kafka.errors import code_of
-from relay.rules.batch import Row
 from relay.rules.parking import OF_TOPIC, OWN_TOPIC, Reason
+from relay.rules.row import Row
 from relay.rules.topics import Rules, Topics
+from tests.support.rows import row
 
 MISSING = Reason("UNKNOWN_TOPIC_OR_PART", "no such topic")
 FORBIDDEN = Reason("TOPIC_AUTHORIZATION_FAILED", "not allowed")
 
 
 def rows(*topics: str) -> list[Row]:
-    return [
-        (n, f"id-{n}", 0, topic, b"k", b"v", "T", "/s", None, None, None, None)
-        for n, topic in enumerate(topics)
-    ]
+    return [row(n, topic=topic) for n, topic in enumerate(topics)]
 
 
 class Broker:

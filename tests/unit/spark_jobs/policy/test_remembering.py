@@ -83,7 +83,7 @@ def _offsets(packet: bytes) -> list[int]:
     return [] if rows is None else rows.offsets
 
 
-def test_a_copy_of_an_earlier_batch_is_taken_out_and_counted() -> None:
+def test_a_duplicate_of_an_earlier_batch_is_taken_out_and_counted() -> None:
     state = State()
     first = _step(_bucket(state), [(0, b"a", "x", AT), (1, b"a", "y", AT), (2, b"a", "x", AT)])
     # Another worker, which knows only what Spark has.
@@ -98,21 +98,21 @@ def test_a_copy_of_an_earlier_batch_is_taken_out_and_counted() -> None:
     )
 
     assert _offsets(first["packet"]) == [0, 1]
-    assert (first["taken"], first["copies"], first["known"]) == (2, 1, 2)
+    assert (first["taken"], first["duplicates"], first["known"]) == (2, 1, 2)
     assert sorted(_offsets(second["packet"])) == [4, 5]
-    assert (second["taken"], second["copies"]) == (2, 2)
+    assert (second["taken"], second["duplicates"]) == (2, 2)
     assert second["newest"] == AT + 500
     assert second["bytes"] == len(state.value[0] if state.value else b"")
 
 
-def test_a_batch_of_copies_leaves_nothing_to_handle() -> None:
+def test_a_batch_of_duplicates_leaves_nothing_to_handle() -> None:
     state = State()
     bucket = _bucket(state)
     _step(bucket, [(0, b"a", "x", AT)])
 
     said = _step(bucket, [(1, b"a", "x", AT)])
 
-    assert (_offsets(said["packet"]), said["taken"], said["copies"]) == ([], 0, 1)
+    assert (_offsets(said["packet"]), said["taken"], said["duplicates"]) == ([], 0, 1)
 
 
 def test_a_memory_that_outgrows_its_limit_stops_the_job() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.query.session import configuration, worth_telling
+from spark_jobs.query.session import configuration, worth_reporting
 from spark_jobs.query.settings import SparkSettings
 
 FRAMES = [
@@ -17,18 +17,18 @@ FAILED = [BEGIN, b'  File "/x/handlers.py", line 3, in handle\n', b"ValueError: 
 def test_goodbyes_of_workers_are_left_out_and_errors_are_not() -> None:
     said = [b"WARNING: Using incubator modules: x\n", *DISMISSED, *FAILED, b"INFO x\n"]
 
-    assert list(worth_telling(said)) == [*FAILED, b"INFO x\n"]
+    assert list(worth_reporting(said)) == [*FAILED, b"INFO x\n"]
 
 
 def test_a_goodbye_that_is_cut_off_is_left_out() -> None:
-    assert list(worth_telling([b"INFO x\n", BEGIN])) == [b"INFO x\n"]
-    assert list(worth_telling(FAILED[:2])) == FAILED[:2]
+    assert list(worth_reporting([b"INFO x\n", BEGIN])) == [b"INFO x\n"]
+    assert list(worth_reporting(FAILED[:2])) == FAILED[:2]
 
 
 def test_workers_may_say_goodbye_at_once() -> None:
     both = [line for pair in zip(DISMISSED, DISMISSED, strict=True) for line in pair]
 
-    assert list(worth_telling([*both, *FAILED])) == FAILED
+    assert list(worth_reporting([*both, *FAILED])) == FAILED
 
 
 def options(master: str | None = "local[2]", **conf: str) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from outbox.envelope import Record
 from spark_jobs.rows import packets
-from spark_jobs.rows.packets import Pack, Rows
+from spark_jobs.rows.packets import BucketRows, Pack
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOW = time.time_ns() // 1_000_000
@@ -42,7 +42,7 @@ def _batch(records: list[Record], buckets: int) -> pa.RecordBatch:
 
 def _through(
     tasks: list[list[pa.RecordBatch]], buckets: int, max_lag: int | None = None, **how: Any
-) -> dict[int, Rows]:
+) -> dict[int, BucketRows]:
     by_bucket: dict[int, list[bytes]] = {}
     for batches in tasks:
         for out in Pack(range(buckets), max_lag)(batches):
@@ -53,7 +53,7 @@ def _through(
     return {bucket: packets.unpack(found, **given) for bucket, found in by_bucket.items()}
 
 
-def _records(rows: Rows) -> list[Record]:
+def _records(rows: BucketRows) -> list[Record]:
     return [Record(*fields) for fields in rows]
 
 

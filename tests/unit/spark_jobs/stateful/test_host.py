@@ -9,7 +9,7 @@ from spark_jobs.operators.reading import OperatorSettings
 from spark_jobs.operators.settings import DelaySettings, SessionsSettings
 from spark_jobs.operators.step import NEVER
 from spark_jobs.rows.buckets import NONE
-from spark_jobs.rows.packets import Rows
+from spark_jobs.rows.packets import BucketRows
 from spark_jobs.stateful import host as stateful
 from spark_jobs.stateful.host import Bucket, StatefulConfig, ticked
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome
@@ -64,13 +64,13 @@ def _bucket(spark: Spark, query: str, operator: OperatorSettings = SESSIONS) -> 
     return bucket
 
 
-def _rows(record: Record) -> Rows:
-    return Rows([[each] for each in record])
+def _rows(record: Record) -> BucketRows:
+    return BucketRows([[each] for each in record])
 
 
 def _closed(spark: Spark, bucket: Bucket, now: int) -> int:
     """Return how many sessions the batch that begins at `now` closes."""
-    found = [bucket._outcome(0, Rows(), now, moment)[0] for moment in spark.due(now)]
+    found = [bucket._outcome(0, BucketRows(), now, moment)[0] for moment in spark.due(now)]
     return sum(len(Outcome.decode(each.encode()).outgoing) for each in found)
 
 
@@ -104,7 +104,7 @@ def test_each_step_tells_when_the_bucket_will_be_called() -> None:
 
     while spark.timers:
         (moment,) = spark.due(max(spark.timers))
-        _, alarm = bucket._outcome(0, Rows(), moment, moment)
+        _, alarm = bucket._outcome(0, BucketRows(), moment, moment)
         assert spark.timers == ({alarm} - {NONE})
     assert alarm == NONE
 

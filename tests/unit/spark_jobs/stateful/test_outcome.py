@@ -16,10 +16,10 @@ from spark_jobs.operators.step import (
     Session,
     Skipped,
 )
-from spark_jobs.rows.packets import Rows
+from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts
 from spark_jobs.sink.outgoing import Outgoing
-from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller, unwritable
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter, unwritable
 
 TOPICS = OperatorTopics(output="out", late="late", dead_letter="dead")
 PAIRING = PairingSettings.model_validate(
@@ -32,8 +32,8 @@ INPUT = Input(b"k", 99, None, "t", 1, 7, RECORD.value, 0)
 
 def _told(settings: Any, *outputs: Output, topics: OperatorTopics = TOPICS) -> Outcome:
     outcome = Outcome(bucket=1, rows=5)
-    rows = Rows([[each] for each in RECORD._replace(headers=())])
-    Teller(settings, topics, "q").tell(outputs, outcome, rows, 1_000)
+    rows = BucketRows([[each] for each in RECORD._replace(headers=())])
+    Reporter(settings, topics, "q").report(outputs, outcome, rows, 1_000)
     return Outcome.decode(outcome.encode())
 
 

@@ -9,7 +9,7 @@ PARTITIONS = st.sets(st.integers(0, 400), min_size=1).map(sorted)
 
 
 @given(PARTITIONS, st.data())
-def test_what_is_committed_is_the_first_offset_that_is_not_concluded(
+def test_what_is_committed_is_the_first_offset_that_is_not_completed(
     partition: list[int], data: st.DataObject
 ) -> None:
     offsets = Offsets()
@@ -17,20 +17,20 @@ def test_what_is_committed_is_the_first_offset_that_is_not_concluded(
     for offset in partition[:polled]:
         assert offsets.polled(offset)
     order = data.draw(st.permutations(partition[:polled]))
-    concluded = order[: data.draw(st.integers(0, polled))]
-    for offset in concluded:
-        offsets.conclude([offset])
-    pending = sorted(set(partition[:polled]) - set(concluded))
+    completed = order[: data.draw(st.integers(0, polled))]
+    for offset in completed:
+        offsets.complete([offset])
+    pending = sorted(set(partition[:polled]) - set(completed))
     assert offsets.position == (pending[0] if pending else partition[polled - 1] + 1)
     assert offsets.pending == len(pending)
 
 
 @given(PARTITIONS, st.data())
-def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
+def test_a_restart_repeats_what_was_pending_and_nothing_that_was_completed(
     partition: list[int], data: st.DataObject
 ) -> None:
-    """Restart after restart, some records are concluded in each."""
-    concluded: list[int] = []
+    """Restart after restart, some records are completed in each."""
+    completed: list[int] = []
     start, metadata = None, None
     for _ in range(data.draw(st.integers(1, 4))):
         offsets = Offsets(start, metadata)
@@ -39,24 +39,24 @@ def test_a_restart_repeats_what_was_pending_and_nothing_that_was_concluded(
             for offset in partition[: data.draw(st.integers(1, len(partition)))]
             if (start is None or offset >= start) and offsets.polled(offset)
         ]
-        assert not set(todo) & set(concluded)
+        assert not set(todo) & set(completed)
         now = [offset for offset in todo if data.draw(st.booleans())]
-        offsets.conclude(now)
-        concluded += now
+        offsets.complete(now)
+        completed += now
         if (commit := offsets.commit()) is not None:
             assert commit.whole
             start, metadata = commit.offset, commit.metadata
-    # Nothing is skipped either: the rest is everything that was never concluded.
+    # Nothing is skipped either: the rest is everything that was never completed.
     rest = Offsets(start, metadata)
     left = [o for o in partition if (start is None or o >= start) and rest.polled(o)]
-    assert left == [offset for offset in partition if offset not in concluded]
+    assert left == [offset for offset in partition if offset not in completed]
 
 
 @given(PARTITIONS, st.data())
 def test_the_end_is_committed_whenever_it_was_reached_once_nothing_is_pending(
     partition: list[int], data: st.DataObject
 ) -> None:
-    """Records are concluded before the end is reached, and after it; others come after that."""
+    """Records are completed before the end is reached, and after it; others come after that."""
     offsets = Offsets()
     pending: list[int] = []
     ends = data.draw(st.sets(st.sampled_from(partition)))
@@ -70,7 +70,7 @@ def test_the_end_is_committed_whenever_it_was_reached_once_nothing_is_pending(
             end = data.draw(st.integers(offset + 1, following))
             offsets.reached(end)
         for each in data.draw(st.sets(st.sampled_from(pending))) if pending else ():
-            offsets.conclude([each])
+            offsets.complete([each])
             pending.remove(each)
         if end >= 0 and data.draw(st.booleans()):
             end = data.draw(st.integers(end, following))
@@ -84,12 +84,12 @@ def test_trailing_markers_are_stepped_over_once_nothing_is_pending() -> None:
     offsets.polled(10)
     offsets.reached(12)
     assert offsets.position == 10
-    offsets.conclude([10])
+    offsets.complete([10])
     assert offsets.position == 12
 
 
 def test_a_log_that_was_reset_is_begun_again_and_nothing_of_it_is_passed_over() -> None:
-    _, metadata, _ = committed(Offsets(1_000), [1_000, 1_001, 1_002], concluded=[1_001])
+    _, metadata, _ = committed(Offsets(1_000), [1_000, 1_001, 1_002], completed=[1_001])
     offsets = Offsets(1_000, metadata)
     assert offsets.polled(0)
     assert offsets.position == 0
@@ -97,11 +97,11 @@ def test_a_log_that_was_reset_is_begun_again_and_nothing_of_it_is_passed_over() 
 
 
 def committed(
-    offsets: Offsets, polled: list[int], *, concluded: list[int]
+    offsets: Offsets, polled: list[int], *, completed: list[int]
 ) -> tuple[int, str, bool]:
     for offset in polled:
         offsets.polled(offset)
-    offsets.conclude(concluded)
+    offsets.complete(completed)
     commit = offsets.commit()
     assert commit is not None
     return commit
@@ -109,7 +109,7 @@ def committed(
 
 def test_of_a_new_group_nothing_is_committed_before_something_was_polled() -> None:
     assert Offsets().commit() is None
-    assert committed(Offsets(), [7], concluded=[]) == (7, "", True)
+    assert committed(Offsets(), [7], completed=[]) == (7, "", True)
 
 
 RANGES = st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 3_000))).map(
@@ -127,12 +127,12 @@ def ranges(position: int, pairs: list[tuple[int, int]]) -> list[tuple[int, int]]
 
 @given(RANGES)
 def test_the_metadata_says_what_it_was_given_and_a_broker_takes_it(
-    concluded: list[tuple[int, int]],
+    completed: list[tuple[int, int]],
 ) -> None:
-    text, whole = encode(100, concluded)
+    text, whole = encode(100, completed)
     assert len(text) <= LIMIT
     told = decode(100, text)
-    assert told == (concluded if whole else concluded[: len(told)])
+    assert told == (completed if whole else completed[: len(told)])
     assert whole or len(told) > 1_000
 
 

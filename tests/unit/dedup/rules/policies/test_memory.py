@@ -17,7 +17,7 @@ def _seen(id_: str, at: int, *, round_: int = 0, partition: int = 0) -> Seen:
 
 
 def _copies(*records: Seen, now: int = 0) -> list[bool]:
-    return list(Memory(WITHIN).copies(records, now))
+    return list(Memory(WITHIN).duplicates(records, now))
 
 
 def test_an_identity_is_a_copy_of_one_that_is_no_further_away_than_is_remembered() -> None:
@@ -46,7 +46,7 @@ def test_what_has_no_identity_is_a_copy_of_nothing() -> None:
 
     memory = Memory(WITHIN)
 
-    assert list(memory.copies([nobody, nobody])) == [False, False]
+    assert list(memory.duplicates([nobody, nobody])) == [False, False]
     assert len(memory) == 0
 
 
@@ -68,7 +68,7 @@ def test_what_is_forgotten_takes_no_room() -> None:
     memory = Memory(WITHIN)
 
     for at in range(0, 100_000, 10):
-        assert list(memory.copies([_seen(f"e{at}", at)])) == [False]
+        assert list(memory.duplicates([_seen(f"e{at}", at)])) == [False]
 
     assert len(memory) < 4 * WITHIN // 10
 
@@ -101,7 +101,7 @@ def test_neither_batches_nor_restarts_change_what_is_a_copy(found: list[Seen], s
     memory, told, rest = Memory(WITHIN), list[bool](), found
     while rest:
         size = dice.randint(1, len(rest))
-        told += memory.copies(rest[:size])
+        told += memory.duplicates(rest[:size])
         rest = rest[size:]
         if dice.random() < 0.5:
             memory = Memory.decode(WITHIN, memory.encode())
@@ -117,13 +117,13 @@ def test_a_copy_is_near_the_last_one_that_was_taken_while_that_is_known(found: l
     for record in found:
         newest[record.stream] = max(newest.get(record.stream, 0), record.timestamp)
         before = taken.get(record.identity)
-        is_copy = (
+        is_duplicate = (
             before is not None
             and abs(record.timestamp - before.timestamp) <= WITHIN
             and newest[before.stream] <= before.timestamp + 2 * WITHIN
         )
-        expected.append(is_copy)
-        if not is_copy and newest[record.stream] <= record.timestamp + 2 * WITHIN:
+        expected.append(is_duplicate)
+        if not is_duplicate and newest[record.stream] <= record.timestamp + 2 * WITHIN:
             taken[record.identity] = record
 
     assert _copies(*found) == expected

@@ -7,7 +7,7 @@ import pytest
 
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.push.delivery import shape
-from dovecote.push.rules.pacing.patience import Fixed, FullJitter
+from dovecote.push.rules.pacing.patience import FixedWait, FullJitter
 from dovecote.push.rules.sending.request import Metadata
 from dovecote.push.rules.subscription.subscription import Subscription, subscription
 
@@ -111,7 +111,7 @@ def test_what_a_subscription_says_of_requests_is_in_their_form() -> None:
 
 def test_what_a_subscription_says_of_retries_is_in_its_plan() -> None:
     fixed = of(retry={"type": "fixed", "delay": "3s", "resends": 2})
-    assert shape.plan(fixed).patience == Fixed(delay=timedelta(seconds=3), resends=2)
+    assert shape.plan(fixed).patience == FixedWait(delay=timedelta(seconds=3), resends=2)
     backoff = {"type": "backoff", "base": "2s", "ceiling": "9s", "max_attempts": 4}
     assert shape.plan(of(retry=backoff)).patience == FullJitter(
         base=timedelta(seconds=2), ceiling=timedelta(seconds=9), max_attempts=4

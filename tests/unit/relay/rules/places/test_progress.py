@@ -122,7 +122,7 @@ def test_what_cannot_be_learnt_is_not_believed(place: Place) -> None:
 def test_the_way_out_tells_what_is_lost_first(place: Place) -> None:
     said = refusal(at("shop", HERE, place), PROMOTED, 0) or ""
     assert said.endswith(
-        "`dovecote relay reconcile` tells what is missing where, and goes on with "
+        "`dovecote relay reconcile` reports what is missing where, and goes on with "
         "`--accept-restored`"
     )
 

@@ -84,7 +84,7 @@ def test_of_a_slot_that_is_missing_only_what_is_not_published_is_missed(
 ) -> None:
     found = fault(None, NAME, "shop", BEGUN, place=place)
     assert found is not None
-    assert f"events committed behind {behind} cannot be read" in found.what
+    assert f"events committed after {behind} cannot be read" in found.what
 
 
 def test_of_several_shards_the_gap_of_one_alone_is_accepted() -> None:

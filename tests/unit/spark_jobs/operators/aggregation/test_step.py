@@ -22,8 +22,8 @@ from outbox.envelope import (
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.state import decoded, encoded
 from spark_jobs.operators.step import Failed, Late, Made, Skipped
-from spark_jobs.rows.packets import Rows
-from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Teller
+from spark_jobs.rows.packets import BucketRows
+from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 from tests.unit.spark_jobs.operators.aggregation.steps import (
     COUNT,
     DAILY,
@@ -694,7 +694,7 @@ def test_every_output_says_why_it_fired(tmp_path: Path) -> None:
     topics = OperatorTopics(output="output", late=None, dead_letter="deadletter")
     outcome = Outcome(bucket=0)
     said = Running(settings).at(0, event(id=1, time=5), event(id=2, time=7))
-    Teller(settings, topics, "query").tell(said, outcome, Rows(), 0)
+    Reporter(settings, topics, "query").report(said, outcome, BucketRows(), 0)
     one, two = Outcome.decode(outcome.encode()).outgoing
     why = {
         FIRED: b"count",
@@ -714,7 +714,9 @@ def test_a_record_that_goes_on_as_it_is_keeps_its_headers_and_says_why(tmp_path:
     topics = OperatorTopics(output="output", late=None, dead_letter="deadletter")
     outcome = Outcome(bucket=0)
     one = event(id=1, time=5, headers=[("a", b"1"), (FIRED, b"before")])
-    Teller(settings, topics, "query").tell(Running(settings).at(0, one, one), outcome, Rows(), 0)
+    Reporter(settings, topics, "query").report(
+        Running(settings).at(0, one, one), outcome, BucketRows(), 0
+    )
     found = Outcome.decode(outcome.encode()).outgoing[0]
     assert [name for name, _ in found.headers] == [
         "a", FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION,

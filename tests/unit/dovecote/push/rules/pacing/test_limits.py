@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from dedup.retries.backoff import Failure
 from dovecote.push.rules.pacing.breaker import Breaker
 from dovecote.push.rules.pacing.limits import Concurrency, Rate
-from dovecote.push.rules.pacing.patience import Fixed, FullJitter
+from dovecote.push.rules.pacing.patience import FixedWait, FullJitter
 from dovecote.push.rules.pacing.window import Window
 
 
@@ -175,13 +175,13 @@ def test_attempts_are_counted_as_they_are_named() -> None:
 
 @pytest.mark.parametrize("resends", [1, 2, 5])
 def test_n_resends_are_n_after_the_first_send(resends: int) -> None:
-    fixed = Fixed(delay=timedelta(seconds=1), resends=resends)
+    fixed = FixedWait(delay=timedelta(seconds=1), resends=resends)
     waits = [fixed.after(failure(sends)) for sends in range(1, resends + 2)]
     assert waits == [timedelta(seconds=1.001)] * resends + [None]
 
 
 def test_no_number_of_resends_means_without_end() -> None:
-    assert Fixed(delay=timedelta(0)).after(failure(10**9)) == timedelta(milliseconds=1)
+    assert FixedWait(delay=timedelta(0)).after(failure(10**9)) == timedelta(milliseconds=1)
 
 
 def test_a_window_lets_the_first_few_begin_whatever_gaps_there_are() -> None:

@@ -7,12 +7,12 @@ from typing import cast
 import pytest
 
 from dedup.rules.record import Record
-from dovecote.push.delivery.delivery import Delivery
+from dovecote.push.delivery.delivery import DeliveryHandler
 from dovecote.push.delivery.shape import secrets
 from dovecote.push.http.client import Client
 from dovecote.push.http.connection import Answer
 from dovecote.push.metrics import Metrics
-from dovecote.push.rules.sending.ports import Attempt
+from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.rules.subscription.hiding import hiding
 from dovecote.push.rules.subscription.subscription import Subscription, subscription
 
@@ -45,10 +45,10 @@ class Echo:
         return Answer(500, {}, f"{{'Authorization': '{TOKEN}', 'secret': '{KEY}'}}".encode())
 
 
-class Noted(list[Attempt]):
+class Noted(list[AttemptReport]):
     """A journal."""
 
-    def attempted(self, attempt: Attempt) -> None:
+    def attempted(self, attempt: AttemptReport) -> None:
         self.append(attempt)
 
     def disable(self, id_: str, reason: str) -> None:
@@ -59,7 +59,9 @@ def test_what_is_written_down_of_an_echo_shows_no_secret() -> None:
     book, numbers = Noted(), Metrics().of("s")
     record = Record("orders", 0, 7, 0, b"k", b"{}", ())
 
-    asyncio.run(Delivery(subscribed(), cast("Client", Echo()), numbers, book).deliver(record))
+    asyncio.run(
+        DeliveryHandler(subscribed(), cast("Client", Echo()), numbers, book).deliver(record)
+    )
 
     assert [each.detail for each in book] == [
         "{'Authorization': '********', 'secret': '********'}"
@@ -70,7 +72,9 @@ def test_of_a_long_key_the_beginning_is_written_down() -> None:
     book, numbers = Noted(), Metrics().of("s")
     record = Record("orders", 0, 7, 0, b"\xff" + b"k" * 900_000, b"{}", ())
 
-    asyncio.run(Delivery(subscribed(), cast("Client", Echo()), numbers, book).deliver(record))
+    asyncio.run(
+        DeliveryHandler(subscribed(), cast("Client", Echo()), numbers, book).deliver(record)
+    )
 
     assert [(each.key or "")[:6] for each in book] == ["\\xffkk"]
     assert len(book[0].key or "") < 1_000

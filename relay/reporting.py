@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Sequence
 
 from relay.errors import ADVICE
-from relay.rules.parking import BEHIND, ParkedEvent
+from relay.rules.parking import BEHIND, EventToPark
+from relay.rules.row import ID, KEY, TOPIC
 
 _log = logging.getLogger("dovecote.relay")
 
@@ -12,7 +13,7 @@ _log = logging.getLogger("dovecote.relay")
 _EVERY, _MOST_LINES = 30.0, 10
 
 
-class Telling:
+class ParkedReports:
     """Parked events that were not reported yet."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -21,26 +22,26 @@ class Telling:
         self._lines: set[tuple[str, str]] = set()
         self._more, self._topics = 0, set[str]()
 
-    def parked(self, events: Sequence[ParkedEvent]) -> None:
+    def parked(self, events: Sequence[EventToPark]) -> None:
         """Report events that are parked for their own sake, not those that wait for them."""
-        kinds: dict[tuple[str, str], list[ParkedEvent]] = {}
+        kinds: dict[tuple[str, str], list[EventToPark]] = {}
         for each in events:
             if each.reason.code != BEHIND.code and each.replaces is None:
-                kinds.setdefault((each.row[3], each.reason.code), []).append(each)
-        for kind, parked in kinds.items():
+                kinds.setdefault((each.row[TOPIC], each.reason.code), []).append(each)
+        for (topic, code), parked in kinds.items():
             self.catch_up()
-            if kind in self._lines or len(self._lines) >= _MOST_LINES:
+            if (topic, code) in self._lines or len(self._lines) >= _MOST_LINES:
                 self._more += len(parked)
-                self._topics.add(kind[0])
+                self._topics.add(topic)
                 continue
-            self._lines.add(kind)
+            self._lines.add((topic, code))
             row, why, holds, _ = parked[0]
             _log.warning(
                 "parked event %s for topic %r, key %s%s: %s%s; see `dovecote relay parked list`",
-                *(row[1], row[3], shown(row[4])),
+                *(row[ID], topic, shown(row[KEY])),
                 f", and {len(parked) - 1} more" if len(parked) > 1 else "",
                 f"{why.text} ({ADVICE[why.code]})",
-                "; later events of the key wait behind it" if holds else "",
+                "; later events of the key wait for it" if holds else "",
             )
 
     def catch_up(self) -> None:

@@ -1,0 +1,69 @@
+"""The partitions of this consumer with their records, as polling and rebalances share them."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from dedup.kafka.committing import Commits
+from dedup.metrics import Metrics
+from dedup.retries.aside import Partition
+from dedup.rules.lanes.assigned import Assigned
+from dedup.rules.lanes.lanes import Stretch
+from dedup.rules.record import Record
+from dedup.serving.handover import Handover, Workers
+from dedup.settings.consumer import ConsumerSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Used by the poll thread only."""
+
+    settings: ConsumerSettings
+    handover: Handover
+    workers: Workers
+    commits: Commits
+    metrics: Metrics
+    assigned: dict[Partition, Assigned] = field(default_factory=dict)
+
+    def in_memory(self) -> tuple[int, int]:
+        """Return how many records are in line or being handled, and their bytes."""
+        partitions = self.assigned.values()
+        return sum(each.records for each in partitions), sum(each.size for each in partitions)
+
+    def collect(self) -> bool:
+        """Take the results of turns of work; return whether a record was completed."""
+        reports = self.handover.collect()
+        if not reports:
+            return False
+        handled = held = 0
+        results: Counter[tuple[str, str]] = Counter()
+        by_stretch: dict[int, tuple[Stretch[Record], list[Record]]] = {}
+        records: list[Record] = []
+        for report in reports:
+            handled += len(report.handled)
+            held += len(report.held)
+            last: Stretch[Record] | None = None
+            for stretch, record in report.handled:
+                if stretch is not last:
+                    last, records = stretch, _of(stretch, by_stretch)
+                records.append(record)
+            for stretch, record, outcome, reason in report.completed:
+                _of(stretch, by_stretch).append(record)
+                results[outcome, reason] += 1
+        for stretch, records in by_stretch.values():
+            found = self.assigned.get((stretch.topic, stretch.partition))
+            # Records that another assignment completed do not count in this one.
+            if found is not None and found.stretch is stretch:
+                found.completed(records)
+        results["handled", ""] += handled
+        self.metrics.completed(results, held)
+        return bool(by_stretch)
+
+
+def _of(
+    stretch: Stretch[Record], by_stretch: dict[int, tuple[Stretch[Record], list[Record]]]
+) -> list[Record]:
+    """Return the list of a stretch's records."""
+    found = by_stretch.get(stretch.epoch)
+    if found is None:
+        by_stretch[stretch.epoch] = found = (stretch, [])
+    return found[1]
