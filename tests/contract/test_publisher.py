@@ -32,7 +32,7 @@ from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import Watch, event, ids, installed, record_of
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 pytestmark = pytest.mark.contract
 
@@ -436,7 +436,7 @@ def test_taking_over_ends_the_transaction_of_the_one_before(
         # As if it had been stopped in the middle of a batch.
         old._producer.begin_transaction()
         old._produce(rows(name, range(1_000)))
-        old._producer.flush(10)
+        old._producer.flush(patient(10))
         assert watch.in_flight() == 1_000
         with setting.publisher() as new:
             assert watch.in_flight() == 0

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 
 from dovecote.devstack import Stack
+from tests.support.waiting import patient
 
 BAD_USAGE = 2
 ROOT = Path(__file__).parents[2]
@@ -75,7 +76,7 @@ class Storm:
             self._process.kill()
             self._process.wait()
             # They notice the kill; the next driver must not meet them.
-            psutil.wait_procs(children, timeout=30)
+            psutil.wait_procs(children, timeout=patient(30))
 
     def _victims(self, what: str) -> list[psutil.Process]:
         assert self._process is not None

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from outbox.envelope import encode
 from tests.support.consuming import committed, event, produce
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 KILLS = int(os.environ.get("DOVECOTE_TEST_CONSUMER_KILLS", "2"))
 SKEW = 100
@@ -46,7 +46,7 @@ def member(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.send_signal(signal.SIGCONT)
             process.terminate()
-            process.wait(30)
+            process.wait(patient(30))
 
 
 def configure(folder: Path, kafka: str, topic: str) -> None:
@@ -88,7 +88,7 @@ def test_killed_again_and_again_it_loses_nothing_keeps_the_order_and_repeats_lit
                 )
                 victim = dice.choice([process, other])
                 victim.kill()
-                victim.wait(10)
+                victim.wait(patient(10))
             if other.poll() is not None:
                 other = members.enter_context(member(tmp_path))
         until(lambda: set(handled(tmp_path)) == expected, within=60, what="everything handled")
@@ -125,7 +125,7 @@ def fill_with_gaps(kafka: str, name: str) -> None:
         for key in KEYS:
             encoded, value, headers = encode(event(name, key, 1_000_000))
             producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
-        producer.flush(20)
+        producer.flush(patient(20))
         producer.abort_transaction(20)
 
 

@@ -48,7 +48,6 @@ def kill_again_and_again(fleet: Relays, watch: Watch, kills: int, **settings: An
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_killed_fifty_times_under_load_it_loses_doubles_and_reorders_nothing(
     fleet: Relays, name: str
 ) -> None:

@@ -45,7 +45,7 @@ from relay.rules.places.progress import Cursor, Place, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from tests.support.fix_stack import Servers, new_database
 from tests.support.relaying import event, installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 LARGE = 501  # one more than a tick reads in one statement
 
@@ -549,7 +549,7 @@ def test_thousands_of_running_transactions_in_the_cursor_are_no_burden(dsn: str)
         began = time.monotonic()
         found, cursor = read(capture, Cursor(since))
         assert found == [2, 3]
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < patient(2)
         assert len(cursor.since.xip) == 0
 
 
@@ -956,7 +956,7 @@ def test_concurrent_writers_are_read_once_and_each_key_in_the_order_of_its_lock(
             cursor = take(capture, cursor)
         enough.set()
         for task in tasks:
-            task.result(30)
+            task.result(patient(30))
         take(capture, after_restart(cursor, capture))
     committed = [id_ for writer in writers for id_ in writer.committed]
     assert len(committed) > 500
@@ -972,7 +972,7 @@ def test_a_statement_under_way_is_ended_from_another_thread(dsn: str) -> None:
         until(lambda: busy(dsn), within=10, what="the statement under way")
         capture.interrupt()
         with pytest.raises(psycopg.errors.QueryCanceled):
-            slow.result(10)
+            slow.result(patient(10))
 
 
 def busy(dsn: str) -> Any:

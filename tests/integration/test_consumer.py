@@ -21,7 +21,7 @@ from outbox.envelope import encode
 from tests.support.compacting import compacted
 from tests.support.consuming import committed, consuming, end_of, event, produce, settings
 from tests.support.fix_stack import MakeTopic, Servers, new_topics
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 PROTOCOLS = [
     {"assignor": "range"},
@@ -78,7 +78,7 @@ def test_transaction_markers_and_aborted_records_are_stepped_over(
         key, value, headers = encode(event(name, "k", number))
         producer.produce(name, value, key, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
         if number % 4 == 1:
-            producer.flush(20)
+            producer.flush(patient(20))
             producer.abort_transaction(20)
             producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
             producer.init_transactions(20)
@@ -103,7 +103,7 @@ def test_a_restart_repeats_nothing_that_was_concluded(kafka: str, topic: MakeTop
 
     def handle(given: Event) -> None:
         if given.id == "stuck-0":
-            release.wait(30)
+            release.wait(patient(30))
 
     with consuming(kafka, name, handle, drain="200ms") as run:
         run.has_handled(401)
@@ -275,15 +275,17 @@ def test_a_slow_handler_costs_neither_the_membership_nor_other_keys(
 ) -> None:
     name = topic()
     produce(kafka, event(name, "slow", 0), *(event(name, f"k{n}", n) for n in range(50)))
-    pause = threading.Event()
+    pause, others = threading.Event(), threading.Event()
 
     def handle(given: Event) -> None:
         if given.key == "slow":
             pause.wait(7)
+            others.wait(patient(60))
 
     short = {"session.timeout.ms": 6000, "max.poll.interval.ms": 6000}
     with consuming(kafka, name, handle, kafka=short, concurrency=2) as run:
         until(lambda: run.count("records_total") == 50, within=5, what="other keys")
+        others.set()
         until(lambda: run.count("records_total") == 51, within=20, what="the slow one")
         assert run.count("rebalances_total") == 1
         assert run.count("commits_total", outcome="failed") == 0
@@ -318,7 +320,7 @@ def test_a_handler_of_several_gets_each_key_in_order_and_one_bad_event_fails_alo
         until(lambda: len(handled) >= 290, within=20, what="all but the key of the bad one")
     finally:
         consumer.stop()
-        thread.join(20)
+        thread.join(patient(20))
     assert {each.key for each in handled} == {f"k{n}" for n in range(30) if n != 7}
     for key in {each.key for each in handled}:
         numbers = [int(each.id.split("-")[1]) for each in handled if each.key == key]
@@ -332,7 +334,7 @@ def test_while_kafka_is_away_it_says_so_and_then_goes_on(own_stack: Stack) -> No
 
     def handle(given: Event) -> None:
         if given.key == "waits":
-            release.wait(30)
+            release.wait(patient(30))
 
     with new_topics(own_stack) as make:
         name = make()
@@ -384,7 +386,7 @@ def test_when_it_ends_handlers_at_work_may_finish_and_what_they_did_is_committed
         ended.append(given.id)
 
     with consuming(kafka, name, handle, awaited=awaited):
-        assert begun.wait(20)
+        assert begun.wait(patient(20))
     assert 1 <= len(ended) < 10
     assert ended == [f"k-{n}" for n in range(len(ended))]
     assert committed(kafka, name)[0] == len(ended)

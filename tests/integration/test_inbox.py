@@ -26,7 +26,7 @@ from outbox import NotAllowed, NoTransaction, SchemaMissing, UnsupportedConnecti
 from outbox.envelope import ID, ROUND
 from outbox.event import Event
 from tests import old_schemas
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 INBOX = Inbox("billing")
 EVENT = Event(topic="orders", key="k", value={"n": 1}, type="Placed", id="e1")
@@ -265,10 +265,10 @@ def test_a_copy_waits_for_the_handler_that_has_the_event(
             until(lambda: waits(inbox), within=10, what="the second to wait")
             first.commit()
             if isolation in {None, *list(psycopg.IsolationLevel)[:2]}:
-                assert waiting.result(10) == DUPLICATE
+                assert waiting.result(patient(10)) == DUPLICATE
             else:
                 with pytest.raises(errors.SerializationFailure):
-                    waiting.result(10)
+                    waiting.result(patient(10))
 
 
 def waits(dsn: str) -> bool:
@@ -376,7 +376,7 @@ def test_the_turn_waits_for_who_knows_of_the_old_one_alone(inbox: str) -> None:
             waiting = pool.submit(INBOX.take, new, ("e1", 0))
             until(lambda: waits(inbox), within=10, what="the copy to wait")
             old.commit()
-            assert waiting.result(10) == DUPLICATE
+            assert waiting.result(patient(10)) == DUPLICATE
         new.commit()
         ring.rotate("6 days")
         assert ring.phase() == 2
@@ -427,9 +427,9 @@ def test_no_event_is_taken_twice_while_the_turn_passes_on(inbox: str) -> None:
     with ThreadPoolExecutor(5) as pool:
         turning = pool.submit(turn)
         racing = [pool.submit(race, seed) for seed in range(4)]
-        taken = sum(each.result(60) for each in racing)
+        taken = sum(each.result(patient(60)) for each in racing)
         stop.set()
-        assert turning.result(10) > 5
+        assert turning.result(patient(10)) > 5
     assert ring.phase() > 4
     assert taken == 300
 

@@ -34,7 +34,7 @@ from outbox.schema.capture import use_wal
 from outbox.schema.steps import install
 from tests import old_schemas
 from tests.support.fix_django import django_database
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 from tests.support.writers import url
 
 EVENT = Event(topic="orders", type="OrderPlaced", source="/shop")
@@ -139,7 +139,7 @@ def test_two_installations_at_once_take_turns(database: str) -> None:
         thread.start()
         until(lambda: other.execute(waits).fetchone() == (1,), within=10, what="it waits")
         first.commit()
-    thread.join(10)
+    thread.join(patient(10))
     assert not failed
     assert installed(database) == NEWEST
 

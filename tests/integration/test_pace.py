@@ -22,7 +22,7 @@ from tests.support.relaying import (
     published,
     relays,
 )
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 
 def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:
@@ -37,7 +37,7 @@ def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:
         ],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=patient(60),
     )
 
 

@@ -34,7 +34,7 @@ from tests.support.relaying import (
     relays,
 )
 from tests.support.topics import alter_topic, delete_topic, make_topic, metric
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 UNCOMPRESSED = {"compression.type": "none"}
 
@@ -238,7 +238,7 @@ def test_topics_that_are_missing_hold_up_nobody(
         commit(fleet.dsn, *lost, event(name, 1))
         published(fleet, name, 2)
         # It was 95 s. Everything takes longer on a busy machine.
-        assert time.monotonic() - asked < 5
+        assert time.monotonic() - asked < patient(5)
         assert [row["id"] for row in listed(fleet)] == [each.id for each in lost]
         # A service that puts an id into the names of topics.
         for n in range(5):
@@ -292,7 +292,7 @@ def test_a_topic_that_is_not_made_in_time_waits_for_a_person(
     # A requeue does not make anybody wait without need either.
     asked = time.monotonic()
     assert parked(fleet, "requeue", "--topic", missing, "--wait").returncode == 1
-    assert time.monotonic() - asked < 5
+    assert time.monotonic() - asked < patient(5)
     assert max(row["attempt"] for row in listed(fleet)) == 2
     make_topic(fleet.bootstrap, missing)
     done = parked(fleet, "requeue", "--topic", missing, "--wait")
@@ -317,7 +317,7 @@ def test_a_topic_that_is_deleted_while_it_is_published_to_holds_up_others_for_a_
     commit(fleet.dsn, event(gone, 1), event(name, 1))
     published(fleet, name, 2)
     # It was 66 s.
-    assert time.monotonic() - asked < 15
+    assert time.monotonic() - asked < patient(15)
     until(lambda: listed(fleet), within=15, what="the event is parked")
     assert [row["code"] for row in listed(fleet)] == ["UNKNOWN_TOPIC_OR_PART"]
 

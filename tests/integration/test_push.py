@@ -29,7 +29,7 @@ from tests.support.delivering import (
     subscribed,
 )
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # of the public test vectors
 QUICK = {"type": "backoff", "base": "20ms", "ceiling": "100ms", "max_attempts": 5}
@@ -112,7 +112,7 @@ def test_records_are_found_behind_gaps_of_transactions_and_aborts_in_bundles(
             encoded, value, headers = encode(event(name, key, n))
             producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
         if n % 3 == 2:
-            producer.flush(20)
+            producer.flush(patient(20))
             producer.abort_transaction(20)
             producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
             producer.init_transactions(20)
@@ -193,7 +193,7 @@ def test_keys_may_be_any_bytes(stack: Servers, topic: MakeTopic) -> None:
     producer = Producer({"bootstrap.servers": kafka})
     for key in keys:
         producer.produce(name, b"v", key)
-    assert producer.flush(20) == 0
+    assert producer.flush(patient(20)) == 0
     with Endpoint() as endpoint:
         with pushing(kafka, subscribed(name, endpoint.url, metadata_headers=True)):
             endpoint.has_got(len(keys))
@@ -435,10 +435,10 @@ def test_topics_of_a_pattern_are_read_and_no_others(stack: Servers, topic: MakeT
             all_committed(kafka, one, id_=one)
             all_committed(kafka, two, id_=one)
             admin = AdminClient({"bootstrap.servers": kafka})
-            admin.create_topics([NewTopic(later, 1)])[later].result(20)
+            admin.create_topics([NewTopic(later, 1)])[later].result(patient(20))
             produce(kafka, event(later, later, 0))
             endpoint.has_got(3)
-        admin.delete_topics([later])[later].result(20)
+        admin.delete_topics([later])[later].result(patient(20))
         assert set(first_attempts(endpoint)) == {one, two, later}
 
 
@@ -448,7 +448,7 @@ def test_a_topic_that_is_not_there_is_said_until_it_is(stack: Servers) -> None:
         why = f"topic {name!r} cannot be read: "
         until(lambda: why in push.snapshot(name).trouble, within=20, what="said so")
         admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_topics([NewTopic(name, 1)])[name].result(20)
+        admin.create_topics([NewTopic(name, 1)])[name].result(patient(20))
         until(lambda: not push.snapshot(name).trouble, within=20, what="no trouble")
         produce(kafka, event(name, "k", 0))
         endpoint.has_got(1)

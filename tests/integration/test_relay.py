@@ -37,7 +37,7 @@ from tests.support.relaying import (
     settings,
 )
 from tests.support.topics import make_topic, metric
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 BATCHES = "dovecote_relay_batches_total"
 
@@ -297,7 +297,7 @@ def test_progress_that_vanishes_while_it_runs_is_never_taken_for_a_beginning(
     published(fleet, name, 1)
     progress = f"dovecote.progress.{fleet.name}"
     admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
-    admin.delete_topics([progress])[progress].result(30)
+    admin.delete_topics([progress])[progress].result(patient(30))
     commit(fleet.dsn, event(name, 2))
     relay.until_logged("was it deleted? Restore it: a relay started anew refuses")
     assert progress in relay.get("/readyz").body
@@ -390,7 +390,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", DSN: "host=127.0.0.1 port=1"},
     )
 

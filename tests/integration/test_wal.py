@@ -31,7 +31,7 @@ from relay.rules.server.leaves import TABLES
 from tests import old_schemas
 from tests.support.fix_stack import new_database
 from tests.support.relaying import event, installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 Make = Callable[[], str]
 Fill = Callable[[psycopg.Connection, int, int], None]
@@ -162,7 +162,7 @@ def test_a_process_with_many_descriptors_reads_the_log(dsn: str, many_descriptor
         found, place = read(capture, place, 1)
         capture.wait(0.01)
         capture.interrupt()
-        capture.wait(10)
+        capture.wait(patient(10))
         append(dsn, 2)
         assert (found, read(capture, place, 1)[0]) == ([1], [2])
     assert many_descriptors >= 1_024
@@ -861,7 +861,7 @@ def test_a_server_that_stands_still_is_not_called_idle(own_server: Postgres) -> 
             asked = pool.submit(list, capture._log.batches(place))
             assert wait([asked], timeout=1).not_done, "it was called idle"
             capture.interrupt()
-            assert [len(batch.rows) for batch in asked.result(10)] == [0]
+            assert [len(batch.rows) for batch in asked.result(patient(10))] == [0]
         finally:
             own_server.resume()
         append(own_server.dsn, 2)

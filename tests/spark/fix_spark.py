@@ -24,7 +24,7 @@ from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import Marker
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 PARTITIONS = 2
 # Few rows, so that keys go on over the ends of Arrow batches.
@@ -91,7 +91,7 @@ class Job:
         )
         for key, value, headers in records:
             producer.produce(self.source, value, key, headers=list(headers))
-        assert producer.flush(30) == 0
+        assert producer.flush(patient(30)) == 0
 
     def input(self) -> list[Record]:
         return [as_record(message) for message in consume(self.kafka, self.source)]

@@ -27,7 +27,7 @@ from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE
 from tests.spark.fix_spark import PARTITIONS, as_record
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 # Recent, because the broker deletes records by their timestamps.
@@ -115,7 +115,7 @@ class Flowing:
         for number, value in enumerate(values):
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             producer.produce(topic, data, "k", partition=0, timestamp=at + number)
-        assert producer.flush(30) == 0
+        assert producer.flush(patient(30)) == 0
 
     def read(self, topic: str) -> list[Record]:
         return [as_record(message) for message in consume(self.kafka, topic)]
@@ -139,7 +139,7 @@ class Flowing:
             yield failed
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(patient(60))
         if failed:
             raise failed[0]
 
@@ -300,5 +300,5 @@ def test_check_looks_at_scripts_schemas_topics_and_connections(
 def _check(flow: Flowing) -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "spark", "aggregate", "--config", str(flow.file), "--check"]
     return subprocess.run(
-        command, env=os.environ, capture_output=True, text=True, check=False, timeout=120
+        command, env=os.environ, capture_output=True, text=True, check=False, timeout=patient(120)
     )

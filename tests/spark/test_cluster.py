@@ -13,7 +13,7 @@ import pytest
 
 from tests.spark.fix_stateful import T0, MakeStateful, Sent
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
@@ -32,7 +32,6 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.timeout(400)
 def test_a_job_on_several_executors_writes_what_it_writes_on_one(
     stateful: MakeStateful, topic: MakeTopic, home: Path
 ) -> None:
@@ -62,7 +61,7 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
                 what="all sessions are written",
             )
             process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=60)
+            _, err = process.communicate(timeout=patient(60))
         finally:
             process.kill()
 
@@ -79,7 +78,7 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
         env=environ,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=patient(150),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -19,13 +19,11 @@ from spark_jobs.jobs import together
 from spark_jobs.jobs.check import check
 from spark_jobs.query.progress import BatchLine
 from tests.spark.fix_spark import Job, MakeJob
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 HANDLER = "tests.unit.spark_jobs.handlers:until_finished"
 ATTEMPTS = 3
 SECONDS = 280.0
-
-pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -59,7 +57,7 @@ def _running(job: Job) -> Iterator[tuple[list[BaseException], list[BatchLine]]]:
         yield failed, lines
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(patient(60))
     if failed:
         raise failed[0]
 

@@ -16,7 +16,7 @@ from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import Attempt, Snapshot, Work
 from dovecote.push.rules.subscription.subscription import subscription
 from tests.support.consuming import committed, end_of
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @dataclass(frozen=True)
@@ -62,13 +62,13 @@ class Endpoint:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(patient(10))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.gate.set()
         self._loop.call_soon_threadsafe(self._ends.set_result, None)
-        self._thread.join(10)
+        self._thread.join(patient(10))
 
     @property
     def url(self) -> str:

@@ -19,7 +19,7 @@ from dovecote.devstack.postgres.pair import Pair
 from tests.support.fix_containers import containers
 from tests.support.waiting import until
 
-_ADMIN_SECONDS = 30
+_ADMIN_SECONDS = 90
 
 
 class HasDsn(Protocol):

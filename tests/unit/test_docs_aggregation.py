@@ -11,6 +11,7 @@ import yaml
 
 from spark_jobs.operators.aggregation.config import Step
 from tests.support.documents import ROOT, Block, blocks, code_spans, commands, table
+from tests.support.waiting import patient
 from tests.unit.spark_jobs.operators.aggregation.steps import (
     event,
     loaded,
@@ -41,7 +42,7 @@ def test_the_examples_print_what_they_show(tmp_path: Path) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=patient(60),
         )
         assert (line, done.stdout) == (line, output)
         ran += 1

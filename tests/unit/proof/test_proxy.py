@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proof.proxy import Proxy
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def echo() -> Iterator[tuple[str, int]]:
     yield listener.getsockname()
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(10)
+    thread.join(patient(10))
 
 
 def test_it_forwards_both_ways(echo: tuple[str, int]) -> None:
@@ -49,7 +49,7 @@ def test_what_is_sent_while_it_is_stalled_arrives_later(echo: tuple[str, int]) -
         with pytest.raises(TimeoutError):
             client.recv(100)
         proxy.resume()
-        client.settimeout(5)
+        client.settimeout(patient(5))
         assert client.recv(100) == b"2"
 
 
@@ -63,7 +63,7 @@ def test_it_stalls_in_the_middle_of_what_is_sent(echo: tuple[str, int]) -> None:
         with pytest.raises(TimeoutError):
             client.recv(100)
         proxy.resume()
-        client.settimeout(5)
+        client.settimeout(patient(5))
         found = b""
         while len(found) < 4:
             found += client.recv(100)

@@ -13,7 +13,7 @@ from relay.reader import Ahead, Reader
 from relay.rules.batch import Batch, Capture
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.places.snapshot import Snapshot
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def batch(*numbers: int) -> Batch:
@@ -207,7 +207,7 @@ def test_a_server_that_does_not_answer_is_named_and_interrupted() -> None:
         waiting.start()
         until(lambda: told, within=10, what="a word about Postgres")
         stop.set()
-        waiting.join(5)
+        waiting.join(patient(5))
     assert told[0].startswith("Postgres: no answer for")
     assert not reader._thread.is_alive()
 

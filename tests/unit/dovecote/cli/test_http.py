@@ -12,6 +12,7 @@ from outbox.errors import BadSettings
 from relay.health import Health
 from relay.metrics import Metrics
 from relay.rules.batch import Row
+from tests.support.waiting import patient
 
 
 def row(topic: str) -> Row:
@@ -20,7 +21,7 @@ def row(topic: str) -> Row:
 
 def get(port: int, path: str) -> tuple[int, str, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=patient(5)) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except HTTPError as error:
         with error:
