@@ -372,3 +372,8 @@ class Watch:
     def close(self) -> None:
         for consumer in self._consumers.values():
             consumer.close()
+
+
+def agrees(fleet: Relays, topic: str) -> None:
+    wanted = committed(fleet.dsn, topic)
+    assert difference(wanted, published(fleet, topic, len(wanted))) == AGREE

@@ -121,6 +121,16 @@ def test_a_module_is_short_or_better_whole() -> None:
     assert found == LONG
 
 
+def test_a_file_of_tests_is_short() -> None:
+    # Workers take tests by the file, so a long one is the last to end as well as hard to read.
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in sources("tests")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MOST_LINES
+    }
+    assert found == {}
+
+
 def test_a_wheel_takes_five_names_and_no_more() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     packages = project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
