@@ -11,6 +11,7 @@ from relay.kafka.publisher import (
     PublisherInTurn,
     TransactionalPublisher,
 )
+from tests.support.clients import clients
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.publishing import MODES, Setting, row, rows, visible
 from tests.support.relaying import Watch, event, ids
@@ -54,6 +55,24 @@ def test_a_record_that_is_too_large_names_the_event(
     assert name in str(refused.value)
     assert "max.message.bytes" in str(refused.value)
     assert refused.value.before == 2
+
+
+@pytest.mark.parametrize("size", ["1", "1000"])
+def test_a_refused_event_leaves_no_producer_behind(
+    setting: Setting, topic: MakeTopic, size: str
+) -> None:
+    large = row(Event(topic=topic(1, max_message_bytes="3000"), type="Large", value="x" * 5_000))
+    following = rows(large[3], range(1_000))
+    before = clients()
+    with setting.publisher(
+        compression_type="none", linger_ms="0", batch_num_messages=size, batch_size="1000"
+    ) as publisher:
+        publisher.publish(rows(large[3], range(5)), setting.progress())
+        with pytest.raises(Unpublishable):
+            publisher.publish([large, *following], setting.progress(1))
+    del publisher
+    # Not after a garbage collection, for which a relay has little reason.
+    until(lambda: clients() <= before, within=10, what="its producers end")
 
 
 @pytest.mark.parametrize("size", ["1", "1000"])
