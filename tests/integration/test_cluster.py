@@ -42,7 +42,7 @@ def others(cluster: Cluster, number: int) -> str:
     return ",".join(each.bootstrap for each in cluster.brokers if each.number != number)
 
 
-def send(bootstrap: str, name: str, value: bytes, within: float = 20.0) -> None:
+def send(bootstrap: str, name: str, value: bytes, within: float = 60.0) -> None:
     """Send a record, acknowledged by all copies."""
     failed: list[object] = []
 

@@ -23,7 +23,7 @@ from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
-CLOSE_SECONDS = 4
+CLOSE_SECONDS = 8
 LATE_SECONDS = 5
 HELD_SECONDS = 1.5
 
