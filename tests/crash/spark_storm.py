@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -68,7 +68,8 @@ class Storm:
             self.end()
         else:
             for victim in self._victims(what):
-                victim.kill()
+                with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                    victim.kill()
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:

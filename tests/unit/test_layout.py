@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import dovecote
+from tests import durations
 from tests.support.documents import ROOT
 
 MOST_MODULES, MOST_LINES = 15, 400
@@ -129,6 +130,10 @@ def test_a_file_of_tests_is_short() -> None:
         if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MOST_LINES
     }
     assert found == {}
+
+
+def test_files_of_tests_whose_duration_is_known_are_there() -> None:
+    assert [file for file in durations.known() if not (ROOT / "tests" / file).exists()] == []
 
 
 def test_a_wheel_takes_five_names_and_no_more() -> None:
