@@ -252,7 +252,12 @@ def aggregate(IN, Env):
     flow.write(source, [first, step("bigs", 1, _place("told", told)), sessions, repair])
     flow.send(source, {"sum": 1}, {"sum": 2}, {"sum": 9}, b"broken", {"sum": 9})
 
-    flow.run_until(lambda: len(flow.read(told)) == 2 and flow.read(last), "all steps have told")
+    def all_told() -> bool:
+        # What a batch writes is visible before its line is shown.
+        is_written = len(flow.read(told)) == 2 and flow.read(last) != []
+        return is_written and len({line.query for line in flow.lines}) == 4
+
+    flow.run_until(all_told, "all steps have told")
 
     assert {each.value for each in flow.read(told)} == {b'{"sum":18}', b"broken"}
     (update,) = flow.read(last)
