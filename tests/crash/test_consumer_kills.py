@@ -113,20 +113,20 @@ def fill_with_gaps(kafka: str, name: str) -> None:
                 "partitioner": "murmur2_random",
             }
         )
-        producer.init_transactions(20)
+        producer.init_transactions(patient(20))
         numbers = range(part * PER_KEY // 3, (part + 1) * PER_KEY // 3)
         for number in numbers:
             producer.begin_transaction()
             for key in KEYS:
                 encoded, value, headers = encode(event(name, key, number))
                 producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
-            producer.commit_transaction(20)
+            producer.commit_transaction(patient(20))
         producer.begin_transaction()
         for key in KEYS:
             encoded, value, headers = encode(event(name, key, 1_000_000))
             producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
         producer.flush(patient(20))
-        producer.abort_transaction(20)
+        producer.abort_transaction(patient(20))
 
 
 def test_a_paused_consumer_that_wakes_up_commits_nothing_of_what_it_has_lost(

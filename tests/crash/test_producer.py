@@ -27,7 +27,7 @@ from tests.support.waiting import patient, until
 SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "3"))
 QUICK = Options(
     delivery_timeout=timedelta(seconds=1),
-    accept_timeout=timedelta(seconds=30),
+    accept_timeout=timedelta(seconds=90),
     max_events=2_000,
     fresh=True,
 )

@@ -28,11 +28,11 @@ def write(bootstrap: str, topic: str, records: Sequence[tuple[bytes, bytes]]) ->
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": "shop", "acks": "all"}
     )
-    producer.init_transactions(60)
+    producer.init_transactions(patient(60))
     producer.begin_transaction()
     for key, value in records:
         producer.produce(topic, value, key, partition=0)
-    producer.commit_transaction(60)
+    producer.commit_transaction(patient(60))
 
 
 def leader(bootstrap: str, topic: str) -> int:

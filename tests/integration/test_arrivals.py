@@ -29,7 +29,7 @@ def test_what_no_transaction_has_committed_has_not_come(stack: Stack, topic: Mak
     name = topic()
     bootstrap = {"bootstrap.servers": stack.kafka.bootstrap}
     producer = Producer({**bootstrap, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(patient(30))
     producer.begin_transaction()
     producer.produce(name, b"x")
     producer.flush(patient(30))
@@ -37,7 +37,7 @@ def test_what_no_transaction_has_committed_has_not_come(stack: Stack, topic: Mak
 
     until(lambda: not arrivals.behind({name: {0: 0}}), within=20, what="nothing committed")
 
-    producer.commit_transaction(30)
+    producer.commit_transaction(patient(30))
     # Kafka answers a commit before its markers are written.
     until(lambda: arrivals.behind({name: {0: 0}}), within=20, what="what was committed")
 

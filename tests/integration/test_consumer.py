@@ -68,7 +68,7 @@ def test_transaction_markers_and_aborted_records_are_stepped_over(
 ) -> None:
     name = topic()
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-    producer.init_transactions(20)
+    producer.init_transactions(patient(20))
     kept: list[str] = []
     for number in range(12):
         producer.begin_transaction()
@@ -76,11 +76,11 @@ def test_transaction_markers_and_aborted_records_are_stepped_over(
         producer.produce(name, value, key, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
         if number % 4 == 1:
             producer.flush(patient(20))
-            producer.abort_transaction(20)
+            producer.abort_transaction(patient(20))
             producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-            producer.init_transactions(20)
+            producer.init_transactions(patient(20))
         else:
-            producer.commit_transaction(20)
+            producer.commit_transaction(patient(20))
             kept.append(f"k-{number}")
     with consuming(kafka, name) as run:
         until(

@@ -72,7 +72,7 @@ def test_a_key_is_held_until_its_event_is_requeued_and_others_go_on(
         )
         assert set(ids(consume(fleet.bootstrap, name))) < set(good)
         until(lambda: ready(relay), within=10, what="ready")
-        assert f"parked event {too_large.id} for topic '{name}', key 'bad'" in relay.log
+        relay.until_logged(f"parked event {too_large.id} for topic '{name}', key 'bad'")
         assert metric(relay, "dovecote_relay_parked") == 3
         large_ones = metric(
             relay, "dovecote_relay_events_parked_total", 'reason="MSG_SIZE_TOO_LARGE"'

@@ -53,18 +53,18 @@ def transaction(
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"tests-{uuid4().hex}"}
     )
-    producer.init_transactions(10)
+    producer.init_transactions(patient(10))
     producer.begin_transaction()
     for key, value in records:
         producer.produce(topic, value, key.encode(), partition=0)
     producer.flush(patient(10))
     if commit:
-        producer.commit_transaction(10)
+        producer.commit_transaction(patient(10))
     elif commit is False:
-        producer.abort_transaction(10)
+        producer.abort_transaction(patient(10))
     yield producer
     if commit is None:
-        producer.abort_transaction(10)
+        producer.abort_transaction(patient(10))
 
 
 def write(bootstrap: str, topic: str, *records: tuple[str, bytes], commit: bool = True) -> None:

@@ -62,7 +62,9 @@ class Kept:
 
     def answer(self) -> str:
         assert self.keeper.stdout is not None
-        assert select.select([self.keeper.stdout], [], [], 10)[0], "the keeper does not answer"
+        assert select.select([self.keeper.stdout], [], [], patient(10))[0], (
+            "the keeper does not answer"
+        )
         return self.keeper.stdout.readline().decode().strip()
 
     def hang_up(self) -> None:

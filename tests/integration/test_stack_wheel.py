@@ -25,10 +25,10 @@ def test_kafka_runs_on_the_java_of_the_wheel(
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
         admin.create_topics([NewTopic("some", 1)])["some"].result(patient(20))
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "some"})
-        producer.init_transactions(20)
+        producer.init_transactions(patient(20))
         producer.begin_transaction()
         producer.produce("some", b"value")
-        producer.commit_transaction(20)
+        producer.commit_transaction(patient(20))
 
         assert [record.value() for record in consume(kafka.bootstrap, "some")] == [b"value"]
     assert not kafka.directory.exists()

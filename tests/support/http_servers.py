@@ -10,6 +10,7 @@ import uvloop
 from dovecote.push.http.client import Patience
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.request import Request
+from tests.support.waiting import patient
 
 LOOPBACK = networks(["127.0.0.0/8"])
 QUICK = Patience(connect=20.0, whole=20.0, most_bytes=1000)
@@ -65,7 +66,7 @@ async def asked(reader: asyncio.StreamReader) -> bytes:
 
 def run(test: Callable[[], Awaitable[T]]) -> T:
     async def within() -> T:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             return await test()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
