@@ -41,8 +41,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("stack", stacks, indirect=True)
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take longest: workers take files in this order."""
+    """
+    Begin with the files that take longest: workers take files in this order.
+
+    pytest itself puts tests together that share a parameter of a fixture, across files.
+    """
     seconds = {durations.FOLDER / file: spent for file, spent in durations.known().items()}
     items.sort(key=lambda item: -seconds.get(item.path, 0))
 
