@@ -1,4 +1,4 @@
-"""What publishers do with what is refused, out of reach or another's by now."""
+"""Publishers keep their word where events are refused, Kafka is away or another took over."""
 
 from contextlib import closing
 

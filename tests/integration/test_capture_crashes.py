@@ -1,4 +1,4 @@
-"""What was read from the table survives a crash of the server."""
+"""Events that were read from the table survive a crash of the server."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What an operator asks of parked events is done to those that were meant."""
+"""A request for parked events is done to those that were meant."""
 
 import uuid
 

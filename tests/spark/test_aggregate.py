@@ -253,7 +253,7 @@ def aggregate(IN, Env):
     flow.send(source, {"sum": 1}, {"sum": 2}, {"sum": 9}, b"broken", {"sum": 9})
 
     def all_told() -> bool:
-        # What a batch writes is visible before its line is shown.
+        # The output of a batch is visible before its line is shown.
         is_written = len(flow.read(told)) == 2 and flow.read(last) != []
         return is_written and len({line.query for line in flow.lines}) == 4
 

@@ -1,4 +1,4 @@
-"""What was written to an outbox."""
+"""Read the rows that were written to an outbox."""
 
 from typing import Any, TypeAlias
 
