@@ -17,6 +17,7 @@ from dovecote.devstack import Stack
 from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from outbox.envelope import Pair, Record
+from spark_jobs.errors import QueryFailed
 from spark_jobs.policy import job as dedup
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import close_session, configuration, open_session
@@ -29,6 +30,7 @@ from tests.support.waiting import consume, patient
 PARTITIONS = 2
 # Few rows, so that keys go on over the ends of Arrow batches.
 ARROW_ROWS = 16
+_STARTS, _TOO_LATE = 5, "Python worker failed to connect back"
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +47,21 @@ def spark() -> Iterator[SparkSession]:
     session = open_session(configuration(settings, master="local[2]", jars=spark_kafka_jars()))
     yield session
     close_session(session)
+
+
+def persistently(run: Callable[[], None]) -> None:
+    """
+    Run a job, and start it again, as a supervisor would, if Spark found the machine too busy.
+
+    Spark waits 10 s for a worker to start, which nobody can set. Nothing is written before.
+    """
+    for _ in range(_STARTS - 1):
+        try:
+            return run()
+        except QueryFailed as error:
+            if _TOO_LATE not in str(error):
+                raise
+    return run()
 
 
 @dataclass(frozen=True)
@@ -69,7 +86,10 @@ class Job:
         assert self.spark is not None
         shown: list[BatchLine] = []
         stop = threading.Event()
-        dedup.run(self.settings, self.spark, show=shown.append, stop=stop, adopt=adopt)
+        spark = self.spark
+        persistently(
+            lambda: dedup.run(self.settings, spark, show=shown.append, stop=stop, adopt=adopt)
+        )
         return shown
 
     @property

@@ -21,7 +21,7 @@ from spark_jobs.operators.replay import TracedOperator
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
-from tests.spark.fix_spark import PARTITIONS, as_record
+from tests.spark.fix_spark import PARTITIONS, as_record, persistently
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import consume, patient, until
 
@@ -84,8 +84,10 @@ class Stateful:
 
         def run() -> None:
             try:
-                stateful_job.run(
-                    self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
+                persistently(
+                    lambda: stateful_job.run(
+                        self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
+                    )
                 )
             except BaseException as error:  # noqa: BLE001  # raised below
                 failed.append(error)

@@ -25,7 +25,7 @@ from spark_jobs.jobs import running
 from spark_jobs.jobs.flow import load_flow
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE
-from tests.spark.fix_spark import PARTITIONS, as_record
+from tests.spark.fix_spark import PARTITIONS, as_record, persistently
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import consume, patient, until
 
@@ -129,7 +129,9 @@ class Flowing:
 
         def run() -> None:
             try:
-                running.run(jobs, self.spark, show=self.lines.append, stop=stop)
+                persistently(
+                    lambda: running.run(jobs, self.spark, show=self.lines.append, stop=stop)
+                )
             except BaseException as error:  # noqa: BLE001  # raised below
                 failed.append(error)
 
