@@ -2,11 +2,12 @@
 
 import logging
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import pytest
@@ -62,6 +63,38 @@ def persistently(run: Callable[[], None]) -> None:
             if _TOO_LATE not in str(error):
                 raise
     return run()
+
+
+class Supervised:
+    """A command of Spark that is started again for the same reason; any other end fails."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        self._command, self._environ, self._log = command, environ, log
+        self.process = self._started()
+
+    def goes_on(self) -> bool:
+        """Return True, for a condition that the command is to fulfil."""
+        if self.process.poll() is not None:
+            assert _TOO_LATE in self.said(), self.said()
+            self.process = self._started()
+        return True
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(patient(30))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                self._command, env=self._environ, stdout=subprocess.DEVNULL, stderr=log
+            )
 
 
 @dataclass(frozen=True)

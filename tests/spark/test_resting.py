@@ -1,8 +1,6 @@
 """An idle stateful job has few batches, and handles what comes or is due as if it had many."""
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,6 +15,7 @@ from spark_jobs.rows.buckets import NONE
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful import state
 from spark_jobs.stateful.settings import StatefulSettings
+from tests.spark.fix_spark import Supervised
 from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import patient, until
@@ -119,10 +118,14 @@ def _kill_at_rest(job: Stateful) -> None:
     command = [str(COMMAND), "spark", "sessions", "--config", str(job.file())]
     command += ["--master", "local[2]"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as process:
-        until(_Rests(job), within=START_SECONDS, what="a batch that is begun and not done lasts")
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
+    rests = _Rests(job)
+    with Supervised(command, environ, job.folder / "log") as sessions:
+        until(
+            lambda: sessions.goes_on() and rests(),
+            within=START_SECONDS,
+            what="a batch that is begun and not done lasts",
+        )
+        children = psutil.Process(sessions.process.pid).children(recursive=True)
     _, alive = psutil.wait_procs(children, timeout=patient(30))
     assert alive == []
 
