@@ -15,7 +15,7 @@ from tests.support.fix_stack import MakeTopic, Servers, new_database, new_topics
 from tests.support.idle_push import LEAST, Client, idle, installed, push_settings
 from tests.support.waiting import patient
 
-_MOST_EXAMPLES = 25
+_MOST_EXAMPLES = 15
 
 
 @pytest.fixture(scope="module")
