@@ -31,7 +31,7 @@ from tests.support.waiting import consume, patient
 PARTITIONS = 2
 # Few rows, so that keys go on over the ends of Arrow batches.
 ARROW_ROWS = 16
-_STARTS, _TOO_LATE = 5, "Python worker failed to connect back"
+_TOO_LATE = "Python worker failed to connect back"
 
 
 @pytest.fixture(scope="session")
@@ -56,13 +56,12 @@ def persistently(run: Callable[[], None]) -> None:
 
     Spark waits 10 s for a worker to start, which nobody can set. Nothing is written before.
     """
-    for _ in range(_STARTS - 1):
+    while True:
         try:
             return run()
         except QueryFailed as error:
             if _TOO_LATE not in str(error):
                 raise
-    return run()
 
 
 class Supervised:
