@@ -6,8 +6,7 @@ INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
 BENCHES := $(sort $(patsubst benchmarks/%.py,%,$(shell grep -l __main__ benchmarks/*.py)))
 # Tests mostly wait for servers: three files run at a time, each with servers of its own (on two processors 913 s; two
-# files 1179 s, four 988 s). In their order: the unit tests, which are many and short, come last and fill what the long
-# ones leave.
+# files 1179 s, four 988 s). The longest come first (tests/durations.json), and the unit tests fill what they leave.
 WORKERS ?= --numprocesses 3 --dist loadfile --no-loadscope-reorder
 # Databases come and go by the hundred, which takes a sixth less of the processors' time in memory than on a disk, where there is
 # a file system with 4 GB for it. Tests that pass leave nothing there.
@@ -33,7 +32,7 @@ demo: jars  ## real flights from Postgres to a deduplicated topic, exactly once
 
 test: jars  ## all tests, against a real Postgres and a real Kafka
 	@$(BIN)/python -m tests.spark_classes
-	@$(if $(TMPDIR),,$(if $(MEMORY),TMPDIR=$(MEMORY))) $(BIN)/python -m pytest $(WORKERS) $(ARGS)
+	@$(if $(TMPDIR),,$(if $(MEMORY),TMPDIR=$(MEMORY))) PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(WORKERS) $(ARGS)
 
 webhook: jars  ## flights over HTTP to a receiver that verifies their signatures
 	@$(BIN)/python -m examples.webhook

@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from tests import durations
 from tests.spark_classes import java_options
 from tests.support.fix_containers import NEEDED, lacking
 from tests.support.fix_stack import (
@@ -38,6 +39,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "stack" in metafunc.fixturenames and metafunc.definition.get_closest_marker("contract"):
         stacks = ["embedded", pytest.param("containers", marks=NEEDED)]
         metafunc.parametrize("stack", stacks, indirect=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """
+    Begin with the files that take longest: workers take files in this order.
+
+    pytest itself puts tests together that share a parameter of a fixture, across files.
+    """
+    seconds = {durations.FOLDER / file: spent for file, spent in durations.known().items()}
+    items.sort(key=lambda item: -seconds.get(item.path, 0))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -236,20 +236,27 @@ class _KafkaPublisher:
 
     @contextmanager
     def _explained(self, what: str) -> Iterator[None]:
-        """Turn errors of librdkafka into the relay's."""
+        """
+        Turn errors of librdkafka into the relay's.
+
+        They lose their frames: confluent_kafka never releases a fatal error, whose frames would
+        keep the producer, with its threads and sockets.
+        """
         try:
             yield
         except KafkaException as error:
-            raise self._explain(error.args[0], what) from error
+            raise self._explain(error.args[0], what) from error.with_traceback(None)
         except SystemError as error:
             # confluent_kafka keeps a fatal error pending during callbacks, and Python lets no call
             # succeed with an error pending. Sometimes the error is gone by then.
             cause = error.__cause__
             if isinstance(cause, KafkaException):
-                raise self._explain(cause.args[0], what) from error
+                reason = cause.with_traceback(None).args[0]
+                raise self._explain(reason, what) from error.with_traceback(None)
             if self._undelivered.first is None:
                 raise
-            raise self._explain(self._undelivered.first[0], what) from error
+            reason = self._undelivered.first[0]
+            raise self._explain(reason, what) from error.with_traceback(None)
 
     def _explain(self, error: KafkaError, what: str) -> RelayError:
         """Return the exception that `error` means for the relay."""

@@ -138,6 +138,9 @@ class Writer:
         Drop the records that were not sent yet; the next writer's fence aborts those that were.
         """
         self._producer.purge()
+        # Each record that is not reported holds this writer, and with it the producer, for ever.
+        with suppress(KafkaException):
+            self._producer.flush(_POLL_SECONDS)
 
     def _transact(self, outgoing: Iterable[Outgoing], value: bytes, key: bytes) -> None:
         """Commit the records, and one more to our partition of the marker topic."""

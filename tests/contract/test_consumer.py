@@ -21,7 +21,7 @@ from tests.support.consuming import committed, end_of, event, produce, settings
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import ids, installed, relays
 from tests.support.sending import Sent, doubtful
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 pytestmark = pytest.mark.contract
 
@@ -54,7 +54,7 @@ def handling(stack: Servers, name: str, handle: Any, **given: Any) -> Iterator[C
             yield consumer
         finally:
             consumer.stop()
-        running.result(40)
+        running.result(patient(40))
 
 
 class Handler:

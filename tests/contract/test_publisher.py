@@ -1,135 +1,35 @@
 """The promises of both publishers, on a real broker, and their differences."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
-from itertools import count
-from typing import Any, TypeAlias, TypeVar
-from uuid import uuid4
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from typing import Any, TypeAlias
 
 import psycopg
 import pytest
-from confluent_kafka import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from outbox import Event, write
 from outbox.envelope import encode
-from relay.errors import Fenced, Outage, Unpublishable
+from relay.errors import Outage, Unpublishable
 from relay.kafka import publisher as relay_publisher
-from relay.kafka.progress_topic import ProgressTopic
-from relay.kafka.properties import producer_properties
-from relay.kafka.publisher import (
-    IdempotentPublisher,
-    Publisher,
-    PublisherInTurn,
-    TransactionalPublisher,
-)
 from relay.postgres.capture.table import TableCapture
-from relay.rules.places.progress import Cursor, Origin, Progress, at
-from relay.rules.places.snapshot import Snapshot
-from relay.rules.row import ID, Row
+from relay.rules.places.progress import Cursor, Progress
+from relay.rules.row import Row
 from tests.support.fix_stack import MakeTopic, Servers, new_database
-from tests.support.relaying import Watch, event, ids, installed, record_of
-from tests.support.waiting import consume, until
+from tests.support.publishing import MODES, Setting, row, rows, visible
+from tests.support.relaying import event, installed, record_of
 
 pytestmark = pytest.mark.contract
 
-MODES = ("exactly_once", "at_least_once")
-POSITIONS = count(1)
 
 Encoded: TypeAlias = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]]]
-
-One = TypeVar("One", TransactionalPublisher, IdempotentPublisher)
-
-
-@dataclass
-class Setting:
-    """One outbox's place in the broker: its name and its progress topic."""
-
-    bootstrap: str
-    mode: str
-    progress_topic: str
-    name: str = field(default_factory=lambda: f"shop-{uuid4().hex[:12]}")
-    told: list[str] = field(default_factory=list)
-    stopped: bool = False
-
-    @contextmanager
-    def publisher(
-        self, *, timeout: float = 20.0, bootstrap: str = "", **given: str
-    ) -> Iterator[Publisher]:
-        """Yield an open publisher, and close it."""
-        with closing(self._make(timeout, bootstrap or self.bootstrap, given)) as publisher:
-            publisher.open()
-            yield publisher
-
-    def _make(self, timeout: float, bootstrap: str, given: Mapping[str, str]) -> Publisher:
-        if self.mode == "at_least_once":
-            return self._one(IdempotentPublisher, "", timeout, bootstrap, given)
-        ids = (self.name, f"{self.name}.second-turn")
-        return PublisherInTurn(
-            [self._one(TransactionalPublisher, id_, timeout, bootstrap, given) for id_ in ids]
-        )
-
-    def _one(
-        self, kind: type[One], id_: str, timeout: float, bootstrap: str, given: Mapping[str, str]
-    ) -> One:
-        properties = producer_properties(
-            {
-                "bootstrap.servers": bootstrap,
-                "topic.metadata.propagation.max.ms": "300",
-                **{name.replace("_", "."): value for name, value in given.items()},
-            },
-            mode="exactly_once" if self.mode == "exactly_once" else "at_least_once",
-            transactional_id=id_,
-            transaction_timeout=timeout,
-        )
-        return kind(
-            properties,
-            self.progress_topic,
-            timeout=timeout,
-            grace=0.5,
-            stopped=lambda: self.stopped,
-            slow=self.told.append,
-        )
-
-    def progress(self, position: int = 0) -> Progress:
-        origin = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
-        return at(self.name, origin, Cursor(Snapshot(5, 5), Snapshot(9, 9), position))
-
-    def newest(self) -> Progress | None:
-        return ProgressTopic(
-            self.progress_topic, {"bootstrap.servers": self.bootstrap}, timeout=10
-        ).peek(self.name)
 
 
 @pytest.fixture(params=MODES)
 def setting(request: pytest.FixtureRequest, stack: Servers, topic: MakeTopic) -> Setting:
     return Setting(stack.kafka.bootstrap, request.param, topic(1, cleanup_policy="compact"))
-
-
-def row(made: Event) -> Row:
-    """Return an event as the capture reads it."""
-    key, value, _ = encode(made)
-    names = [name for name, _ in made.headers]
-    values = [data for _, data in made.headers]
-    since_2000 = int(made.time.timestamp() * 1_000_000) - 946_684_800_000_000
-    return (
-        next(POSITIONS), made.id, since_2000, made.topic, key, value, made.type, made.source,
-        made.subject, made.media_type(), names, values,
-    )  # fmt: skip
-
-
-def rows(topic: str, numbers: Sequence[int], *, keys: int = 5) -> list[Row]:
-    return [row(event(topic, number, key=f"k{number % keys}")) for number in numbers]
-
-
-def visible(bootstrap: str, topic: str, start: Mapping[int, int] | None = None) -> list[Message]:
-    """Return what a reader sees once Kafka is done: it answers a commit before its markers."""
-    with closing(Watch(bootstrap, topic)) as watch:
-        until(lambda: watch.in_flight() == 0, within=10, what="the markers of a commit")
-    return consume(bootstrap, topic, start=start)
 
 
 @pytest.fixture
@@ -292,166 +192,20 @@ def test_events_without_a_key_are_spread(setting: Setting, topic: MakeTopic) -> 
     assert all(message.key() is None and message.value() is None for message in found)
 
 
-def test_an_unknown_topic_names_the_event_and_what_comes_before_it(
-    setting: Setting, topic: MakeTopic
-) -> None:
-    name, missing = topic(1), f"{setting.name}-missing"
-    lost = row(event(missing, 1))
-    with setting.publisher() as publisher, pytest.raises(Unpublishable) as refused:
-        publisher.publish([*rows(name, range(3)), lost, *rows(name, [3])], setting.progress())
-    assert lost[1] in str(refused.value)
-    assert missing in str(refused.value)
-    assert refused.value.before == 3
-
-
-@pytest.mark.parametrize("told_by", ["client", "broker"])
-def test_a_record_that_is_too_large_names_the_event(
-    setting: Setting, topic: MakeTopic, told_by: str
-) -> None:
-    name = topic(1, max_message_bytes="3000")
-    large = row(Event(topic=name, type="Large", key="k", value="x" * 5_000))
-    most = "3000" if told_by == "client" else "1000000"
-    with (
-        setting.publisher(
-            compression_type="none", linger_ms="0", batch_size="1000", message_max_bytes=most
-        ) as publisher,
-        pytest.raises(Unpublishable) as refused,
-    ):
-        publisher.publish([*rows(name, range(2)), large], setting.progress())
-    assert large[1] in str(refused.value)
-    assert name in str(refused.value)
-    assert "max.message.bytes" in str(refused.value)
-    assert refused.value.before == 2
-
-
-@pytest.mark.parametrize("size", ["1", "1000"])
-@pytest.mark.parametrize("before", [0, 2])
-def test_nothing_that_follows_a_refused_event_in_its_key_is_published(
-    setting: Setting, topic: MakeTopic, size: str, before: int
-) -> None:
-    name = topic(1, max_message_bytes="3000")
-    known = [row(event(name, 1_000 + number, key="k")) for number in range(before)]
-    large = row(Event(topic=name, type="Large", key="k", value="x" * 5_000))
-    following = [row(event(name, number, key="k")) for number in range(10_000)]
-    other = row(event(name, 99, key="other"))
-    with setting.publisher(
-        compression_type="none", linger_ms="0", batch_num_messages=size, batch_size="1000"
-    ) as publisher:
-        if known:
-            publisher.publish(known, setting.progress())
-        with pytest.raises(Unpublishable) as refused:
-            publisher.publish([large, *following], setting.progress(1))
-        assert (refused.value.row, refused.value.before) == (large, 0)
-    with setting.publisher() as publisher:
-        publisher.publish([other], setting.progress(2))
-    assert ids(visible(setting.bootstrap, name)) == [each[ID] for each in (*known, other)]
-
-
-def test_no_event_is_published_where_progress_is_kept(setting: Setting) -> None:
-    forged = row(Event(topic=setting.progress_topic, type="T", key=setting.name))
-    with setting.publisher() as publisher, pytest.raises(Unpublishable) as refused:
-        publisher.publish([forged], setting.progress())
-    assert forged[1] in str(refused.value)
-    assert setting.newest() is None
-
-
-def test_what_was_refused_hides_nothing_from_readers(setting: Setting, topic: MakeTopic) -> None:
-    name = topic(1)
-    with closing(Watch(setting.bootstrap, name)) as watch:
-        with setting.publisher() as publisher, pytest.raises(Unpublishable):
-            publisher.publish(
-                [*rows(name, range(3)), row(event(f"{setting.name}-missing", 1))],
-                setting.progress(),
-            )
-        until(lambda: watch.in_flight() == 0, within=5, what="no transaction is left open")
-    if setting.mode == "exactly_once":
-        assert visible(setting.bootstrap, name) == []
-
-
-def test_a_new_publisher_goes_on_where_another_failed(setting: Setting, topic: MakeTopic) -> None:
-    name = topic(2)
-    batch = rows(name, range(10))
-    with setting.publisher() as publisher, pytest.raises(Unpublishable):
-        publisher.publish([*batch, row(event(f"{setting.name}-missing", 1))], setting.progress())
-    with setting.publisher() as publisher:
-        publisher.publish(batch, setting.progress(1))
-        publisher.publish(rows(name, range(10, 20)), setting.progress(2))
-    found = ids(visible(setting.bootstrap, name))
-    assert set(found) >= {made[1] for made in batch}
-    assert len(found) == 20 if setting.mode == "exactly_once" else len(found) >= 20
-
-
-def test_a_broker_out_of_reach_is_an_outage(setting: Setting, topic: MakeTopic) -> None:
-    # With transactions, the publisher notices when it opens; otherwise, with the first batch.
-    with (
-        pytest.raises(Outage, match="Kafka"),
-        setting.publisher(timeout=4.0, bootstrap="127.0.0.1:1") as publisher,
-    ):
-        publisher.publish(rows(topic(1), range(3)), setting.progress())
-    if setting.mode == "at_least_once":
-        assert any("Kafka: a batch is not confirmed after" in reason for reason in setting.told)
-
-
-def test_a_relay_that_is_to_stop_waits_only_its_grace(topic: MakeTopic, stack: Servers) -> None:
-    setting = Setting(stack.kafka.bootstrap, "at_least_once", topic(1))
-    setting.stopped = True
-    with (
-        setting.publisher(timeout=300.0, bootstrap="127.0.0.1:1") as publisher,
-        pytest.raises(Outage, match=r"after [012] s"),
-    ):
-        publisher.publish(rows(topic(1), range(3)), setting.progress())
-
-
-@pytest.mark.parametrize("before", [1, 2])
-def test_the_older_of_two_transactional_publishers_is_fenced(
-    topic: MakeTopic, stack: Servers, before: int
-) -> None:
-    """The result is the same whichever of its producers is next."""
-    setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
-    name = topic(1)
-    with setting.publisher() as old:
-        for number in range(before):
-            old.publish(rows(name, [number]), setting.progress(1))
-        with setting.publisher() as new:
-            with pytest.raises(Fenced, match="another relay has taken over"):
-                old.publish(rows(name, range(3, 6)), setting.progress(2))
-            new.publish(rows(name, range(6, 9)), setting.progress(3))
-    assert [message.value() for message in visible(stack.kafka.bootstrap, name)] == [
-        *(b"%d" % number for number in range(before)), b"6", b"7", b"8",
-    ]  # fmt: skip
-    assert setting.newest() == setting.progress(3)
-
-
-@pytest.mark.parametrize("turn", [0, 1])
-def test_taking_over_ends_the_transaction_of_the_one_before(
-    topic: MakeTopic, stack: Servers, turn: int
-) -> None:
-    """The result is the same whichever of its producers has begun it."""
-    setting = Setting(stack.kafka.bootstrap, "exactly_once", topic(1, cleanup_policy="compact"))
-    name = topic(1)
-    with closing(Watch(setting.bootstrap, name)) as watch, setting.publisher() as both:
-        assert isinstance(both, PublisherInTurn)
-        old = both._publishers[turn]
-        assert isinstance(old, TransactionalPublisher)
-        # As if it had been stopped in the middle of a batch.
-        old._producer.begin_transaction()
-        old._produce(rows(name, range(1_000)))
-        old._producer.flush(10)
-        assert watch.in_flight() == 1_000
-        with setting.publisher() as new:
-            assert watch.in_flight() == 0
-            new.publish(rows(name, range(3)), setting.progress())
-    assert len(visible(setting.bootstrap, name)) == 3
-
-
 # The texts that fit into a text column of Postgres.
 text = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
+
+
 words = text.filter(bool)
+
+
 header_names = words.filter(
     lambda name: (
         not name.lower().startswith("ce_") and name.lower() not in {"content-type", "traceparent"}
     )
 )
+
+
 fields: dict[str, st.SearchStrategy[Any]] = {
     "type": words,
     "key": st.none() | st.binary(max_size=20) | text,
@@ -517,21 +271,3 @@ def captured(dsn: str, events: list[Event]) -> list[Row]:
         write(conn, *events)
     with closing(TableCapture(dsn, "outbox", batch_rows=100, batch_bytes=10**7)) as capture:
         return [row for batch in capture.batches(Cursor()) for row in batch.rows]
-
-
-def test_a_time_that_the_broker_refuses_is_an_outage_and_no_fault_of_an_event(
-    setting: Setting, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # As if the relay's clock were years behind the broker's.
-    monkeypatch.setattr(relay_publisher, "_NOW", 1_000_000_000_000)
-    name = topic(1, message_timestamp_before_max_ms="3600000")
-    # In a request of several events, they are sent one by one to find out.
-    most = "1" if setting.mode == "at_least_once" else "10000"
-    with (
-        setting.publisher(batch_num_messages=most) as publisher,
-        pytest.raises(Outage, match=r"this relay's clock says .*, and the broker's is further"),
-    ):
-        publisher.publish(rows(name, [0, 1]), setting.progress())
-    monkeypatch.undo()
-    with setting.publisher() as publisher:
-        publisher.publish(rows(name, [0]), setting.progress())

@@ -6,12 +6,13 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
 
 from dovecote.devstack import Stack
+from tests.support.waiting import patient
 
 BAD_USAGE = 2
 ROOT = Path(__file__).parents[2]
@@ -67,7 +68,8 @@ class Storm:
             self.end()
         else:
             for victim in self._victims(what):
-                victim.kill()
+                with suppress(psutil.NoSuchProcess):  # it ended meanwhile
+                    victim.kill()
 
     def end(self) -> None:
         if self._process is not None and self._process.poll() is None:
@@ -75,7 +77,7 @@ class Storm:
             self._process.kill()
             self._process.wait()
             # They notice the kill; the next driver must not meet them.
-            psutil.wait_procs(children, timeout=30)
+            psutil.wait_procs(children, timeout=patient(30))
 
     def _victims(self, what: str) -> list[psutil.Process]:
         assert self._process is not None

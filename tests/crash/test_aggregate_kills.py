@@ -19,7 +19,7 @@ from confluent_kafka import Producer
 from dovecote.devstack import Stack
 from tests.crash.spark_storm import PATIENCE, storm
 from tests.support.fix_stack import new_topics
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_AGGREGATIONS", "2"))
 USERS, AT_ONCE = 20, 3
@@ -119,7 +119,7 @@ def test_killed_aggregations_make_of_each_window_what_it_is_once(
                     value = json.dumps({**event, "user": str(user)}).encode()
                     moment = began + len(sent)
                     producer.produce(source, value, str(user), timestamp=moment)
-            assert producer.flush(60) == 0
+            assert producer.flush(patient(60)) == 0
 
         file = flow(tmp_path, kafka, source, output, error)
         with storm(module_stack, tmp_path, ["aggregate", "-c", str(file)], dice) as jobs:

@@ -17,7 +17,7 @@ from confluent_kafka import Producer
 from outbox.envelope import encode
 from tests.support.consuming import committed, event, produce
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 KILLS = int(os.environ.get("DOVECOTE_TEST_CONSUMER_KILLS", "2"))
 SKEW = 100
@@ -46,7 +46,7 @@ def member(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
         finally:
             process.send_signal(signal.SIGCONT)
             process.terminate()
-            process.wait(30)
+            process.wait(patient(30))
 
 
 def configure(folder: Path, kafka: str, topic: str) -> None:
@@ -88,7 +88,7 @@ def test_killed_again_and_again_it_loses_nothing_keeps_the_order_and_repeats_lit
                 )
                 victim = dice.choice([process, other])
                 victim.kill()
-                victim.wait(10)
+                victim.wait(patient(10))
             if other.poll() is not None:
                 other = members.enter_context(member(tmp_path))
         until(lambda: set(handled(tmp_path)) == expected, within=60, what="everything handled")
@@ -113,20 +113,20 @@ def fill_with_gaps(kafka: str, name: str) -> None:
                 "partitioner": "murmur2_random",
             }
         )
-        producer.init_transactions(20)
+        producer.init_transactions(patient(20))
         numbers = range(part * PER_KEY // 3, (part + 1) * PER_KEY // 3)
         for number in numbers:
             producer.begin_transaction()
             for key in KEYS:
                 encoded, value, headers = encode(event(name, key, number))
                 producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
-            producer.commit_transaction(20)
+            producer.commit_transaction(patient(20))
         producer.begin_transaction()
         for key in KEYS:
             encoded, value, headers = encode(event(name, key, 1_000_000))
             producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
-        producer.flush(20)
-        producer.abort_transaction(20)
+        producer.flush(patient(20))
+        producer.abort_transaction(patient(20))
 
 
 def test_a_paused_consumer_that_wakes_up_commits_nothing_of_what_it_has_lost(

@@ -23,7 +23,7 @@ from tests.support.relaying import (
     installed,
     relays,
 )
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 CRASHES = 3
 LAZILY = """
@@ -75,7 +75,6 @@ class Writer:
             thread.join()
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
 def test_no_event_is_on_kafka_whose_row_a_crash_took_back(
     stack: Servers, lazy: Postgres, topic: MakeTopic, tmp_path: Path, mode: str
@@ -110,5 +109,5 @@ def until_busy(writer: Writer, fleet: Relays, topic: str) -> None:
 def end(bootstrap: str, topic: str) -> int:
     """Return the offset after the newest record."""
     with closing(Consumer({"bootstrap.servers": bootstrap, "group.id": "tests"})) as consumer:
-        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+        _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=patient(30))
         return int(high)

@@ -13,7 +13,7 @@ from tests.support.looking import ends
 from tests.support.relaying import AGREE, RelayProcess, Relays, committed, difference, drained
 from tests.support.waiting import until
 
-SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "5"))
+SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "3"))
 
 
 @pytest.mark.timeout(max(180, 10 * SECONDS))
@@ -115,7 +115,7 @@ def test_an_outage_of_kafka_uses_up_no_descriptors(
         try:
             relay.until_logged("outage: ", times=2)
             before = held(relay)
-            relay.until_logged("outage: ", times=8, within=90)
+            relay.until_logged("outage: ", times=5, within=60)
             # While it waits for the next attempt, it has as many descriptors as then, or fewer.
             until(
                 lambda: all(now <= then for now, then in zip(held(relay), before, strict=True)),

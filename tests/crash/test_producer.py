@@ -22,12 +22,12 @@ from proof.proxy import Proxy
 from tests.support.looking import ends
 from tests.support.relaying import Relays, difference, ids, seen
 from tests.support.sending import Sent
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 SECONDS = float(os.environ.get("DOVECOTE_OUTAGE_SECONDS", "3"))
 QUICK = Options(
     delivery_timeout=timedelta(seconds=1),
-    accept_timeout=timedelta(seconds=30),
+    accept_timeout=timedelta(seconds=90),
     max_events=2_000,
     fresh=True,
 )
@@ -150,7 +150,7 @@ def test_a_service_that_is_killed_leaves_all_that_was_accepted_and_the_next_one_
                     until(lambda: said.stat().st_size > before + 20_000, within=30, what="more")  # noqa: B023  # used at once
             finally:
                 service.kill()
-                service.wait(10)
+                service.wait(patient(10))
                 if life == 1:
                     module_stack.kafka.resume()
         accepted |= dict(json.loads(line) for line in said.read_text().splitlines())

@@ -49,7 +49,6 @@ def synced(pair: Pair) -> bool:
     return pair.has_slots()
 
 
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("capture", ["table", "wal"])
 def test_promotions_of_a_synchronous_standby_are_gone_through_under_load(
     stack: Servers, pair: Pair, topic: MakeTopic, tmp_path: Path, capture: str

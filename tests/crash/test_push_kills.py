@@ -14,7 +14,7 @@ from tests.support.consuming import event, produce
 from tests.support.delivering import Endpoint, Reply, Request
 from tests.support.documents import ROOT
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 KILLS = int(os.environ.get("DOVECOTE_TEST_PUSH_KILLS", "2"))
 KEYS = [f"k{n}" for n in range(30)]
@@ -36,7 +36,7 @@ def member(kafka: str, topic: str, url: str) -> Iterator["subprocess.Popen[bytes
     finally:
         if process.stdin is not None:
             process.stdin.close()
-        process.wait(40)
+        process.wait(patient(40))
 
 
 def ids(endpoint: Endpoint) -> list[str]:
@@ -75,7 +75,7 @@ def test_killed_under_load_it_loses_nothing_and_each_key_stays_in_order_under_it
                 )
                 victim = dice.choice([process, other])
                 victim.kill()
-                victim.wait(10)
+                victim.wait(patient(10))
             if other.poll() is not None:
                 other = members.enter_context(member(kafka, name, endpoint.url))
         until(lambda: set(taken) == expected, within=60, what="everything delivered")

@@ -24,7 +24,7 @@ from outbox.envelope import ID, TYPE
 from tests.crash.spark_storm import PATIENCE, storm
 from tests.spark.fix_spark import as_record
 from tests.support.fix_stack import MakeTopic, new_topics
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 KILLS = int(os.environ.get("DOVECOTE_KILLS_OF_SPARK", "4"))
 USERS, CALLS = 6, max(10, KILLS)
@@ -182,7 +182,7 @@ def _send(stack: Stack, topic: str, batch: list[Event]) -> None:
             (TYPE, each.type.encode()),
         ]
         producer.produce(topic, json.dumps(each.value()).encode(), each.user, headers=headers)
-    assert producer.flush(60) == 0
+    assert producer.flush(patient(60)) == 0
 
 
 @pytest.mark.timeout(max(900, 60 * KILLS))

@@ -5,7 +5,6 @@ from contextlib import suppress
 from dataclasses import replace
 from uuid import uuid4
 
-import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -15,7 +14,7 @@ from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
 
@@ -29,25 +28,24 @@ def write(bootstrap: str, topic: str, records: Sequence[tuple[bytes, bytes]]) ->
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": "shop", "acks": "all"}
     )
-    producer.init_transactions(60)
+    producer.init_transactions(patient(60))
     producer.begin_transaction()
     for key, value in records:
         producer.produce(topic, value, key, partition=0)
-    producer.commit_transaction(60)
+    producer.commit_transaction(patient(60))
 
 
 def leader(bootstrap: str, topic: str) -> int:
-    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=30)
+    found = AdminClient({"bootstrap.servers": bootstrap}).list_topics(topic, timeout=patient(30))
     return int(found.topics[topic].partitions[0].leader)
 
 
-@pytest.mark.timeout(240)
 def test_a_leader_that_was_cut_off_is_not_believed(cluster: Cluster) -> None:
     topic = f"dovecote.progress.{uuid4().hex}"
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     admin.create_topics([NewTopic(topic, 1, 3, config={"cleanup.policy": "compact"})])[
         topic
-    ].result(60)
+    ].result(patient(60))
     until(lambda: leader(cluster.bootstrap, topic) > 0, within=60, what="a leader")
     write(cluster.bootstrap, topic, [(progress(1).key, progress(1).encode())])
     old = leader(cluster.bootstrap, topic)

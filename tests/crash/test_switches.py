@@ -16,7 +16,7 @@ from tests.support.load import Load, load
 from tests.support.looking import active
 from tests.support.relaying import AGREE, Relays, committed, difference, drained
 from tests.support.shards import wanted
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 KILLS = 16
 
@@ -45,7 +45,7 @@ def switching(dsn: str, running: Load) -> Iterator[list[str]]:
             yield done
         finally:
             enough.set()
-            task.result(60)
+            task.result(patient(60))
 
 
 def is_in_table(dsn: str) -> bool:
@@ -77,7 +77,6 @@ def kill_at_switches(fleet: Relays, shards: int) -> None:
         crew.append(fleet.start(shards=shards))
 
 
-@pytest.mark.timeout(240)
 @pytest.mark.parametrize("shards", [1, 2])
 def test_killed_while_it_is_switched_there_and_back_it_publishes_each_event_once_and_in_order(
     fleet: Relays, name: str, tmp_path: Path, shards: int

@@ -24,6 +24,7 @@ from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
 from tests import old_schemas
 from tests.support.relaying import COMMAND
+from tests.support.waiting import patient
 
 NEWEST = schema.migrations()[-1].version
 
@@ -138,7 +139,7 @@ def init(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={**os.environ, **environ},
     )
 

@@ -5,7 +5,7 @@ from confluent_kafka import Producer
 from dovecote.devstack import Stack
 from spark_jobs.query.resting import Arrivals
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def test_something_has_come_if_a_partition_ends_elsewhere_than_was_read(
@@ -20,7 +20,7 @@ def test_something_has_come_if_a_partition_ends_elsewhere_than_was_read(
 
     producer = Producer(bootstrap)
     producer.produce(name, b"x", partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(patient(30)) == 0
     assert arrivals.has_after({name: {0: 0, 1: 0}})
     assert not arrivals.has_after({name: {0: 0, 1: 1}})
 
@@ -29,15 +29,15 @@ def test_what_no_transaction_has_committed_has_not_come(stack: Stack, topic: Mak
     name = topic()
     bootstrap = {"bootstrap.servers": stack.kafka.bootstrap}
     producer = Producer({**bootstrap, "transactional.id": name})
-    producer.init_transactions(30)
+    producer.init_transactions(patient(30))
     producer.begin_transaction()
     producer.produce(name, b"x")
-    producer.flush(30)
+    producer.flush(patient(30))
     arrivals = Arrivals(bootstrap)
 
     until(lambda: not arrivals.has_after({name: {0: 0}}), within=20, what="nothing committed")
 
-    producer.commit_transaction(30)
+    producer.commit_transaction(patient(30))
     # Kafka answers a commit before its markers are written.
     until(lambda: arrivals.has_after({name: {0: 0}}), within=20, what="what was committed")
 

@@ -9,7 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from dovecote.devstack.kafka.cluster import Cluster
 from tests.support.fix_stack import topics_of
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 WITHIN = 40
 
@@ -28,13 +28,13 @@ def led(cluster: Cluster) -> Iterator[tuple[str, int]]:
 
 def leader(bootstrap: str, name: str) -> int:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    return admin.list_topics(name, timeout=10).topics[name].partitions[0].leader
+    return admin.list_topics(name, timeout=patient(10)).topics[name].partitions[0].leader
 
 
 def isr(cluster: Cluster, name: str) -> set[int]:
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})
     # A broker that does not know the topic yet reports no partitions.
-    partitions = admin.list_topics(name, timeout=10).topics[name].partitions
+    partitions = admin.list_topics(name, timeout=patient(10)).topics[name].partitions
     return {copy for partition in partitions.values() for copy in partition.isrs}
 
 
@@ -42,7 +42,7 @@ def others(cluster: Cluster, number: int) -> str:
     return ",".join(each.bootstrap for each in cluster.brokers if each.number != number)
 
 
-def send(bootstrap: str, name: str, value: bytes, within: float = 20.0) -> None:
+def send(bootstrap: str, name: str, value: bytes, within: float = 60.0) -> None:
     """Send a record, acknowledged by all copies."""
     failed: list[object] = []
 
@@ -99,7 +99,7 @@ def values(cluster: Cluster, name: str) -> list[bytes | None]:
 def end(bootstrap: str, name: str) -> int:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "unused"})
     try:
-        _, high = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=10)
+        _, high = consumer.get_watermark_offsets(TopicPartition(name, 0), timeout=patient(10))
         return high
     finally:
         consumer.close()

@@ -12,7 +12,7 @@ import pytest
 
 from dovecote.devstack.places import free_port
 from tests.support.idle_push import Client
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 FILE = Path(__file__).parents[2] / "compose" / "compose.yaml"
 IMAGES = ("postgres:17", "apache/kafka:4.2.0", "python:3.11-slim")
@@ -124,7 +124,7 @@ def test_the_spark_jobs_make_of_it_what_they_should_once_each(project: Project) 
 
     def agrees() -> bool:
         command = ["docker", "exec", project.container("jobs"), *check]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+        done = subprocess.run(command, capture_output=True, timeout=patient(60), check=False)
         return done.returncode == 0
 
     until(agrees, within=400, what=f"success of {' '.join(check)}")

@@ -19,7 +19,7 @@ from outbox import Event, SchemaMissing
 from outbox.envelope import ERROR, ORIGIN, Record, delivery
 from tests.support.consuming import committed, consuming, end_of, event, produce, settings
 from tests.support.fix_stack import MakeTopic, Servers, new_topics
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 Handle = Callable[[Event, Any], Any]
 
@@ -66,7 +66,7 @@ def handling(bootstrap: str, name: str, handle: Handle, **given: Any) -> Iterato
             yield
         finally:
             consumer.stop()
-        running.result(40)
+        running.result(patient(40))
 
 
 def effects(dsn: str) -> list[str]:
@@ -217,7 +217,7 @@ def test_attempts_and_waits_of_a_held_record_outlive_the_consumer(
     for _ in range(3):
         tried.clear()
         with handling(kafka, name, handle, inbox=inbox, retries=retries):
-            assert tried.wait(20)
+            assert tried.wait(patient(20))
             until(lambda: committed(kafka, name)[0] >= 0, within=20, what="it is held")
     assert tries[:3] == ["a-0"] * 3
     with handling(kafka, name, handle, inbox=inbox, retries=retries):

@@ -18,7 +18,7 @@ from dedup.inbox.claims import InboxClaims
 from outbox import Event
 from tests.support.consuming import consuming, event, produce, settings
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 # After this time, as short as possible, a member with a stuck poll thread is out of the group.
 IMPATIENT = {"session.timeout.ms": "6000", "max.poll.interval.ms": "6000"}
@@ -37,11 +37,11 @@ class Stalling(Health):
         super().polled(progressed=progressed)
         if not self.goes_on.is_set():
             self.stands.set()
-            self.goes_on.wait(60)
+            self.goes_on.wait(patient(60))
 
     def stall(self) -> None:
         self.goes_on.clear()
-        assert self.stands.wait(10)
+        assert self.stands.wait(patient(10))
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def forget(kafka: str, topic: str, *, before: int) -> None:
     """Make the log begin at an offset, so that nobody reads again what came before it."""
     place = TopicPartition(topic, 0, before)
     admin = AdminClient({"bootstrap.servers": kafka})
-    admin.delete_records([place])[place].result(20)
+    admin.delete_records([place])[place].result(patient(20))
 
 
 @contextmanager
@@ -99,7 +99,7 @@ def running(
             if health is not None:
                 health.goes_on.set()
             consumer.stop()
-            run.result(40)
+            run.result(patient(40))
 
 
 def counted(consumer: Consumer, name: str, **labels: str) -> float:
@@ -122,7 +122,7 @@ def test_what_waits_behind_a_handler_is_not_begun_when_nothing_was_heard_of_the_
     def handle(given: Event) -> None:
         begun.append(given.id)
         if given.id == "k-0":
-            release.wait(60)
+            release.wait(patient(60))
 
     async def handle_awaited(given: Event) -> None:
         handle(given)
@@ -159,11 +159,11 @@ def test_no_effect_comes_behind_those_of_the_next_owner_though_its_handler_was_a
         tx.execute("INSERT INTO effects (id) VALUES (%s)", [given.id])
         if given.id == "k-0":
             begun.set()
-            release.wait(60)
+            release.wait(patient(60))
 
     produce(kafka, event(name, "k", 0), event(name, "k", 1))
     with running(kafka, name, handle, kafka=IMPATIENT, inbox=inbox, health=health) as old:
-        assert begun.wait(20)
+        assert begun.wait(patient(20))
         until(lambda: counted(old, "records_in_memory") == 2, within=10, what="one behind it")
         health.stall()
         forget(kafka, name, before=2)

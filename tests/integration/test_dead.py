@@ -23,7 +23,7 @@ from outbox.envelope import ID, RESOLVES, Delivery
 from outbox.errors import BadSettings, DovecoteError
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.stale import Cut
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 NOW = 1_800_000_000_000
 
@@ -204,7 +204,7 @@ def test_operators_at_the_same_time_requeue_each_letter_once(buried: Desk) -> No
         def to(letter: Any) -> str:
             return target(letter, to=buried.orders, known=())
 
-        together.wait(10)
+        together.wait(patient(10))
         try:
             return len(dead.resolve(Which(), "requeued", to))
         except DovecoteError as error:
@@ -213,7 +213,7 @@ def test_operators_at_the_same_time_requeue_each_letter_once(buried: Desk) -> No
 
     with ThreadPoolExecutor(3) as pool:
         results = [pool.submit(requeue) for _ in range(3)]
-        assert sum(each.result(60) for each in results) == 6
+        assert sum(each.result(patient(60)) for each in results) == 6
     assert all("somebody else" in each for each in refused)
     assert len(buried.events()) == 6
 

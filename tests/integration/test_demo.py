@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.waiting import patient
+
 FIELDS = (
     "committed",
     "published",
@@ -33,7 +35,7 @@ def dovecote(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-c", "from dovecote.cli.main import main; main()", *arguments],
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=patient(170),
         check=False,
     )
 

@@ -34,7 +34,7 @@ from tests.support.documents import ROOT, Command, blocks, code_spans, commands,
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import DSN, installed, relays, settings
 from tests.support.topics import alter_topic, make_topic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 README, DOCS = ROOT / "README.md", ROOT / "docs"
 SHOP = "CREATE TABLE orders (id int PRIMARY KEY, state text); INSERT INTO orders VALUES (42)"
@@ -192,7 +192,7 @@ def test_an_event_as_large_as_the_limits_allow_fits_client_and_broker(
     producer = Producer({**properties, "on_delivery": lambda error, _: failed.append(error)})
     key, value, headers = encode(event)
     producer.produce(event.topic, value, key, headers=list(headers))
-    assert producer.flush(30) == 0
+    assert producer.flush(patient(30)) == 0
     assert not failed
 
 
@@ -272,7 +272,7 @@ def shop_orders(stack: Stack) -> Iterator[None]:
     yield
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     for deleted in admin.delete_topics(["shop-orders"]).values():
-        deleted.result(30)
+        deleted.result(patient(30))
 
 
 @pytest.mark.usefixtures("shop_orders")
@@ -322,7 +322,7 @@ def run_script(
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=90,
+        timeout=patient(90),
     )
     assert done.returncode == 0, done.stderr
     return [

@@ -15,7 +15,7 @@ from outbox import Event
 from tests.support.consuming import committed, produce
 from tests.support.documents import ROOT, blocks, commands
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 CONSUME = ROOT / "docs/consume.md"
 FILES = {block.name: block.text for block in blocks(CONSUME) if block.name}
@@ -53,9 +53,9 @@ def command(folder: Path) -> Iterator[tuple[subprocess.Popen[str], list[str], li
         yield process, printed, logged
     finally:
         process.kill()
-        process.wait(10)
+        process.wait(patient(10))
         for reader in readers:
-            reader.join(10)
+            reader.join(patient(10))
         process.stdout.close()
         process.stderr.close()
 
@@ -87,7 +87,7 @@ def test_the_command_handles_holds_and_ends_as_the_document_says(
         until(lambda: held.search("".join(logged)), within=20, what="the order without a state")
         until(lambda: committed(kafka, name)[0] == 2, within=10, what="what is completed")
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(patient(20)) == 0
         until(lambda: "stopped" in "".join(logged), within=10, what="the end")
     assert "skipped, handler: cancelled: 1" in "".join(logged)
 
@@ -104,6 +104,6 @@ def test_a_service_consumes_until_it_is_told_to_stop(stack: Servers, topic: Make
     thread.start()
     until(lambda: handled, within=30, what="an event")
     names["consumer"].stop()
-    thread.join(30)
+    thread.join(patient(30))
     assert not thread.is_alive()
     assert committed(stack.kafka.bootstrap, name)[0] == 1

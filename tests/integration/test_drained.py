@@ -23,7 +23,7 @@ from relay.postgres.drains import Drains
 from relay.postgres.retention import Retention
 from relay.rules.places.progress import Cursor, Place
 from tests.support.relaying import event, installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 LANE = sha256(b"t\0key").digest()
 
@@ -160,7 +160,7 @@ def test_a_look_that_waits_for_an_upgrade_to_let_go_of_the_events_holds_no_other
         )
         upgrade.execute("LOCK TABLE outbox.reading IN ACCESS EXCLUSIVE MODE")
         upgrade.rollback()
-        looking.result(10)
+        looking.result(patient(10))
 
 
 def test_switches_there_and_back_make_nothing_drain_too_early(shop: Shop) -> None:

@@ -30,7 +30,7 @@ from tests.support.relaying import (
     relays,
 )
 from tests.support.relaying import settings as relay_settings
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def doctor(fleet: Relays, dsn: str = "") -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={**os.environ, DSN: dsn or fleet.dsn},
     ).stdout
 
@@ -120,7 +120,9 @@ def test_the_log_is_not_left_before_a_writer_on_a_replication_connection_has_end
         assert running(conn)
         commit(fleet.dsn, event(name, 2))
         with pytest.raises(AssertionError):
-            until(lambda: "going on in the table" in relay.log, within=3, what="left")
+            until(
+                lambda: "going on in the table" in relay.log, within=3, what="left", promised=True
+            )
         late.execute("COMMIT")
         published(fleet, name, 3)
         relay.until_logged("going on in the table")
@@ -134,8 +136,12 @@ def test_a_topic_that_was_just_made_is_not_taken_for_one_that_was_deleted(
     made.ensure()
     # Like a broker that does not know the topic for a moment.
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
-    admin.delete_topics([name])[name].result(30)
-    until(lambda: name not in admin.list_topics(timeout=10).topics, within=20, what="it gone")
+    admin.delete_topics([name])[name].result(patient(30))
+    until(
+        lambda: name not in admin.list_topics(timeout=patient(10)).topics,
+        within=20,
+        what="it gone",
+    )
     with pytest.raises(Outage, match="it was made a moment ago, and not every broker"):
         made.peek("shop", "")
     found = ProgressTopic(name, {"bootstrap.servers": stack.kafka.bootstrap}, timeout=5)

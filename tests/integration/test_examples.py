@@ -3,19 +3,17 @@
 import subprocess
 import sys
 
-import pytest
-
 from tests.support.documents import ROOT
+from tests.support.waiting import patient
 
 
-@pytest.mark.timeout(150)
 def test_flights_come_to_a_receiver_with_signatures_that_are_right() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "examples.webhook"],
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=140,
+        timeout=patient(140),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -21,7 +21,7 @@ from dedup.rules.claim import Claim
 from dedup.rules.policies.results import Done, Result, Skip, TakenOver, Unavailable
 from dedup.rules.record import Record
 from outbox.envelope import ID
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 INBOX = Inbox("billing")
 PLACE = [("orders", 0)]
@@ -144,7 +144,7 @@ def test_a_claim_waits_for_who_is_committing_and_that_counts_as_before(
         claiming = pool.submit(claims.claim, PLACE)
         until(lambda: waiting(inbox), within=10, what="who claims to wait")
         conn.commit()
-        (new,) = claiming.result(10)
+        (new,) = claiming.result(patient(10))
     assert new > old
 
 
@@ -297,7 +297,7 @@ def test_races_of_claims_and_commits_leave_each_effect_before_the_next_claim(
         working = [pool.submit(work) for _ in range(4)]
         until(lambda: done(inbox)[1] >= 40, within=40, what="40 claims with an effect each")
         enough.set()
-        assert sum(each.result(20) for each in working) == done(inbox)[0]
+        assert sum(each.result(patient(20)) for each in working) == done(inbox)[0]
     with psycopg.connect(inbox) as conn:
         in_order = [row[0] for row in conn.execute("SELECT claim FROM done ORDER BY nr")]
     assert in_order == sorted(in_order)

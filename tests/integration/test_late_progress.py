@@ -22,7 +22,7 @@ from relay.settings import RelaySettings
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relayed import running
 from tests.support.relaying import Relays, commit, committed, event, ids, installed
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 BATCH, LATER = 50, 1_000
 
@@ -46,7 +46,7 @@ class Held:
         def produced(publisher: IdempotentPublisher, progress: Progress) -> None:
             if publisher._rows and not self.has_come.is_set():
                 self.has_come.set()
-                assert self.let_go.wait(120)
+                assert self.let_go.wait(patient(120))
             produce(publisher, progress)
 
         monkeypatch.setattr(IdempotentPublisher, "_produce_progress", produced)
@@ -71,7 +71,7 @@ def test_progress_that_a_paused_relay_writes_late_repeats_no_more_than_its_batch
     name, held = topic(1), Held(monkeypatch)
     with running([wanted(fleet)]):
         commit(fleet.dsn, *[event(name, number) for number in range(BATCH)])
-        assert held.has_come.wait(30)
+        assert held.has_come.wait(patient(30))
         with psycopg.connect(fleet.dsn) as conn:
             conn.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
@@ -124,7 +124,7 @@ def test_a_nonce_that_an_earlier_relay_writes_late_does_not_look_like_a_restore(
     late = replace(stood, nonce=on_its_way)
     producer = Producer({"bootstrap.servers": fleet.bootstrap})
     producer.produce(settings.progress_topic, late.encode(), late.key, partition=0)
-    producer.flush(30)
+    producer.flush(patient(30))
     with running([settings]):
         commit(fleet.dsn, event(name, 1))
         until(lambda: len(consume(fleet.bootstrap, name)) == 2, within=30, what="both events")

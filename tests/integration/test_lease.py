@@ -12,7 +12,7 @@ from relay.postgres.lease import try_acquire, try_lock
 from relay.postgres.parked import ParkedStore
 from tests.support.parking import poison
 from tests.support.relaying import installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 KEY = 4711
 LEASE = 1.0
@@ -51,4 +51,4 @@ def test_whoever_is_stopped_in_the_middle_of_a_request_loses_the_role(
                     assert found == (0,)
             finally:
                 network.cut()
-                parking.join(10)
+                parking.join(patient(10))

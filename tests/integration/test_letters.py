@@ -9,7 +9,7 @@ from dedup.kafka.letters import Letters
 from dedup.retries.aside import Outage
 from dedup.retries.copies import Copy, Unwritable
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 COPY = Copy(b"k", b"v", [("ce_id", b"e1"), ("n", None)])
 
@@ -51,7 +51,7 @@ def test_a_missing_topic_is_an_outage_that_says_what_to_do(
     with pytest.raises(Outage, match="no-such-topic"):
         letters.send("no-such-topic", COPY)
     # Each try holds a handler's thread, so asking again at once gets the same answer at once.
-    assert time.monotonic() - began < 0.5
+    assert time.monotonic() - began < patient(0.5)
 
     letters.send(topic(), COPY)
 
@@ -63,4 +63,4 @@ def test_a_broker_that_is_away_is_an_outage_within_the_timeout() -> None:
         pytest.raises(Outage),
     ):
         letters.send("orders", COPY)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < patient(5)

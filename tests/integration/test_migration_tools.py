@@ -1,71 +1,30 @@
 """Django's and Alembic's migrations install the outbox that `dovecote init outbox` installs."""
 
-import asyncio
 import io
 import threading
 from collections.abc import Iterator
-from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import psycopg
 import pytest
-import sqlalchemy
-from alembic import command
-from alembic.autogenerate import compare_metadata
-from alembic.config import Config
-from alembic.migration import MigrationContext
-from alembic.operations import Operations
 from django.core.exceptions import ImproperlyConfigured
 from django.core.management import call_command
 from django.db import NotSupportedError, connections
 from django.db.migrations.exceptions import IrreversibleError
 from django.test.utils import override_settings
-from sqlalchemy.ext.asyncio import create_async_engine
-from sqlalchemy.pool import NullPool
 
 from dovecote.devstack import Stack
-from outbox import Event, alembic, schema, write
+from outbox import alembic, schema, write
 from outbox.django.operations import InstallOutbox
 from outbox.errors import BadSettings
 from outbox.schema import Roles
-from outbox.schema.capture import use_wal
 from outbox.schema.steps import install
 from tests import old_schemas
 from tests.support.fix_django import django_database
-from tests.support.waiting import until
-from tests.support.writers import url
-
-EVENT = Event(topic="orders", type="OrderPlaced", source="/shop")
-NEWEST = schema.migrations()[-1].version
-
-
-def installed(dsn: str, name: str = "outbox") -> int:
-    with psycopg.connect(dsn) as conn:
-        return schema.version(conn, name)
-
-
-def put(dsn: str, name: str = "outbox") -> None:
-    """Write an event, which needs a working outbox."""
-    with psycopg.connect(dsn) as conn:
-        write(conn, EVENT, schema=name)
-
-
-def shape(dsn: str, name: str) -> list[Any]:
-    """Return the catalogs' description of a schema, without its name."""
-    query = """
-        SELECT 'column', table_name::text, column_name::text, data_type::text, column_default::text
-          FROM information_schema.columns WHERE table_schema = %(name)s
-        UNION ALL
-        SELECT 'function', proname, pg_get_function_arguments(p.oid), prosrc, proconfig::text
-          FROM pg_proc AS p WHERE pronamespace = to_regnamespace(%(name)s)
-        UNION ALL
-        SELECT 'index', indexname, indexdef, '', '' FROM pg_indexes WHERE schemaname = %(name)s
-    """
-    with psycopg.connect(dsn) as conn:
-        rows = conn.execute(query, {"name": name}).fetchall()
-    return sorted([str(cell).replace(name, "?") for cell in row] for row in rows)
+from tests.support.migrating import EVENT, NEWEST, installed, put, shape
+from tests.support.waiting import patient, until
 
 
 def migrations(dsn: str, name: str = "outbox") -> list[tuple[int, str]]:
@@ -139,7 +98,7 @@ def test_two_installations_at_once_take_turns(database: str) -> None:
         thread.start()
         until(lambda: other.execute(waits).fetchone() == (1,), within=10, what="it waits")
         first.commit()
-    thread.join(10)
+    thread.join(patient(10))
     assert not failed
     assert installed(database) == NEWEST
 
@@ -218,25 +177,6 @@ def test_django_takes_no_outbox_away_that_has_events(django: str) -> None:
     assert installed(django) == NEWEST
 
 
-def test_no_outbox_is_taken_away_whose_events_may_be_in_the_log(
-    project: Config, database: str
-) -> None:
-    command.upgrade(project, "head")
-    (slot,) = use_wal(database, "shop")
-    put(database, "shop")
-    for refused in ("wal", "leaving", "table"):
-        with psycopg.connect(database) as conn:
-            # As when the relays have left the log, and one could not drop its slot yet.
-            conn.execute("UPDATE shop.reading SET state = %s", [refused])
-        with pytest.raises(sqlalchemy.exc.DBAPIError, match=f"in the write-ahead log.*{slot}"):
-            command.downgrade(project, "base")
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute("SELECT pg_drop_replication_slot(%s)", [slot])
-        command.downgrade(project, "base")
-        assert conn.execute("SELECT count(*) FROM pg_publication").fetchone() == (0,)
-    assert installed(database, "shop") == 0
-
-
 def test_djangos_settings_name_the_schema(django: str) -> None:
     with override_settings(OUTBOX_SCHEMA="shop_outbox"):
         migrate()
@@ -283,129 +223,3 @@ def test_a_later_step_has_no_way_back_in_django(django: str) -> None:
         pytest.raises(IrreversibleError, match="`migrate --fake outbox 0001`, then"),
     ):
         InstallOutbox(2).database_backwards("outbox", editor, None, None)
-
-
-ENV = """
-from alembic import context
-from outbox.alembic import leave_alone
-from sqlalchemy import MetaData, create_engine
-from sqlalchemy.pool import NullPool
-
-url = context.config.get_main_option("sqlalchemy.url")
-options = {"target_metadata": MetaData(), "include_schemas": True}
-options["include_name"] = leave_alone(["shop"])
-if context.is_offline_mode():
-    context.configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"}, **options)
-    with context.begin_transaction():
-        context.run_migrations()
-else:
-    with create_engine(url, poolclass=NullPool).connect() as connection:
-        context.configure(connection=connection, **options)
-        with context.begin_transaction():
-            context.run_migrations()
-"""
-REVISION = f"""
-from outbox import alembic
-
-revision, down_revision = "0042", None
-
-
-def upgrade() -> None:
-    alembic.install({NEWEST}, "shop")
-
-
-def downgrade() -> None:
-    alembic.uninstall("shop")
-"""
-TEMPLATE = """revision = ${repr(up_revision)}
-down_revision = ${repr(down_revision)}
-def upgrade():
-    ${upgrades if upgrades else "pass"}
-def downgrade():
-    ${downgrades if downgrades else "pass"}
-"""
-
-
-@pytest.fixture
-def project(database: str, tmp_path: Path) -> Config:
-    """An Alembic project with one revision, on this test's own database."""
-    (tmp_path / "versions").mkdir()
-    (tmp_path / "env.py").write_text(ENV)
-    (tmp_path / "script.py.mako").write_text(TEMPLATE)
-    (tmp_path / "versions/0042_outbox.py").write_text(REVISION)
-    config = Config()
-    config.set_main_option("script_location", str(tmp_path))
-    config.set_main_option("path_separator", "os")
-    address = url(database, "psycopg").render_as_string(hide_password=False)
-    config.set_main_option("sqlalchemy.url", address.replace("%", "%%"))
-    return config
-
-
-def test_an_alembic_revision_installs_the_outbox_and_takes_it_away(
-    project: Config, database: str
-) -> None:
-    command.upgrade(project, "head")
-    assert installed(database, "shop") == NEWEST
-    with psycopg.connect(database) as conn:
-        schema.install(conn, "by_init")
-    assert shape(database, "shop") == shape(database, "by_init")
-    put(database, "shop")
-    with pytest.raises(sqlalchemy.exc.DBAPIError, match="may not be published yet"):
-        command.downgrade(project, "base")
-    with psycopg.connect(database) as conn:
-        conn.execute("TRUNCATE shop.events")
-    command.downgrade(project, "base")
-    assert installed(database, "shop") == 0
-
-
-def test_alembic_prints_the_sql_that_it_would_run(project: Config, database: str) -> None:
-    printed = io.StringIO()
-    project.output_buffer = printed
-    with redirect_stdout(printed):
-        command.upgrade(project, "head", sql=True)
-    assert installed(database, "shop") == 0
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(printed.getvalue().encode())
-    put(database, "shop")
-
-
-def test_autogenerate_leaves_the_outbox_alone(project: Config, tmp_path: Path) -> None:
-    command.upgrade(project, "head")
-    command.check(project)
-    made = command.revision(project, "next", autogenerate=True, rev_id="0043")
-    assert made is not None
-    assert "drop" not in next((tmp_path / "versions").glob("0043*")).read_text()
-
-
-# The type of a column of the outbox, which SQLAlchemy reflects here and nowhere else.
-@pytest.mark.filterwarnings("ignore:Did not recognize type:sqlalchemy.exc.SAWarning")
-def test_autogenerate_would_drop_the_outbox_if_it_were_not_told(database: str) -> None:
-    with psycopg.connect(database) as conn:
-        schema.install(conn)
-    engine = sqlalchemy.create_engine(url(database, "psycopg"), poolclass=NullPool)
-
-    def found(include_name: alembic.IncludeName | None) -> list[str]:
-        options = {"include_schemas": True, "include_name": include_name}
-        with engine.connect() as conn:
-            context = MigrationContext.configure(conn, opts=options)
-            differences = compare_metadata(context, sqlalchemy.MetaData())
-        return [difference[0] for difference in differences]
-
-    assert "remove_table" in found(None)
-    assert found(alembic.leave_alone()) == []
-    assert "remove_table" in found(alembic.leave_alone(["other"]))
-    assert found(alembic.leave_alone([], and_ask=lambda name, *_: name is None)) == []
-
-
-def test_alembic_over_asyncpg_installs_the_outbox_too(database: str) -> None:
-    def upgrade(conn: sqlalchemy.Connection) -> None:
-        with Operations.context(MigrationContext.configure(conn)):
-            alembic.install(version=NEWEST)
-
-    async def run() -> None:
-        engine = create_async_engine(url(database, "asyncpg"), poolclass=NullPool)
-        async with engine.begin() as conn:
-            await conn.run_sync(upgrade)
-
-    asyncio.run(run())
-    put(database)

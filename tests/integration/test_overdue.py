@@ -32,7 +32,7 @@ from outbox.postgres.session import conninfo
 from tests.support.balancer import Balancer
 from tests.support.consuming import event, produce, settings
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 PATIENCE = 1.0
 SOON = PATIENCE + 20
@@ -209,7 +209,7 @@ def test_a_consumer_goes_on_behind_a_balancer_that_forgets_its_connections(
     produce(kafka, event(name, "a", 2))
     until(lambda: "a-2" in handled, within=2 * SOON, what="what came later", promised=True)
     consumer.stop()
-    thread.join(30)
+    thread.join(patient(30))
     assert not thread.is_alive()
 
 

@@ -22,7 +22,7 @@ from tests.support.relaying import (
     published,
     relays,
 )
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 
 def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:
@@ -37,7 +37,7 @@ def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:
         ],
         check=True,
         capture_output=True,
-        timeout=60,
+        timeout=patient(60),
     )
 
 
@@ -45,7 +45,7 @@ def limit(bootstrap: str, client: str, bytes_per_second: int) -> None:
 def test_a_backlog_gets_through_a_way_that_is_narrow(
     stack: Stack, database: str, tmp_path: Path, topic: MakeTopic, capture: str
 ) -> None:
-    client, rate, count = f"relay-{uuid.uuid4().hex}", 100_000, 4_000
+    client, rate, count = f"relay-{uuid.uuid4().hex}", 100_000, 2_000
     limit(stack.kafka.bootstrap, client, rate)
     name = topic(2)
     with relays(tmp_path, installed(database, capture), stack.kafka.bootstrap) as fleet:
@@ -56,7 +56,7 @@ def test_a_backlog_gets_through_a_way_that_is_narrow(
                 for n in range(count)
             ]
             write(conn, *big)
-        # It takes 40 s, and as a whole it would be given up.
+        # It takes 20 s, and as a whole it would be given up.
         fleet.active(
             capture=capture,
             transaction_timeout="8s",

@@ -6,7 +6,7 @@ import psycopg
 
 from dovecote.devstack.postgres import volumes
 from dovecote.devstack.postgres.pair import Pair
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def test_a_commit_that_was_confirmed_is_at_the_promoted_standby(pair: Pair) -> None:
@@ -57,7 +57,7 @@ def test_a_commit_waits_while_the_standby_is_cut_off(pair: Pair) -> None:
             assert other.execute("SELECT count(*) FROM waits").fetchone() == (0,)
         finally:
             pair.gates.shut()
-        done.result(30)
+        done.result(patient(30))
         assert other.execute("SELECT count(*) FROM waits").fetchone() == (1,)
 
 

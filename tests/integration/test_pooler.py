@@ -34,6 +34,7 @@ from tests.support.relaying import (
     relays,
     settings,
 )
+from tests.support.waiting import patient
 
 _SAYS = "is a pooler that hands the sessions of Postgres to other clients"
 
@@ -75,7 +76,7 @@ def command(fleet: Relays, via: str, *arguments: str) -> subprocess.CompletedPro
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={**os.environ, DSN: via},
     )
 
@@ -108,7 +109,7 @@ def test_commands_are_refused_likewise(
                 capture_output=True,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=patient(60),
             )
             assert done.returncode == 1
             assert _SAYS in done.stderr

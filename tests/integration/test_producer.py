@@ -21,7 +21,7 @@ from tests.support.parking import listed, parked
 from tests.support.relaying import Relays, difference, ids, installed, relays
 from tests.support.sending import Sent, doubtful
 from tests.support.topics import alter_topic
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9"}
 NO_DATABASE = "host=127.0.0.1 port=9 dbname=none"
@@ -221,7 +221,7 @@ def test_when_both_are_away_each_event_is_refused_and_said_to_be_unsure() -> Non
             with pytest.raises(
                 NotAccepted, match=f"{each.id} .*Kafka: .*Postgres: .*send it again"
             ):
-                promise.result(20)
+                promise.result(patient(20))
         assert producer.state.waiting == 0
 
 

@@ -21,6 +21,7 @@ from relay.kafka.progress_topic import ProgressTopic, fence_key
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
 from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import patient
 
 ORIGIN = Origin("7", 1, 2, 1, "0/0", Snapshot(1, 1))
 
@@ -52,18 +53,18 @@ def transaction(
     producer = Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": f"tests-{uuid4().hex}"}
     )
-    producer.init_transactions(10)
+    producer.init_transactions(patient(10))
     producer.begin_transaction()
     for key, value in records:
         producer.produce(topic, value, key.encode(), partition=0)
-    producer.flush(10)
+    producer.flush(patient(10))
     if commit:
-        producer.commit_transaction(10)
+        producer.commit_transaction(patient(10))
     elif commit is False:
-        producer.abort_transaction(10)
+        producer.abort_transaction(patient(10))
     yield producer
     if commit is None:
-        producer.abort_transaction(10)
+        producer.abort_transaction(patient(10))
 
 
 def write(bootstrap: str, topic: str, *records: tuple[str, bytes], commit: bool = True) -> None:
@@ -87,12 +88,12 @@ def test_it_is_made_compacted_with_one_partition_and_small_segments(bootstrap: s
     assert place.exists()
     assert behind_a_fence(bootstrap, place, "shop") is None
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    assert len(admin.list_topics(timeout=10).topics[name].partitions) == 1
+    assert len(admin.list_topics(timeout=patient(10)).topics[name].partitions) == 1
     resource = ConfigResource(ResourceType.TOPIC, name)
-    found = admin.describe_configs([resource])[resource].result(10)
+    found = admin.describe_configs([resource])[resource].result(patient(10))
     assert found["cleanup.policy"].value == "compact"
     assert 1 <= int(found["segment.bytes"].value) / 1_048_576 <= 16
-    admin.delete_topics([name])[name].result(10)
+    admin.delete_topics([name])[name].result(patient(10))
 
 
 def test_two_relays_may_make_it_at_once(bootstrap: str) -> None:
@@ -101,14 +102,14 @@ def test_two_relays_may_make_it_at_once(bootstrap: str) -> None:
 
     def ensure() -> None:
         place = reading(bootstrap, name)
-        start.wait(10)
+        start.wait(patient(10))
         place.ensure()
 
     with ThreadPoolExecutor(3) as pool:
         for task in [pool.submit(ensure) for _ in range(3)]:
-            task.result(30)
+            task.result(patient(30))
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([name])[name].result(10)
+    admin.delete_topics([name])[name].result(patient(10))
 
 
 @pytest.mark.parametrize("policy", ["delete", "compact,delete"])

@@ -5,17 +5,12 @@ from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
-from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 from standardwebhooks.webhooks import Webhook
 
-from dedup.inbox import schema as inbox_schema
-from dovecote.push.delivery.engine import HeldIn
 from outbox.envelope import encode
 from tests.support.compacting import compacted
 from tests.support.consuming import end_of, event, produce
@@ -24,24 +19,21 @@ from tests.support.delivering import (
     Reply,
     Request,
     all_committed,
+    first_attempts,
     group,
+    install_held,
     pushing,
     subscribed,
 )
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"  # noqa: S105  # of the public test vectors
+
+
+POLL = 2.0
+"""How long an idle poll takes in a test that must not wait for it; by itself, a twentieth."""
 QUICK = {"type": "backoff", "base": "20ms", "ceiling": "100ms", "max_attempts": 5}
-
-
-def first_attempts(endpoint: Endpoint) -> dict[str, list[int]]:
-    """Return, by key, the numbers of the records in the order in which they first succeeded."""
-    found: dict[str, list[int]] = {}
-    for request in endpoint.requests:
-        key, _, number = request.headers["webhook-id"].rpartition("-")
-        found.setdefault(key, []).append(int(number))
-    return found
 
 
 def test_records_come_signed_as_cloudevents_in_order_per_key_and_are_committed(
@@ -105,19 +97,19 @@ def test_records_are_found_behind_gaps_of_transactions_and_aborts_in_bundles(
     # Defect 1: offsets were taken for numbers, and a gap locked the partition for ever.
     name, kafka = topic(), stack.kafka.bootstrap
     producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-    producer.init_transactions(20)
+    producer.init_transactions(patient(20))
     for n in range(12):
         producer.begin_transaction()
         for key in ("a", "b"):
             encoded, value, headers = encode(event(name, key, n))
             producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
         if n % 3 == 2:
-            producer.flush(20)
-            producer.abort_transaction(20)
+            producer.flush(patient(20))
+            producer.abort_transaction(patient(20))
             producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-            producer.init_transactions(20)
+            producer.init_transactions(patient(20))
         else:
-            producer.commit_transaction(20)
+            producer.commit_transaction(patient(20))
     kept = [n for n in range(12) if n % 3 != 2]
     order = {"type": "per_partition", "concurrency_factor": 3}
     with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url, order=order)):
@@ -159,8 +151,9 @@ def test_an_endpoint_that_never_answers_holds_up_no_other(
 
 
 def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
-    stack: Servers, topic: MakeTopic
+    stack: Servers, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("dedup.kafka.polling._IDLE_SECONDS", POLL)
     name, kafka = topic(), stack.kafka.bootstrap
     failed: set[str] = set()
 
@@ -181,9 +174,9 @@ def test_a_bundle_of_one_keeps_the_order_of_the_partition_through_retries(
         ids = list(dict.fromkeys(r.headers["webhook-id"] for r in endpoint.requests))
         assert ids == [f"{key}-{n}" for n in range(5) for key in ("a", "b")]
         assert endpoint.most_in_flight == 1
-        # Each waits for the commit of the one before, which waits for no poll of 100 ms.
+        # Each waits for the commit of the one before, which waits for no poll.
         gaps = [later.at - at.at for at, later in pairwise(endpoint.requests)]
-        assert median(gaps) < 0.1
+        assert median(gaps) < POLL / 2
 
 
 def test_keys_may_be_any_bytes(stack: Servers, topic: MakeTopic) -> None:
@@ -193,7 +186,7 @@ def test_keys_may_be_any_bytes(stack: Servers, topic: MakeTopic) -> None:
     producer = Producer({"bootstrap.servers": kafka})
     for key in keys:
         producer.produce(name, b"v", key)
-    assert producer.flush(20) == 0
+    assert producer.flush(patient(20)) == 0
     with Endpoint() as endpoint:
         with pushing(kafka, subscribed(name, endpoint.url, metadata_headers=True)):
             endpoint.has_got(len(keys))
@@ -343,49 +336,6 @@ def test_retry_after_is_obeyed(stack: Servers, topic: MakeTopic) -> None:
         assert 1.0 <= third - second < 10.0
 
 
-def test_410_disables_the_subscription_and_loses_nothing(stack: Servers, topic: MakeTopic) -> None:
-    name, kafka = topic(), stack.kafka.bootstrap
-    produce(kafka, event(name, "k", 0), event(name, "k", 1))
-    gone = Reply(410)
-    with Endpoint(lambda _: gone) as endpoint:
-        with pushing(kafka, subscribed(name, endpoint.url)) as push:
-            until(lambda: name in push.book.disabled, within=20, what="disabled")
-            assert "410" in push.snapshot(name).trouble
-        assert len(endpoint.requests) == 1
-        gone = Reply()
-        with pushing(kafka, subscribed(name, endpoint.url)):
-            endpoint.has_got(3)
-            all_committed(kafka, name)
-        assert [r.headers["webhook-id"] for r in endpoint.requests] == ["k-0", "k-0", "k-1"]
-
-
-def test_attempts_are_remembered_by_whoever_goes_on(
-    stack: Servers, topic: MakeTopic, database: str
-) -> None:
-    name, kafka = topic(), stack.kafka.bootstrap
-    held = install_held(database)
-    produce(kafka, event(name, "k", 0))
-    retry = {"type": "fixed", "delay": "1s", "resends": 2}
-    with Endpoint(lambda _: Reply(500)) as endpoint:
-        work = subscribed(name, endpoint.url, retry=retry)
-        with pushing(kafka, work, held=held) as first:
-            endpoint.has_got(1)
-            until(lambda: kept(database) == 1, within=10, what="kept")
-        with pushing(kafka, work, held=held) as second:
-            endpoint.has_got(3)
-            all_committed(kafka, name)
-            until(lambda: kept(database) == 0, within=10, what="forgotten")
-        numbers = [a.number for a in (*first.book.attempts, *second.book.attempts)]
-        assert numbers == [1, 2, 3]
-        assert len(endpoint.requests) == 3
-
-
-def install_held(dsn: str) -> HeldIn:
-    with psycopg.connect(dsn) as conn:
-        inbox_schema.install(conn, "push_held")
-    return HeldIn(dsn=dsn, schema="push_held")
-
-
 def end_sessions(dsn: str) -> None:
     """End all other sessions of a database."""
     with psycopg.connect(dsn, autocommit=True) as conn:
@@ -393,103 +343,3 @@ def end_sessions(dsn: str) -> None:
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
-
-
-def kept(dsn: str) -> int:
-    with psycopg.connect(dsn) as conn:
-        row = conn.execute("SELECT count(*) FROM push_held.held").fetchone()
-    assert row is not None
-    return int(row[0])
-
-
-def test_an_endpoint_is_asked_first_where_that_is_wanted(stack: Servers, topic: MakeTopic) -> None:
-    name, kafka = topic(), stack.kafka.bootstrap
-    agreed: dict[str, str] = {}
-
-    def answer(request: Request) -> Reply:
-        return Reply(200, agreed if request.method == "OPTIONS" else {})
-
-    produce(kafka, *(event(name, f"k{n}", n) for n in range(5)))
-    with Endpoint(answer) as endpoint:
-        work = subscribed(name, endpoint.url, endpoint={"handshake": True})
-        with pushing(kafka, work) as push:
-            until(lambda: "Origin" in push.snapshot(name).trouble, within=20, what="said so")
-            agreed["WebHook-Allowed-Origin"] = "*"
-            endpoint.has_got(7)
-            all_committed(kafka, name)
-        methods = [request.method for request in endpoint.requests]
-        assert methods == ["OPTIONS", "OPTIONS"] + ["POST"] * 5
-        assert endpoint.requests[0].headers["webhook-request-origin"] == "dovecote"
-
-
-def test_topics_of_a_pattern_are_read_and_no_others(stack: Servers, topic: MakeTopic) -> None:
-    one, two, other, kafka = topic(), topic(), topic(), stack.kafka.bootstrap
-    for name in (one, two, other):
-        produce(kafka, event(name, name, 0))
-    with Endpoint() as endpoint:
-        later = f"{one}-later"
-        work = subscribed(one, endpoint.url, pattern=f"{one}|{two}|{later}")
-        often = {"bootstrap.servers": kafka, "topic.metadata.refresh.interval.ms": "300"}
-        with pushing(kafka, work, brokers={"default": often}):
-            endpoint.has_got(2)
-            all_committed(kafka, one, id_=one)
-            all_committed(kafka, two, id_=one)
-            admin = AdminClient({"bootstrap.servers": kafka})
-            admin.create_topics([NewTopic(later, 1)])[later].result(20)
-            produce(kafka, event(later, later, 0))
-            endpoint.has_got(3)
-        admin.delete_topics([later])[later].result(20)
-        assert set(first_attempts(endpoint)) == {one, two, later}
-
-
-def test_a_topic_that_is_not_there_is_said_until_it_is(stack: Servers) -> None:
-    name, kafka = f"missing-{uuid4().hex[:8]}", stack.kafka.bootstrap
-    with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url)) as push:
-        why = f"topic {name!r} cannot be read: "
-        until(lambda: why in push.snapshot(name).trouble, within=20, what="said so")
-        admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_topics([NewTopic(name, 1)])[name].result(20)
-        until(lambda: not push.snapshot(name).trouble, within=20, what="no trouble")
-        produce(kafka, event(name, "k", 0))
-        endpoint.has_got(1)
-
-
-def test_an_open_circuit_and_a_refused_address_are_said(stack: Servers, topic: MakeTopic) -> None:
-    broken, refused, kafka = topic(), topic(), stack.kafka.bootstrap
-    for name in (broken, refused):
-        produce(kafka, *(event(name, f"k{k}", 0) for k in range(20)))
-    with Endpoint(lambda _: Reply(503)) as endpoint:
-        works = subscribed(broken, endpoint.url), subscribed(refused, "http://10.1.2.3/")
-        with pushing(kafka, *works) as push:
-            for name, why in (broken, "503 Service Unavailable"), (refused, "10.1.2.3 is refused"):
-                until(lambda: why in push.snapshot(name).trouble, within=20, what=why)  # noqa: B023  # called within its turn
-            endpoint.answer = lambda _: Reply()
-            until(lambda: push.snapshot(broken).delivered == 20, within=20, what="deliveries")
-            until(lambda: not push.snapshot(broken).trouble, within=20, what="no trouble")
-
-
-def test_two_engines_share_a_subscription_and_what_changes_begins_anew(
-    stack: Servers, topic: MakeTopic
-) -> None:
-    name, kafka = topic(4), stack.kafka.bootstrap
-    with Endpoint() as endpoint, Endpoint() as other:
-        work = subscribed(name, endpoint.url)
-        with pushing(kafka, work) as one:
-            produce(kafka, *(event(name, f"k{k}", n) for n in range(10) for k in range(20)))
-            endpoint.has_got(50)
-            with pushing(kafka, work) as two:
-                endpoint.has_got(200)
-                produce(
-                    kafka, *(event(name, f"k{k}", n) for n in range(10, 20) for k in range(20))
-                )
-                endpoint.has_got(400)
-                for partition in range(4):
-                    all_committed(kafka, name, partition)
-                delivered = one.snapshot(name).delivered + two.snapshot(name).delivered
-                # Records that are given up are drained and committed, so nothing comes twice.
-                assert delivered == 400
-            one.engine.reconcile([subscribed(name, other.url, version=2)])
-            produce(kafka, event(name, "k0", 20))
-            other.has_got(1)
-        assert first_attempts(endpoint) == {f"k{k}": list(range(20)) for k in range(20)}
-        assert len(endpoint.requests) == 400

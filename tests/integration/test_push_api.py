@@ -19,7 +19,7 @@ from dovecote.push.store import schema
 from dovecote.push.store.lease import Lease
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 TOLD = "s3-told-by-the-environment"
 V1 = "whsec_" + "A" * 32
@@ -104,7 +104,7 @@ def test_explicit_partitions_are_set_back_when_who_read_them_has_ended(
     name = topic(1)
     producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
     producer.produce(name, b"x")
-    assert producer.flush(20) == 0
+    assert producer.flush(patient(20)) == 0
     read = [{"topic": name, "numbers": [0]}]
     wanted = {**LEAST, "topics": [], "partitions": read, "group": f"{name}.group"}
     made = client("POST", "/subscriptions", wanted)
@@ -124,7 +124,7 @@ def test_explicit_partitions_are_set_back_when_who_read_them_has_ended(
         assert not wait([asked], timeout=2).done
         consumer.commit(offsets=last, asynchronous=False)  # the last thing that a reader does
         reader.close()
-        assert asked.result(20).status == 200
+        assert asked.result(patient(20)).status == 200
         assert [each.offset for each in consumer.committed([TopicPartition(name, 0)])] == [0]
 
 
@@ -141,9 +141,9 @@ def test_a_group_is_set_by_one_at_a_time_and_is_no_longer_held_by_one_that_ended
     path, start = "/subscriptions/slack/replay", {"start": "earliest"}
     with ThreadPoolExecutor(2) as pool:
         asked = [pool.submit(client, "POST", path, start) for _ in range(2)]
-        refused = wait(asked, timeout=20, return_when=FIRST_COMPLETED).done.pop().result()
+        refused = wait(asked, timeout=patient(20), return_when=FIRST_COMPLETED).done.pop().result()
         reader.close()
-        assert sorted(each.result(20).status for each in asked) == [200, 409]
+        assert sorted(each.result(patient(20)).status for each in asked) == [200, 409]
     assert "is being set to another position" in refused.body["error"]
     assert client("GET", "/subscriptions/slack").body["status"]["state"] == "paused"
     # Like somebody who was killed in the middle leaves it.

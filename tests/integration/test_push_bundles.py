@@ -11,7 +11,7 @@ from dovecote.push.rules.sending.ports import Work
 from tests.support.consuming import committed, event, produce
 from tests.support.delivering import Endpoint, Reply, Request, all_committed, pushing, subscribed
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 
@@ -116,7 +116,7 @@ def test_a_body_of_the_original_is_delivered_from_the_broker_that_it_names(
     producer = Producer({"bootstrap.servers": kafka})
     for text in (b'{"text": "one"}', b'{"text": "two"}'):
         producer.produce(name, text)
-    assert producer.flush(20) == 0
+    assert producer.flush(patient(20)) == 0
 
     def answer(request: Request) -> Reply:
         return Reply(404 if b"one" in request.body else 200, body=b"ok")
@@ -178,4 +178,4 @@ def test_subscriptions_with_nothing_to_do_wait_for_it_and_do_not_look_all_the_ti
             began, until_then = time.process_time(), time.monotonic() + 2
             until(lambda: time.monotonic() > until_then, within=10, what="two seconds are over")
             # An engine that polled would take two seconds, and five with as many cores.
-            assert time.process_time() - began < 0.6
+            assert time.process_time() - began < 1.2

@@ -18,7 +18,7 @@ from tests.support.consuming import event, produce
 from tests.support.delivering import Endpoint, Reply
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import Client, installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 COMMAND = str(Path(sys.executable).with_name("dovecote"))
 TOKEN = "let-me-in"  # noqa: S105  # of this test
@@ -72,7 +72,7 @@ class Pushing:
             yield process
         finally:
             process.terminate()
-            status = process.wait(40)
+            status = process.wait(patient(40))
         assert status in {0, -9}, log.read_text()
 
     def __call__(self, *arguments: str, status: int = 0) -> str:

@@ -16,7 +16,7 @@ from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport, Out
 from tests.support.browser import Browser, browser
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 SCRIPT = "<img src=x onerror=\"document.title='taken'\"><b>bold</b>"
 
@@ -67,9 +67,9 @@ def requeued(stack: Servers) -> Iterator[str]:
     """The topic of dead letters that come again, which the engine would create."""
     admin = AdminClient({"bootstrap.servers": stack.kafka.bootstrap})
     name = "dovecote.push.slack.requeued"
-    admin.create_topics([NewTopic(name, 1, 1)])[name].result(20)
+    admin.create_topics([NewTopic(name, 1, 1)])[name].result(patient(20))
     yield name
-    admin.delete_topics([name])[name].result(20)
+    admin.delete_topics([name])[name].result(patient(20))
 
 
 def bury(bootstrap: str, topic: str, number: int) -> None:

@@ -12,7 +12,7 @@ from dovecote.push.errors import Conflict, RequestRefused
 from dovecote.push.rules.subscription.sections import At, Offsets
 from dovecote.push.rules.subscription.subscription import subscription
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 FIRST = 1_700_000_000_000
 
@@ -23,7 +23,7 @@ def filled(stack: Servers, topic: MakeTopic) -> str:
     producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
     for number in range(10):
         producer.produce(name, b"x", partition=0, timestamp=FIRST + 1000 * number)
-    assert producer.flush(20) == 0
+    assert producer.flush(patient(20)) == 0
     return name
 
 

@@ -18,7 +18,7 @@ from relay.postgres.connect import connect
 from tests.support.commands import program
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 
 @pytest.fixture
@@ -44,21 +44,23 @@ def test_progress_that_vanished_while_no_relay_ran_is_no_beginning(
     published(fleet, name, 1)
     assert relay.terminate() == 0
     admin = AdminClient({"bootstrap.servers": fleet.bootstrap})
-    admin.delete_topics([progress])[progress].result(30)
+    admin.delete_topics([progress])[progress].result(patient(30))
     until(
-        lambda: progress not in admin.list_topics(timeout=10).topics,
+        lambda: progress not in admin.list_topics(timeout=patient(10)).topics,
         within=20,
         what="the topic gone",
     )
     for made_anew in (False, True):
         if made_anew:
             config = {"cleanup.policy": "compact"}
-            admin.create_topics([NewTopic(progress, 1, 1, config=config)])[progress].result(30)
+            admin.create_topics([NewTopic(progress, 1, 1, config=config)])[progress].result(
+                patient(30)
+            )
         relay = fleet.start()
         assert relay.wait() == 1
         assert f"progress topic {progress} of this Kafka knows nothing of it" in relay.log
         assert "give this relay a `name` of its own if that is wanted" in relay.log
-        assert (progress in admin.list_topics(timeout=10).topics) == made_anew
+        assert (progress in admin.list_topics(timeout=patient(10)).topics) == made_anew
     assert len(consume(fleet.bootstrap, name)) == 1
     fleet.active(name=fleet.name + "-anew")
     first, again = ids(published(fleet, name, 2))

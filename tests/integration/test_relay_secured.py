@@ -38,6 +38,7 @@ from tests.support.relaying import (
 )
 from tests.support.relaying import settings as relay_settings
 from tests.support.tls_proxy import tls_in_front
+from tests.support.waiting import patient
 
 PASSWORD = "sasl-tops3cret"  # noqa: S105  # of this test's broker
 LOGIN = "org.apache.kafka.common.security"
@@ -90,7 +91,7 @@ def secured() -> Iterator[Secured]:
             scram = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
             wanted = UserScramCredentialUpsertion("relay", scram, PASSWORD.encode())
             for made in admin.alter_user_scram_credentials([wanted]).values():
-                made.result(30)
+                made.result(patient(30))
             yield Secured(stack, postgres_port, f"{LOOPBACK}:{port}", own, certificates(others))
     finally:
         shutil.rmtree(folder)
@@ -171,7 +172,7 @@ def right(kind: ResourceType, resource: str, operation: str) -> AclBinding:
 def grant(secured: Secured, wanted: Mapping[str, AclBinding]) -> None:
     admin = AdminClient({"bootstrap.servers": secured.stack.kafka.bootstrap})
     for granted in admin.create_acls(list(wanted.values())).values():
-        granted.result(30)
+        granted.result(patient(30))
 
 
 def test_it_relays_over_verified_connections_with_the_rights_of_the_document(
@@ -196,7 +197,7 @@ def status(secured: Secured, fleet: Relays) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn, **secret()},
     )
 

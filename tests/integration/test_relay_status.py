@@ -24,7 +24,7 @@ from tests.support.relaying import (
     relays,
 )
 from tests.support.relaying import settings as relay_settings
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def status(fleet: Relays, *arguments: str, **replaced: str) -> subprocess.Comple
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", DSN: replaced.get("dsn", fleet.dsn)},
     )
 

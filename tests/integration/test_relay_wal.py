@@ -29,7 +29,7 @@ from tests.support.relaying import (
     relays,
     write_known,
 )
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def init(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", "DOVECOTE_DSN": dsn},
     )
 
@@ -74,7 +74,7 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
     )
     said = json.loads(shown.stdout)

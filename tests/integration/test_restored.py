@@ -20,7 +20,7 @@ from tests.support.relaying import (
     settings,
 )
 from tests.support.restoring import Volume, volume
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 PUT_BACK = "put back to an earlier state"
 
@@ -43,7 +43,7 @@ def doctor(fleet: Relays) -> str:
         env={**os.environ, DSN: fleet.dsn},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
     assert done.returncode == 1

@@ -20,6 +20,7 @@ from outbox.schema import Roles
 from relay.postgres.connect import connect
 from tests.support.fix_stack import MakeTopic, new_database
 from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
+from tests.support.waiting import patient
 
 _DISABLE = "DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
 
@@ -79,7 +80,7 @@ def command(fleet: Relays, name: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
     )
 

@@ -17,6 +17,7 @@ from outbox.schema.migrations import Migrations
 from tests import old_schemas
 from tests.support.commands import init
 from tests.support.fix_stack import new_database
+from tests.support.waiting import patient
 
 Make = Callable[[], str]
 
@@ -77,11 +78,11 @@ def test_two_installations_at_once_take_turns(database: str) -> None:
 
     def install() -> int:
         with psycopg.connect(database) as conn:
-            start.wait(10)
+            start.wait(patient(10))
             return len(schema.install(conn))
 
     with ThreadPoolExecutor(4) as pool:
-        applied = [task.result(30) for task in [pool.submit(install) for _ in range(4)]]
+        applied = [task.result(patient(30)) for task in [pool.submit(install) for _ in range(4)]]
     assert sorted(applied) == [0, 0, 0, len(schema.migrations())]
 
 

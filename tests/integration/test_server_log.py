@@ -15,6 +15,7 @@ from outbox import Event, schema, write
 from outbox.schema import Roles
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
+from tests.support.waiting import patient
 
 _FUNCTIONS = (
     "pg_current_wal_lsn()",
@@ -73,7 +74,7 @@ def doctor(fleet: Relays) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={**os.environ, DSN: fleet.dsn},
     )
 

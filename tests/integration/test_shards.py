@@ -43,7 +43,7 @@ from tests.support.relaying import (
     settings,
 )
 from tests.support.shards import crew_of, wanted
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 SHARDS = 4
 
@@ -232,7 +232,7 @@ def test_the_command_changes_the_number(fleet: Relays) -> None:
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=patient(60),
             env={**os.environ, DSN: fleet.dsn},
         )
         assert (done.returncode, done.stderr) == (0, "")
@@ -266,7 +266,7 @@ def test_parked_events_are_those_of_a_shard_and_keep_the_number(
             capture_output=True,
             text=True,
             check=False,
-            timeout=60,
+            timeout=patient(60),
             env={**os.environ, DSN: fleet.dsn, **more},
         )
         for more in ({}, {"DOVECOTE_RELAY_SHARD": str(owner)})

@@ -20,7 +20,7 @@ from dovecote.devstack.postgres.postgres import Postgres
 from dovecote.devstack.processes import Process
 from dovecote.devstack.server import Server
 from tests.support.fix_stack import MakeTopic, new_topics
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 
 def test_the_database_is_new_and_logical_replication_is_on(database: str) -> None:
@@ -165,7 +165,7 @@ def test_a_paused_broker_answers_nobody_and_goes_on(module_stack: Stack) -> None
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=1)
     server.resume()
-    assert admin.list_topics(timeout=10).brokers
+    assert admin.list_topics(timeout=patient(10)).brokers
 
 
 def test_starting_a_server_that_runs_changes_nothing(module_stack: Stack) -> None:
@@ -213,7 +213,7 @@ def unstarted(stack: Stack) -> Any:
 def send(stack: Stack, topic: str, *, partition: int = 0) -> None:
     producer = Producer({"bootstrap.servers": stack.kafka.bootstrap})
     producer.produce(topic, b"value", b"key", partition=partition)
-    assert producer.flush(20) == 0
+    assert producer.flush(patient(20)) == 0
 
 
 def everything_of(server: Server) -> list[Process]:

@@ -18,7 +18,7 @@ from dovecote.devstack.detached import StackState
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from dovecote.devstack.processes import Process
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 DOVECOTE = (sys.executable, "-c", "from dovecote.cli.main import main; main()")
 
@@ -35,7 +35,7 @@ class Run:
             cwd=self.folder,
             capture_output=True,
             text=True,
-            timeout=90,
+            timeout=patient(90),
             check=False,
         )
 
@@ -62,7 +62,7 @@ def test_up_status_and_down(run: Run) -> None:
     with psycopg.connect(told["dsn"]) as conn:
         assert conn.execute("SHOW fsync").fetchone() == ("on",)
     admin = AdminClient({"bootstrap.servers": told["bootstrap"]})
-    assert admin.list_topics(timeout=10).brokers
+    assert admin.list_topics(timeout=patient(10)).brokers
     assert told["running"]
     assert told["directory"] == str(run.folder / ".dovecote/stack")
 
@@ -151,9 +151,9 @@ def test_three_brokers_are_cut_off_healed_and_started_again_where_they_were(run:
     assert run("isolate", "1", "--from", "both").returncode == 0
     with pytest.raises(KafkaException):
         AdminClient({"bootstrap.servers": first}).list_topics(timeout=1)
-    assert AdminClient({"bootstrap.servers": others[0]}).list_topics(timeout=10).brokers
+    assert AdminClient({"bootstrap.servers": others[0]}).list_topics(timeout=patient(10)).brokers
     assert run("heal").returncode == 0
-    assert AdminClient({"bootstrap.servers": first}).list_topics(timeout=20).brokers
+    assert AdminClient({"bootstrap.servers": first}).list_topics(timeout=patient(20)).brokers
 
     refused = run("isolate", "4")
     assert "there is no broker 4; there are 3, from 1" in refused.stderr

@@ -15,7 +15,7 @@ import pytest
 from dovecote.devstack import keeper
 from dovecote.devstack.keeper import Launch
 from dovecote.devstack.processes import Process
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 # Prints its own id, and that of a child in a session of its own, like Postgres's children.
 PROGRAM = """\
@@ -62,7 +62,9 @@ class Kept:
 
     def answer(self) -> str:
         assert self.keeper.stdout is not None
-        assert select.select([self.keeper.stdout], [], [], 10)[0], "the keeper does not answer"
+        assert select.select([self.keeper.stdout], [], [], patient(10))[0], (
+            "the keeper does not answer"
+        )
         return self.keeper.stdout.readline().decode().strip()
 
     def hang_up(self) -> None:
@@ -78,7 +80,7 @@ class Kept:
 
     def close(self) -> None:
         self.keeper.kill()
-        self.keeper.wait(10)
+        self.keeper.wait(patient(10))
         for pipe in (self.keeper.stdin, self.keeper.stdout):
             assert pipe is not None
             pipe.close()
@@ -112,7 +114,7 @@ def keep(tmp_path: Path) -> Iterator[Callable[..., Kept]]:
 def test_the_end_of_the_asking_process_ends_the_server(keep: Callable[..., Kept]) -> None:
     kept = keep()
     kept.hang_up()
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
@@ -120,14 +122,14 @@ def test_stop_asks_the_server_and_the_keeper_ends_with_it(keep: Callable[..., Ke
     kept = keep()
     kept.tell("stop")
     assert kept.answer() == "stop"
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
 def test_a_server_that_does_not_end_when_asked_is_killed(keep: Callable[..., Kept]) -> None:
     kept = keep("stubborn", grace=0.2)
     kept.tell("stop")
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
@@ -138,14 +140,14 @@ def test_what_a_server_leaves_behind_is_waited_for(keep: Callable[..., Kept]) ->
     assert kept.child.running
     assert kept.keeper.poll() is None
     kept.tell("kill")
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
 def test_kill_reaches_the_servers_children(keep: Callable[..., Kept]) -> None:
     kept = keep("stubborn")
     kept.tell("kill")
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
@@ -164,7 +166,7 @@ def test_a_paused_server_ends_with_the_asking_process_too(keep: Callable[..., Ke
     kept.tell("pause")
     assert kept.answer() == "pause"
     kept.hang_up()
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
@@ -185,7 +187,7 @@ def test_a_detached_server_outlives_the_asking_process(keep: Callable[..., Kept]
 
     kept.keeper.terminate()
 
-    assert kept.keeper.wait(10) == 0
+    assert kept.keeper.wait(patient(10)) == 0
     kept.all_gone()
 
 
@@ -204,7 +206,7 @@ def test_a_folder_that_was_only_for_the_asking_process_goes_with_it(
     folder.mkdir(parents=True)
     kept = keep(remove=str(folder))
     kept.hang_up()
-    kept.keeper.wait(10)
+    kept.keeper.wait(patient(10))
     assert not folder.parent.exists()
     assert tmp_path.exists()
 
@@ -216,7 +218,7 @@ def test_the_folder_of_another_server_beside_it_stays(
         (tmp_path / "stack" / name).mkdir(parents=True)
     kept = keep(remove=str(tmp_path / "stack/server"))
     kept.hang_up()
-    kept.keeper.wait(10)
+    kept.keeper.wait(patient(10))
     assert [one.name for one in (tmp_path / "stack").iterdir()] == ["other"]
 
 
@@ -232,7 +234,7 @@ def test_a_server_that_cannot_be_run_ends_the_keeper_with_a_reason(tmp_path: Pat
         input=f"{launch.to_json()}\n",
         capture_output=True,
         text=True,
-        timeout=10,
+        timeout=patient(10),
         check=False,
     )
     assert ended.returncode != 0

@@ -17,7 +17,7 @@ from dovecote import devstack
 from dovecote.devstack.kafka.jars import KAFKA, kafka_broker_jars
 from dovecote.devstack.places import User, is_reachable
 from dovecote.devstack.processes import Process
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 REPOSITORY = Path(devstack.__file__).parents[2]
 
@@ -81,7 +81,7 @@ def test_a_normal_user_runs_it_too(folder_of_all: Path) -> None:
         input="",
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         user=user.uid,
         group=user.gid,
         extra_groups=[],

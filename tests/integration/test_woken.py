@@ -31,6 +31,7 @@ from tests.support.relaying import (
 )
 from tests.support.shards import crew_of, wanted
 from tests.support.stops import Stop, Stops, end_sessions
+from tests.support.waiting import patient
 
 PARTS = ("_fenced", "_publish_up_to", "_begin")
 STOPS = [
@@ -126,7 +127,7 @@ def test_a_change_of_the_capture_that_is_woken_at_any_step_changes_nothing(
     installed(database)
     stops.watch(slots, "make", "copy")
     with stops.running(partial(command, database, "outbox"), Stop("", 0, "never")) as task:
-        task.result(60)
+        task.result(patient(60))
     for at in range(1, len(stops.steps)):
         as_new(database)
         for each in before:
@@ -160,7 +161,7 @@ def test_what_is_asked_of_parked_events_is_asked_at_once_or_not_at_all(
         conn.execute("SELECT outbox.settle_shards('shop', '{shop}')")
         ParkedStore(conn, "outbox", "shop").park(poison(2), 1)
         with stops.running(ask, Stop("", 0, "never")) as task:
-            assert task.exception(60) is None
+            assert task.exception(patient(60)) is None
         query = "DELETE FROM outbox.parked_commands RETURNING number"
         assert len(conn.execute(query).fetchall()) == 1
         for at in range(1, len(stops.steps)):

@@ -2,11 +2,12 @@
 
 import logging
 import os
+import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 from uuid import uuid4
 
 import pytest
@@ -17,6 +18,7 @@ from dovecote.devstack import Stack
 from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from outbox.envelope import Pair, Record
+from spark_jobs.errors import QueryFailed
 from spark_jobs.policy import job as dedup
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import close_session, configuration, open_session
@@ -24,11 +26,12 @@ from spark_jobs.query.settings import DedupSettings, SparkSettings
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import Marker
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 PARTITIONS = 2
 # Few rows, so that keys go on over the ends of Arrow batches.
 ARROW_ROWS = 16
+_TOO_LATE = "Python worker failed to connect back"
 
 
 @pytest.fixture(scope="session")
@@ -45,6 +48,52 @@ def spark() -> Iterator[SparkSession]:
     session = open_session(configuration(settings, master="local[2]", jars=spark_kafka_jars()))
     yield session
     close_session(session)
+
+
+def persistently(run: Callable[[], None]) -> None:
+    """
+    Run a job, and start it again, as a supervisor would, if Spark found the machine too busy.
+
+    Spark waits 10 s for a worker to start, which nobody can set. Nothing is written before.
+    """
+    while True:
+        try:
+            return run()
+        except QueryFailed as error:
+            if _TOO_LATE not in str(error):
+                raise
+
+
+class Supervised:
+    """A command of Spark that is started again for the same reason; any other end fails."""
+
+    def __init__(self, command: Sequence[str], environ: Mapping[str, str], log: Path) -> None:
+        self._command, self._environ, self._log = command, environ, log
+        self.process = self._started()
+
+    def goes_on(self) -> bool:
+        """Return True, for a condition that the command is to fulfil."""
+        if self.process.poll() is not None:
+            assert _TOO_LATE in self.said(), self.said()
+            self.process = self._started()
+        return True
+
+    def said(self) -> str:
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(patient(30))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        with self._log.open("wb") as log:
+            return subprocess.Popen(
+                self._command, env=self._environ, stdout=subprocess.DEVNULL, stderr=log
+            )
 
 
 @dataclass(frozen=True)
@@ -69,7 +118,10 @@ class Job:
         assert self.spark is not None
         shown: list[BatchLine] = []
         stop = threading.Event()
-        dedup.run(self.settings, self.spark, show=shown.append, stop=stop, adopt=adopt)
+        spark = self.spark
+        persistently(
+            lambda: dedup.run(self.settings, spark, show=shown.append, stop=stop, adopt=adopt)
+        )
         return shown
 
     @property
@@ -91,7 +143,7 @@ class Job:
         )
         for key, value, headers in records:
             producer.produce(self.source, value, key, headers=list(headers))
-        assert producer.flush(30) == 0
+        assert producer.flush(patient(30)) == 0
 
     def input(self) -> list[Record]:
         return [as_record(message) for message in consume(self.kafka, self.source)]

@@ -21,9 +21,9 @@ from spark_jobs.operators.replay import TracedOperator
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
-from tests.spark.fix_spark import PARTITIONS, as_record
+from tests.spark.fix_spark import PARTITIONS, as_record, persistently
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 START_SECONDS = 120.0
 
@@ -74,7 +74,7 @@ class Stateful:
                 timestamp=each.time,
                 headers=list(each.headers),
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(patient(30)) == 0
 
     @contextmanager
     def running(self, *, adopt: bool = False) -> Iterator[list[BaseException]]:
@@ -84,8 +84,10 @@ class Stateful:
 
         def run() -> None:
             try:
-                stateful_job.run(
-                    self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
+                persistently(
+                    lambda: stateful_job.run(
+                        self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
+                    )
                 )
             except BaseException as error:  # noqa: BLE001  # raised below
                 failed.append(error)

@@ -25,9 +25,9 @@ from spark_jobs.jobs import running
 from spark_jobs.jobs.flow import load_flow
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE
-from tests.spark.fix_spark import PARTITIONS, as_record
+from tests.spark.fix_spark import PARTITIONS, as_record, persistently
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 # Recent, because the broker deletes records by their timestamps.
@@ -115,7 +115,7 @@ class Flowing:
         for number, value in enumerate(values):
             data = value if isinstance(value, bytes) else json.dumps(value).encode()
             producer.produce(topic, data, "k", partition=0, timestamp=at + number)
-        assert producer.flush(30) == 0
+        assert producer.flush(patient(30)) == 0
 
     def read(self, topic: str) -> list[Record]:
         return [as_record(message) for message in consume(self.kafka, topic)]
@@ -129,7 +129,9 @@ class Flowing:
 
         def run() -> None:
             try:
-                running.run(jobs, self.spark, show=self.lines.append, stop=stop)
+                persistently(
+                    lambda: running.run(jobs, self.spark, show=self.lines.append, stop=stop)
+                )
             except BaseException as error:  # noqa: BLE001  # raised below
                 failed.append(error)
 
@@ -139,7 +141,7 @@ class Flowing:
             yield failed
         finally:
             stop.set()
-            thread.join(60)
+            thread.join(patient(60))
         if failed:
             raise failed[0]
 
@@ -252,7 +254,12 @@ def aggregate(IN, Env):
     flow.write(source, [first, step("bigs", 1, _place("told", told)), sessions, repair])
     flow.send(source, {"sum": 1}, {"sum": 2}, {"sum": 9}, b"broken", {"sum": 9})
 
-    flow.run_until(lambda: len(flow.read(told)) == 2 and flow.read(last), "all steps have told")
+    def all_told() -> bool:
+        # The output of a batch is visible before its line is shown.
+        is_written = len(flow.read(told)) == 2 and flow.read(last) != []
+        return is_written and len({line.query for line in flow.lines}) == 4
+
+    flow.run_until(all_told, "all steps have told")
 
     assert {each.value for each in flow.read(told)} == {b'{"sum":18}', b"broken"}
     (update,) = flow.read(last)
@@ -300,5 +307,5 @@ def test_check_looks_at_scripts_schemas_topics_and_connections(
 def _check(flow: Flowing) -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "spark", "aggregate", "--config", str(flow.file), "--check"]
     return subprocess.run(
-        command, env=os.environ, capture_output=True, text=True, check=False, timeout=120
+        command, env=os.environ, capture_output=True, text=True, check=False, timeout=patient(120)
     )

@@ -11,9 +11,10 @@ from pathlib import Path
 import pyspark
 import pytest
 
+from tests.spark.fix_spark import Supervised
 from tests.spark.fix_stateful import T0, MakeStateful, Sent
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
@@ -32,9 +33,8 @@ def home(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.timeout(400)
 def test_a_job_on_several_executors_writes_what_it_writes_on_one(
-    stateful: MakeStateful, topic: MakeTopic, home: Path
+    stateful: MakeStateful, topic: MakeTopic, home: Path, tmp_path: Path
 ) -> None:
     clicks = topic(2)
     job = stateful(
@@ -52,21 +52,14 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(home)}
     config = ["--config", str(job.file())]
     command = [str(COMMAND), "spark", "sessions", *config, "--master", MASTER, "--json"]
-    with subprocess.Popen(
-        command, env=environ, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            until(
-                lambda: process.poll() is not None or len(job.written()) >= len(expected),
-                within=300,
-                what="all sessions are written",
-            )
-            process.send_signal(signal.SIGTERM)
-            _, err = process.communicate(timeout=60)
-        finally:
-            process.kill()
-
-    assert process.returncode == 0, err
+    with Supervised(command, environ, tmp_path / "log") as sessions:
+        until(
+            lambda: sessions.goes_on() and len(job.written()) >= len(expected),
+            within=300,
+            what="all sessions are written",
+        )
+        sessions.process.send_signal(signal.SIGTERM)
+        assert sessions.process.wait(patient(60)) == 0, sessions.said()
     found = [(v["key"], v["start"], v["end"], v["value"]) for v in job.values()]
     assert Counter(found) == Counter(
         (line["key"], line["start"], line["end"], line["value"]) for line in expected
@@ -79,7 +72,7 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
         env=environ,
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=patient(150),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -11,13 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pytest
 
 from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.jobs.check import next_batch
 from tests.spark.fix_spark import Job, MakeJob
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 WAITS = "tests.unit.spark_jobs.handlers:waits"
@@ -40,13 +39,13 @@ def _started(job: Job, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     finally:
         if process.poll() is None:
             process.kill()
-        process.communicate(timeout=60)
+        process.communicate(timeout=patient(60))
 
 
 def _checked(job: Job) -> subprocess.CompletedProcess[str]:
     command = [str(COMMAND), "spark", "dedup", "--config", str(job.file()), "--check"]
     return subprocess.run(
-        command, env=_environ(), capture_output=True, text=True, timeout=60, check=False
+        command, env=_environ(), capture_output=True, text=True, timeout=patient(60), check=False
     )
 
 
@@ -84,7 +83,7 @@ def test_bad_usage_has_an_exit_status_of_its_own(tmp_path: Path) -> None:
         [str(COMMAND), "spark", "dedup", "--config", str(file)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=patient(60),
         check=False,
     )
 
@@ -92,7 +91,6 @@ def test_bad_usage_has_an_exit_status_of_its_own(tmp_path: Path) -> None:
     assert "spark.querry" in done.stderr
 
 
-@pytest.mark.timeout(240)
 def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     job = bare_job(handler=WAITS).with_(spark={"trigger": "100ms"})
@@ -110,7 +108,7 @@ def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_p
         process.send_signal(signal.SIGTERM)
         gate.touch()
 
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=patient(60))
     assert process.returncode == 0
     assert [json.loads(line)["batch"] for line in out.splitlines()] == [1]
     assert next_batch(job.checkpoint) == 2
@@ -118,11 +116,10 @@ def test_sigterm_ends_the_job_after_the_batch_under_way(bare_job: MakeJob, tmp_p
     # No warnings and no stack traces, neither at the start nor at the end.
     noise = [line for line in err.splitlines() if " INFO " not in line]
     assert noise == [], err
-    _, alive = psutil.wait_procs(started, timeout=20)
+    _, alive = psutil.wait_procs(started, timeout=patient(20))
     assert alive == []
 
 
-@pytest.mark.timeout(240)
 def test_a_driver_killed_in_the_middle_of_a_batch_leaves_nothing_lost_or_doubled(
     job: MakeJob, tmp_path: Path
 ) -> None:
@@ -135,7 +132,7 @@ def test_a_driver_killed_in_the_middle_of_a_batch_leaves_nothing_lost_or_doubled
         until(lambda: len(dedup.markers()) == 1, within=120, what="half of the batch is written")
         children = psutil.Process(process.pid).children(recursive=True)
         process.kill()
-    _, alive = psutil.wait_procs(children, timeout=30)
+    _, alive = psutil.wait_procs(children, timeout=patient(30))
     assert alive == []
     half = len(dedup.output())
     assert 0 < half < 40
@@ -149,7 +146,6 @@ def test_a_driver_killed_in_the_middle_of_a_batch_leaves_nothing_lost_or_doubled
     )
 
 
-@pytest.mark.timeout(240)
 def test_the_same_job_runs_through_spark_submit(bare_job: MakeJob) -> None:
     job = bare_job()
     job.send(*((f"k{n % 5}", b"{}", []) for n in range(50)))
@@ -165,7 +161,7 @@ def test_the_same_job_runs_through_spark_submit(bare_job: MakeJob) -> None:
     environ = {**_environ(), **java().environment(), "PYSPARK_PYTHON": sys.executable}
 
     done = subprocess.run(
-        command, env=environ, capture_output=True, text=True, timeout=200, check=False
+        command, env=environ, capture_output=True, text=True, timeout=patient(200), check=False
     )
 
     assert done.returncode == 0, done.stdout + done.stderr

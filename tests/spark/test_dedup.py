@@ -18,6 +18,7 @@ from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, 
 from spark_jobs.sink.markers import kind
 from tests.spark.fix_spark import Job, MakeJob
 from tests.support.fix_stack import MakeTopic
+from tests.support.waiting import patient
 
 HANDLER = "tests.unit.spark_jobs.handlers:by_value"
 
@@ -188,15 +189,15 @@ def test_what_an_aborted_transaction_left_in_the_topic_is_not_read(job: MakeJob)
         producer = Producer(
             {"bootstrap.servers": dedup.kafka, "transactional.id": f"{dedup.source}-{number}"}
         )
-        producer.init_transactions(30)
+        producer.init_transactions(patient(30))
         producer.begin_transaction()
         for n in range(5):
             producer.produce(dedup.source, b"{}", f"{number}-{n}", partition=0)
-        producer.flush(30)
+        producer.flush(patient(30))
         if committed:
-            producer.commit_transaction(30)
+            producer.commit_transaction(patient(30))
         else:
-            producer.abort_transaction(30)
+            producer.abort_transaction(patient(30))
 
     (line,) = dedup.run()
 

@@ -31,7 +31,7 @@ from spark_jobs.stateful.state import read
 from tests.spark.fix_spark import MakeJob
 from tests.spark.fix_stateful import START_SECONDS, T0, MakeStateful, Sent, Stateful
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def _status(job: Stateful) -> tuple[int, dict[str, Any]]:
@@ -40,7 +40,7 @@ def _status(job: Stateful) -> tuple[int, dict[str, Any]]:
 
 
 def _metrics(port: int) -> str:
-    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+    with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=patient(5)) as answer:
         return str(answer.read().decode())
 
 
@@ -51,11 +51,10 @@ def _committed(job: Stateful) -> dict[tuple[str, int], int]:
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group)])
     return {
         (each.topic, each.partition): each.offset
-        for each in asked[group].result(30).topic_partitions
+        for each in asked[group].result(patient(30)).topic_partitions
     }
 
 
-@pytest.mark.timeout(300)
 def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
     stateful: MakeStateful,
     topic: MakeTopic,
@@ -125,7 +124,6 @@ def test_a_running_job_is_seen_by_prometheus_by_kafkas_tools_and_by_status(
         list(read(job.spark, job.settings))
 
 
-@pytest.mark.timeout(300)
 def test_a_checkpoint_goes_on_with_what_it_was_made_with(
     stateful: MakeStateful, topic: MakeTopic
 ) -> None:

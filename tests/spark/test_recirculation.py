@@ -18,14 +18,12 @@ from outbox.envelope import ERROR, ID, Delivery, Record, delivery
 from spark_jobs.jobs import together
 from spark_jobs.jobs.check import check
 from spark_jobs.query.progress import BatchLine
-from tests.spark.fix_spark import Job, MakeJob
-from tests.support.waiting import until
+from tests.spark.fix_spark import Job, MakeJob, persistently
+from tests.support.waiting import patient, until
 
 HANDLER = "tests.unit.spark_jobs.handlers:until_finished"
 ATTEMPTS = 3
 SECONDS = 280.0
-
-pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture
@@ -49,7 +47,7 @@ def _running(job: Job) -> Iterator[tuple[list[BaseException], list[BatchLine]]]:
 
     def run() -> None:
         try:
-            together.run(job.settings, spark, show=lines.append, stop=stop)
+            persistently(lambda: together.run(job.settings, spark, show=lines.append, stop=stop))
         except BaseException as error:  # noqa: BLE001  # raised below
             failed.append(error)
 
@@ -59,7 +57,7 @@ def _running(job: Job) -> Iterator[tuple[list[BaseException], list[BatchLine]]]:
         yield failed, lines
     finally:
         stop.set()
-        thread.join(60)
+        thread.join(patient(60))
     if failed:
         raise failed[0]
 

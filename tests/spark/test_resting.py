@@ -1,8 +1,6 @@
 """An idle stateful job has few batches, and handles what comes or is due as if it had many."""
 
 import os
-import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,13 +15,14 @@ from spark_jobs.rows.buckets import NONE
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful import state
 from spark_jobs.stateful.settings import StatefulSettings
+from tests.spark.fix_spark import Supervised
 from tests.spark.fix_stateful import START_SECONDS, MakeStateful, Sent, Stateful
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
-CLOSE_SECONDS = 4
+CLOSE_SECONDS = 8
 LATE_SECONDS = 5
 HELD_SECONDS = 1.5
 
@@ -51,7 +50,6 @@ def test_a_job_rests_until_something_comes_or_is_due(
     assert max(each.seconds for each in (closing, second)) < CLOSE_SECONDS
 
 
-@pytest.mark.timeout(240)
 def test_a_job_that_is_killed_at_rest_closes_what_is_due(
     stateful: MakeStateful, topic: MakeTopic
 ) -> None:
@@ -65,7 +63,6 @@ def test_a_job_that_is_killed_at_rest_closes_what_is_due(
     assert [each["value"] for each in job.values()] == [1, 1, 1]
 
 
-@pytest.mark.timeout(240)
 def test_a_job_that_starts_again_learns_from_its_state_when_to_rest(
     stateful: MakeStateful, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +88,6 @@ def test_a_job_that_starts_again_learns_from_its_state_when_to_rest(
     assert min(due) > time.time_ns() // 1_000_000
 
 
-@pytest.mark.timeout(240)
 def test_a_job_that_ended_between_two_batches_closes_what_is_due(
     stateful: MakeStateful, topic: MakeTopic
 ) -> None:
@@ -122,11 +118,15 @@ def _kill_at_rest(job: Stateful) -> None:
     command = [str(COMMAND), "spark", "sessions", "--config", str(job.file())]
     command += ["--master", "local[2]"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as process:
-        until(_Rests(job), within=START_SECONDS, what="a batch that is begun and not done lasts")
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(children, timeout=30)
+    rests = _Rests(job)
+    with Supervised(command, environ, job.folder / "log") as sessions:
+        until(
+            lambda: sessions.goes_on() and rests(),
+            within=START_SECONDS,
+            what="a batch that is begun and not done lasts",
+        )
+        children = psutil.Process(sessions.process.pid).children(recursive=True)
+    _, alive = psutil.wait_procs(children, timeout=patient(30))
     assert alive == []
 
 

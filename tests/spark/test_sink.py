@@ -21,7 +21,7 @@ from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
 from spark_jobs.sink.writer import Fenced, Writer
 from tests.support.fix_stack import MakeTopic
 from tests.support.stale import Cut
-from tests.support.waiting import consume
+from tests.support.waiting import consume, patient
 
 RECORD = Record("in", 0, 5, 1_700_000_000_000, b"k", b"v", [])
 INPUT = BatchInput(digest="d", ranges={"in": {0: (5, 5)}})
@@ -265,7 +265,7 @@ def test_a_broker_that_pauses_loses_and_doubles_nothing_and_one_that_is_gone_is_
 ) -> None:
     output = "out"
     admin = AdminClient({"bootstrap.servers": own_stack.kafka.bootstrap})
-    admin.create_topics([NewTopic(output, 1, 1)])[output].result(30)
+    admin.create_topics([NewTopic(output, 1, 1)])[output].result(patient(30))
     paused = Sink(own_stack.kafka.bootstrap, output, timeout=2.0)
     paused.settle(0, b"0")
     own_stack.kafka.pause()

@@ -3,7 +3,6 @@
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
@@ -17,9 +16,10 @@ import pytest
 from outbox.envelope import ERROR, ID, NOT_BEFORE, ROUND
 from outbox.errors import BadSettings
 from spark_jobs.errors import QueryFailed
+from tests.spark.fix_spark import Supervised
 from tests.spark.fix_stateful import T0, MakeStateful, Sent
 from tests.support.fix_stack import MakeTopic
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 COMMAND = Path(sys.executable).with_name("dovecote")
 ROOT = Path(__file__).parents[2]
@@ -151,7 +151,6 @@ def test_a_delayed_record_goes_on_when_it_is_due_as_it_came(
     assert due <= later.timestamp
 
 
-@pytest.mark.timeout(240)
 def test_a_job_that_is_killed_writes_every_result_once(
     stateful: MakeStateful, topic: MakeTopic
 ) -> None:
@@ -170,11 +169,14 @@ def test_a_job_that_is_killed_writes_every_result_once(
     command = [str(COMMAND), "spark", "sessions", "--config", str(job.file())]
     command += ["--master", "local[2]"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(command, env=environ, stderr=subprocess.DEVNULL) as process:
-        until(lambda: len(job.written()) > 10, within=120, what="some is written")
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
-    _, alive = psutil.wait_procs(children, timeout=30)
+    with Supervised(command, environ, job.folder / "log") as sessions:
+        until(
+            lambda: sessions.goes_on() and len(job.written()) > 10,
+            within=120,
+            what="some is written",
+        )
+        children = psutil.Process(sessions.process.pid).children(recursive=True)
+    _, alive = psutil.wait_procs(children, timeout=patient(30))
     assert alive == []
     expected = [line for line in job.replayed(sent, at=10**9) if line["kind"] == "result"]
     assert len(job.written()) < len(expected)
@@ -199,7 +201,7 @@ def test_a_check_tells_what_is_right_and_what_is_wrong(
         command = [str(COMMAND), "spark", "sessions", "--config", str(checked.file()), "--check"]
         environ = {**os.environ, "PYTHONPATH": str(ROOT)}
         done = subprocess.run(
-            command, env=environ, capture_output=True, text=True, timeout=60, check=False
+            command, env=environ, capture_output=True, text=True, timeout=patient(60), check=False
         )
 
         found = [

@@ -14,7 +14,7 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-_START_SECONDS = 30
+_START_SECONDS = 90
 _ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 _OPTIONS = ["--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu"]
 

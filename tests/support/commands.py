@@ -12,6 +12,7 @@ from tests.support.relaying import (
     Relays,
 )
 from tests.support.relaying import settings as relay_settings
+from tests.support.waiting import patient
 
 
 def init(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
@@ -20,7 +21,7 @@ def init(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", **environ},
     )
 
@@ -37,7 +38,7 @@ def doctor(
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
         env={"PATH": "/usr/bin:/bin", DSN: dsn or fleet.dsn},
     )
 
@@ -52,7 +53,7 @@ def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -10,7 +10,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from dovecote.devstack.kafka.kafka import Kafka
 from tests.support.consuming import event, produce
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def compacted(folder: Path) -> Iterator[tuple[str, str]]:
             "max.compaction.lag.ms": "100",
         }
         admin = AdminClient({"bootstrap.servers": kafka})
-        admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(20)
+        admin.create_topics([NewTopic(name, 1, 1, config=config)])[name].result(patient(20))
         numbers = count()
 
         def is_compacted() -> bool:

@@ -16,7 +16,7 @@ from dedup.rules.policies.results import Result
 from dedup.settings.consumer import ConsumerSettings
 from outbox import Event
 from outbox.envelope import encode
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 # The group's coordinator is not known yet, or is moving.
 _MOVING = {
@@ -104,7 +104,7 @@ def consuming(
         yield running
     finally:
         consumer.stop()
-        thread.join(30)
+        thread.join(patient(30))
         assert not thread.is_alive(), "the consumer does not end"
         if running.failure is not None:
             raise running.failure
@@ -129,7 +129,7 @@ def produce(bootstrap: str, *events: Event, partition: int | None = None) -> Non
         key, value, headers = encode(each)
         extra = {} if partition is None else {"partition": partition}
         producer.produce(each.topic, value, key, headers=headers, **extra)  # type: ignore[arg-type]  # invariant list, only read
-    assert producer.flush(30) == 0
+    assert producer.flush(patient(30)) == 0
 
 
 def committed(
@@ -140,7 +140,7 @@ def committed(
     """
     client = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": group or topic})
     try:
-        (found,) = client.committed([TopicPartition(topic, partition)], timeout=20)
+        (found,) = client.committed([TopicPartition(topic, partition)], timeout=patient(20))
     except KafkaException as error:
         if error.args[0].code() not in _MOVING:
             raise
@@ -155,7 +155,9 @@ def end_of(bootstrap: str, topic: str, partition: int = 0) -> int:
     """Return the high watermark of a partition."""
     client = KafkaConsumer({"bootstrap.servers": bootstrap, "group.id": "tests"})
     try:
-        _, end = client.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+        _, end = client.get_watermark_offsets(
+            TopicPartition(topic, partition), timeout=patient(20)
+        )
         return end
     finally:
         client.close()

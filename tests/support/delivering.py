@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Self
 
+import psycopg
+
+from dedup.inbox import schema as inbox_schema
 from dovecote.push.delivery.engine import Engine, HeldIn, Surroundings
 from dovecote.push.rules.sending.addresses import networks
 from dovecote.push.rules.sending.ports import AttemptReport, DeliveryReport, Work
 from dovecote.push.rules.subscription.subscription import subscription
 from tests.support.consuming import committed, end_of
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @dataclass(frozen=True)
@@ -62,13 +65,13 @@ class Endpoint:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(patient(10))
         return self
 
     def __exit__(self, *_: object) -> None:
         self.gate.set()
         self._loop.call_soon_threadsafe(self._ends.set_result, None)
-        self._thread.join(10)
+        self._thread.join(patient(10))
 
     @property
     def url(self) -> str:
@@ -237,3 +240,25 @@ def member() -> None:
     with pushing(told["bootstrap"], work):
         print("up", flush=True)  # noqa: T201  # for the process that waits for it
         sys.stdin.read()
+
+
+def first_attempts(endpoint: Endpoint) -> dict[str, list[int]]:
+    """Return, by key, the numbers of the records in the order in which they first succeeded."""
+    found: dict[str, list[int]] = {}
+    for request in endpoint.requests:
+        key, _, number = request.headers["webhook-id"].rpartition("-")
+        found.setdefault(key, []).append(int(number))
+    return found
+
+
+def install_held(dsn: str) -> HeldIn:
+    with psycopg.connect(dsn) as conn:
+        inbox_schema.install(conn, "push_held")
+    return HeldIn(dsn=dsn, schema="push_held")
+
+
+def kept(dsn: str) -> int:
+    with psycopg.connect(dsn) as conn:
+        row = conn.execute("SELECT count(*) FROM push_held.held").fetchone()
+    assert row is not None
+    return int(row[0])

@@ -15,7 +15,7 @@ from dovecote.devstack.places import LOOPBACK, temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, installation, server_user
 from outbox import schema
 from tests.support.relaying import installed
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 ROLE = "relay_without_replication"
 
@@ -70,7 +70,7 @@ def copy_of(primary: Postgres, folder: Path) -> None:
         group=user.gid if user else None,
         extra_groups=None if user is None else [],
         check=True,
-        timeout=60,
+        timeout=patient(60),
     )
     copy(primary.directory / "password", folder / "password")
 

@@ -27,8 +27,8 @@ REAPER = [] if testcontainers_config.ryuk_disabled else [testcontainers_config.r
 NEEDED = pytest.mark.containers(POSTGRES, KAFKA, *REAPER)
 """The mark of tests that run with `containers`."""
 
-_ANSWER_SECONDS = 20
-_START_SECONDS = 60
+_ANSWER_SECONDS = 60
+_START_SECONDS = 180
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ from psycopg.conninfo import make_conninfo
 from dovecote.devstack import Stack
 from dovecote.devstack.kafka.cluster import Cluster
 from dovecote.devstack.postgres.pair import Pair
+from tests.support.clients import no_clients_left
 from tests.support.fix_containers import containers
 from tests.support.waiting import until
 
-_ADMIN_SECONDS = 30
+_ADMIN_SECONDS = 90
 
 
 class HasDsn(Protocol):
@@ -74,22 +75,22 @@ def embedded() -> Iterator[Stack]:
 
 @pytest.fixture
 def own_stack() -> Iterator[Stack]:
-    """Servers of this test alone, which may do anything to them."""
-    with Stack(fsync=False) as running:
+    """Servers of this test alone, which may do anything to them, and leaves no client of them."""
+    with Stack(fsync=False) as running, no_clients_left():
         yield running
 
 
 @pytest.fixture(scope="module")
 def module_stack() -> Iterator[Stack]:
-    """Servers of this module's tests alone; each test must leave them running."""
-    with Stack(fsync=False) as running:
+    """Servers of this module's tests alone; each test must leave them running, without clients."""
+    with Stack(fsync=False) as running, no_clients_left():
         yield running
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Three brokers of this module's tests alone; each test must leave them running and healed."""
-    with Cluster() as running:
+    with Cluster() as running, no_clients_left():
         yield running
 
 

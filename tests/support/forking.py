@@ -12,9 +12,10 @@ from dedup.settings.consumer import ConsumerSettings
 from outbox.errors import NotAccepted
 from outbox.event import Event
 from outbox.producer.producer import Options, Producer
+from tests.support.waiting import patient
 
 # Seconds after which a process counts as hanging, and is ended.
-_HANGS_SECONDS = 40
+_HANGS_SECONDS = 120
 
 
 def event(topic: str, key: str) -> Event:
@@ -43,7 +44,7 @@ def producer(dsn: str, kafka: str, topic: str) -> None:
     def child() -> None:
         try:
             if not promises[-1].done():
-                promises[-1].result(10)
+                promises[-1].result(patient(10))
         except NotAccepted:
             pass  # only the parent learns its result
         for number in range(20):
@@ -52,7 +53,7 @@ def producer(dsn: str, kafka: str, topic: str) -> None:
 
     forked(child)
     for promise in promises:
-        promise.result(30)
+        promise.result(patient(30))
     ours.send(event(topic, "last"))
     ours.close()
 
@@ -108,7 +109,7 @@ def consumer(dsn: str, kafka: str, topic: str) -> None:
         ours.send(event(topic, "first"))
     thread = threading.Thread(target=parents.run)
     thread.start()
-    begun.wait(30)
+    begun.wait(patient(30))
 
     def child() -> None:
         childs.run()

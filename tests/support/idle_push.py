@@ -15,6 +15,7 @@ from dovecote.push.process import Running, running
 from dovecote.push.rules.sending.ports import Book, Delivers, DeliveryReport, Work
 from dovecote.push.settings import PushSettings
 from dovecote.push.store import schema
+from tests.support.waiting import patient
 
 KEY = Fernet.generate_key().decode()
 
@@ -75,7 +76,7 @@ class Client:
         if body is not None:
             sent.setdefault("Content-Type", "application/json")
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        connection = HTTPConnection("127.0.0.1", self._port, timeout=40)
+        connection = HTTPConnection("127.0.0.1", self._port, timeout=patient(40))
         try:
             connection.request(method, path, data, sent)
             answer = connection.getresponse()

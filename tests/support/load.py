@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import psycopg
 
 from tests.support.relaying import event, write_known
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 KEYS = tuple(f"k{n}" for n in range(8))
 BURSTS = (1, 1, 1, 1, 2, 5, 300)
@@ -96,4 +96,4 @@ def load(
         finally:
             running.ask_to_stop()
         for task in tasks:
-            task.result(30)
+            task.result(patient(30))

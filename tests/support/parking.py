@@ -10,6 +10,7 @@ from outbox.errors import BadSettings, DovecoteError
 from relay.rules.parking import OWN_TOPIC, EventToPark
 from tests.support.relaying import (
     DSN,
+    RelayProcess,
     Relays,
     settings,
 )
@@ -54,3 +55,7 @@ def poison(count: int) -> list[EventToPark]:
         )
         for n in range(count)
     ]
+
+
+def ready(relay: RelayProcess) -> bool:
+    return relay.get("/readyz").status == 200

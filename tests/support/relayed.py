@@ -9,7 +9,7 @@ from relay.health import Health
 from relay.metrics import Metrics
 from relay.settings import RelaySettings
 from relay.standby import Standby
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @contextmanager
@@ -34,4 +34,4 @@ def running(relays: Iterable[RelaySettings]) -> Iterator[None]:
         finally:
             stop.set()
             for task in tasks:
-                task.result(30)
+                task.result(patient(30))

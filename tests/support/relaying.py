@@ -22,7 +22,7 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from outbox import Event, schema, write
 from outbox.envelope import Pair, Record, event_id
 from outbox.schema.capture import use_wal
-from tests.support.waiting import consume, until
+from tests.support.waiting import consume, patient, until
 
 COMMAND = str(Path(sys.executable).with_name("dovecote"))
 DSN = "DOVECOTE_RELAY_DSN"
@@ -55,7 +55,8 @@ class RelayProcess:
     @property
     def log(self) -> str:
         """Its output so far."""
-        return self.log_file.read_text(encoding="utf-8")
+        # The last character may be half written.
+        return self.log_file.read_text(encoding="utf-8", errors="replace")
 
     def until_logged(self, text: str, *, within: float = 30.0, times: int = 1) -> None:
         """Wait for `text` in the log; fail at once if the process ends without it."""
@@ -78,7 +79,7 @@ class RelayProcess:
         port = re.search(r"serving .* on \S+:(\d+)", self.log)
         assert port is not None, self.log
         try:
-            with urlopen(f"http://127.0.0.1:{port[1]}{path}", timeout=5) as answer:
+            with urlopen(f"http://127.0.0.1:{port[1]}{path}", timeout=patient(5)) as answer:
                 return Answer(answer.status, answer.read().decode())
         except HTTPError as error:
             with error:
@@ -98,7 +99,7 @@ class RelayProcess:
     def kill(self) -> None:
         """End it like a crash, and wait until it is gone."""
         self._process.kill()
-        self._process.wait(10)
+        self._process.wait(patient(10))
 
     def terminate(self, *, within: float = 20.0) -> int:
         """Ask it to end, and return its exit status."""
@@ -108,7 +109,7 @@ class RelayProcess:
     def wait(self, *, within: float = 20.0) -> int:
         """Wait for its end, and return its exit status."""
         try:
-            return self._process.wait(within)
+            return self._process.wait(patient(within))
         except subprocess.TimeoutExpired:
             msg = f"the relay did not end within {within} s:\n{self.log}"
             raise AssertionError(msg) from None
@@ -117,7 +118,7 @@ class RelayProcess:
         """Make sure that nothing of it is left."""
         if self._process.poll() is None:
             self._process.kill()
-            self._process.wait(10)
+            self._process.wait(patient(10))
 
 
 def _state(pid: int) -> str:
@@ -352,9 +353,13 @@ class Watch:
     def records(self, isolation: str = "read_uncommitted") -> int:
         """Return the sum of the ends of all partitions."""
         consumer = self._consumers[isolation]
-        partitions = consumer.list_topics(self._topic, timeout=10).topics[self._topic].partitions
+        partitions = (
+            consumer.list_topics(self._topic, timeout=patient(10)).topics[self._topic].partitions
+        )
         ends = (
-            consumer.get_watermark_offsets(TopicPartition(self._topic, number), timeout=10)
+            consumer.get_watermark_offsets(
+                TopicPartition(self._topic, number), timeout=patient(10)
+            )
             for number in partitions
         )
         return sum(high for _, high in ends)
@@ -367,3 +372,8 @@ class Watch:
     def close(self) -> None:
         for consumer in self._consumers.values():
             consumer.close()
+
+
+def agrees(fleet: Relays, topic: str) -> None:
+    wanted = committed(fleet.dsn, topic)
+    assert difference(wanted, published(fleet, topic, len(wanted))) == AGREE

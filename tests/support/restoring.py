@@ -14,6 +14,7 @@ from psycopg.conninfo import make_conninfo
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
 from tests.support.relaying import COMMAND, DSN, Relays, settings
+from tests.support.waiting import patient
 
 
 class Volume:
@@ -69,7 +70,7 @@ def reconcile(
         env={**os.environ, DSN: dsn or fleet.dsn},
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=patient(90),
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -15,7 +15,7 @@ from outbox.producer.waiting import Via
 from tests.support.relaying import Relays, event
 
 SOON = Options(
-    delivery_timeout=timedelta(seconds=4), accept_timeout=timedelta(seconds=20), fresh=True
+    delivery_timeout=timedelta(seconds=4), accept_timeout=timedelta(seconds=90), fresh=True
 )
 
 

@@ -5,6 +5,8 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from tests.support.waiting import patient
+
 
 class Cut:
     """
@@ -24,9 +26,11 @@ class Cut:
         """Remember the present end of each partition."""
         consumer = Consumer({**kafka, "group.id": "stale"})
         try:
-            for number in consumer.list_topics(topic, timeout=30).topics[topic].partitions:
+            for number in (
+                consumer.list_topics(topic, timeout=patient(30)).topics[topic].partitions
+            ):
                 place = TopicPartition(topic, number)
-                _, self._ends[number] = consumer.get_watermark_offsets(place, timeout=30)
+                _, self._ends[number] = consumer.get_watermark_offsets(place, timeout=patient(30))
         finally:
             consumer.close()
 

@@ -12,7 +12,7 @@ import pytest
 
 from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import IdempotentPublisher, TransactionalPublisher
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 _KAFKA = {
     TransactionalPublisher: ("open", "mark", "publish"),
@@ -89,7 +89,7 @@ class Stops:
             if is_there or len(self.steps) - 1 == at:
                 self._held.set()
         if self._held.is_set():
-            self._goes_on.wait(120)
+            self._goes_on.wait(patient(120))
 
     @contextmanager
     def running(self, command: Callable[[], object], hold_at: Stop) -> Iterator[Future[object]]:
@@ -112,7 +112,7 @@ class Stops:
                 yield task
             finally:
                 self._goes_on.set()
-                task.exception(120)
+                task.exception(patient(120))
                 self._threads.clear()
 
     def watch(self, module: ModuleType, *names: str) -> None:
@@ -123,7 +123,7 @@ class Stops:
     def wake(self, task: Future[object]) -> BaseException | None:
         """Let the command go on, and return the error with which it ends."""
         self._goes_on.set()
-        return task.exception(120)
+        return task.exception(patient(120))
 
 
 def end_sessions(dsn: str, *, besides: psycopg.Connection | None = None) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dovecote.devstack.places import LOOPBACK
+from tests.support.waiting import patient
 
 _SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 
@@ -45,11 +46,11 @@ def tls_in_front(port: int, certificate: Path, key: Path) -> Iterator[int]:
             task.cancel()
         await asyncio.gather(*rest, return_exceptions=True)
 
-    server = asyncio.run_coroutine_threadsafe(begin(), loop).result(10)
+    server = asyncio.run_coroutine_threadsafe(begin(), loop).result(patient(10))
     try:
         yield server.sockets[0].getsockname()[1]
     finally:
-        asyncio.run_coroutine_threadsafe(end(server), loop).result(10)
+        asyncio.run_coroutine_threadsafe(end(server), loop).result(patient(10))
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()

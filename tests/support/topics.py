@@ -14,6 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 from tests.support.relaying import (
     RelayProcess,
 )
+from tests.support.waiting import patient
 
 
 def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) -> None:
@@ -21,12 +22,12 @@ def make_topic(bootstrap: str, name: str, partitions: int = 1, **config: str) ->
     wanted = NewTopic(
         name, partitions, 1, config={k.replace("_", "."): v for k, v in config.items()}
     )
-    admin.create_topics([wanted])[name].result(30)
+    admin.create_topics([wanted])[name].result(patient(30))
 
 
 def delete_topic(bootstrap: str, name: str) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.delete_topics([name])[name].result(30)
+    admin.delete_topics([name])[name].result(patient(30))
 
 
 def alter_topic(bootstrap: str, name: str, **config: str) -> None:
@@ -36,7 +37,7 @@ def alter_topic(bootstrap: str, name: str, **config: str) -> None:
     ]
     resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
+    admin.incremental_alter_configs([resource])[resource].result(patient(30))
 
 
 def metric(relay: RelayProcess, name: str, labels: str = "") -> float:

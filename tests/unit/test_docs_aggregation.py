@@ -11,6 +11,7 @@ import yaml
 
 from spark_jobs.operators.aggregation.config import Step
 from tests.support.documents import ROOT, Block, blocks, code_spans, commands, table
+from tests.support.waiting import patient
 from tests.unit.spark_jobs.operators.aggregation.steps import (
     event,
     loaded,
@@ -21,7 +22,7 @@ from tests.unit.spark_jobs.operators.aggregation.steps import (
 )
 
 PAGE, COOKBOOK = ROOT / "docs/aggregation.md", ROOT / "docs/aggregation-cookbook.md"
-TESTS = ROOT / "tests/unit/spark_jobs/operators/aggregation/test_step.py"
+TESTS = sorted((ROOT / "tests/unit/spark_jobs/operators/aggregation").glob("test_step*.py"))
 _BLOCKS = {block.name: block for block in blocks(COOKBOOK)}
 RECIPES = [name.removesuffix(".in") for name in _BLOCKS if name.endswith(".in")]
 
@@ -41,7 +42,7 @@ def test_the_examples_print_what_they_show(tmp_path: Path) -> None:
             stderr=subprocess.STDOUT,
             text=True,
             check=False,
-            timeout=60,
+            timeout=patient(60),
         )
         assert (line, done.stdout) == (line, output)
         ran += 1
@@ -74,7 +75,7 @@ def test_the_table_names_a_test_for_all_that_the_manual_has() -> None:
     wanted = [f"A{n}" for n in range(1, 14)] + [f"K{n}" for n in range(1, 6)]
     wanted += ["W1", "W2", "W3"] + [f"T{n}" for n in range(1, 8)] + [f"F{n}" for n in range(1, 5)]
     assert list(dict.fromkeys(row[0] for row in rows)) == wanted
-    text = TESTS.read_text()
+    text = "".join(module.read_text() for module in TESTS)
     for number, _, _, test in rows:
         (name,) = code_spans(test)
         assert f"def {name}(" in text

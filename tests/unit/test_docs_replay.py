@@ -13,6 +13,7 @@ from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.policies import POLICIES, Failed, Handled, Skipped, Verdict
 from dedup.rules.policies.results import Done, Result
 from outbox.event import Event
+from tests.support.waiting import patient
 
 DOCS = Path(__file__).parents[2] / "docs"
 FENCE = re.compile(r"^```(\w+)(?: (\S+))?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -52,7 +53,7 @@ def test_every_example_of_the_documents_prints_what_it_shows(
                 stderr=subprocess.STDOUT,
                 text=True,
                 check=False,
-                timeout=60,
+                timeout=patient(60),
             )
             assert (command, done.stdout) == (command, shown)
             ran += 1

@@ -12,6 +12,7 @@ from textwrap import dedent
 import pytest
 
 import dovecote
+from tests import durations
 from tests.support.documents import ROOT
 
 MOST_MODULES, MOST_LINES = 15, 400
@@ -145,6 +146,20 @@ def test_a_class_has_a_name_of_its_own_in_its_package(package: str) -> None:
                 places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
     found = {name: paths for name, paths in places.items() if len(paths) > 1}
     assert {name: found[name] for name in found.keys() - SHARED} == {}
+
+
+def test_a_file_of_tests_is_short() -> None:
+    # Workers take tests by the file, so a long one is the last to end as well as hard to read.
+    found = {
+        str(path.relative_to(ROOT)): lines
+        for path in sources("tests")
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MOST_LINES
+    }
+    assert found == {}
+
+
+def test_files_of_tests_whose_duration_is_known_are_there() -> None:
+    assert [file for file in durations.known() if not (ROOT / "tests" / file).exists()] == []
 
 
 def test_a_wheel_takes_five_names_and_no_more() -> None:

@@ -20,7 +20,7 @@ from dedup.rules.record import Record
 from dedup.serving.handover import Handover, Workers
 from dedup.settings.consumer import ConsumerSettings
 from dedup.workers import workers_for
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 BOTH = pytest.mark.parametrize("awaited", [False, True], ids=["threads", "loop"])
 
@@ -60,7 +60,7 @@ class Draining:
         done = self.threads.submit(self.handover.drain, [stretch], 10)
         until(lambda: not stretch.live, within=10, what="the end of the stretch")
         self.go_on.set()
-        assert done.result(10)
+        assert done.result(patient(10))
         told: dict[int, str] = {}
         for report in self.handover.collect():
             told |= {each.record.offset: each.outcome for each in report.completed}
@@ -74,7 +74,7 @@ class Draining:
             stretch = self.handover.lanes.begin("t", 0)
             self.handover.lanes.open(stretch)
         self.workers.wake(self.handover.offer([(stretch, batch)]))
-        assert self.begun.wait(10)
+        assert self.begun.wait(patient(10))
         self.workers.reclaim(everything=True)
         return stretch
 
@@ -110,7 +110,7 @@ def draining(
 
     def handler(given: Any) -> Any:
         note(given)
-        assert run.go_on.wait(10)
+        assert run.go_on.wait(patient(10))
         return answers(given)
 
     async def handler_awaited(given: Any) -> Any:

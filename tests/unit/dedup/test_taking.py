@@ -13,6 +13,7 @@ from dedup.serving.handover import Batch, Handover, HandoverReport
 from dedup.serving.runs import next_run
 from dedup.serving.tasks import Desk, Tasks
 from dedup.serving.threads import Threads
+from tests.support.waiting import patient
 
 NUMBER = 4
 
@@ -95,7 +96,7 @@ def test_lanes_that_are_taken_back_at_that_moment_are_served_once(
         handover.lanes.open(stretch)
     try:
         workers.wake(handover.offer([(stretch, batch)]))
-        assert serves.done.wait(5), failures
+        assert serves.done.wait(patient(5)), failures
     finally:
         workers.close()
     assert taken_back.is_set()

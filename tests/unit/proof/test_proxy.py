@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from proof.proxy import Proxy
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @pytest.fixture
@@ -30,17 +30,27 @@ def echo() -> Iterator[tuple[str, int]]:
     yield listener.getsockname()
     listener.shutdown(socket.SHUT_RDWR)
     listener.close()
-    thread.join(10)
+    thread.join(patient(10))
+
+
+def connected(proxy: Proxy) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", proxy.port), patient(5))
 
 
 def test_it_forwards_both_ways(echo: tuple[str, int]) -> None:
-    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+    with (
+        Proxy(echo) as proxy,
+        connected(proxy) as client,
+    ):
         client.sendall(b"hello")
         assert client.recv(100) == b"hello"
 
 
 def test_what_is_sent_while_it_is_stalled_arrives_later(echo: tuple[str, int]) -> None:
-    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+    with (
+        Proxy(echo) as proxy,
+        connected(proxy) as client,
+    ):
         client.sendall(b"1")
         assert client.recv(100) == b"1"
         proxy.stall()
@@ -49,12 +59,15 @@ def test_what_is_sent_while_it_is_stalled_arrives_later(echo: tuple[str, int]) -
         with pytest.raises(TimeoutError):
             client.recv(100)
         proxy.resume()
-        client.settimeout(5)
+        client.settimeout(patient(5))
         assert client.recv(100) == b"2"
 
 
 def test_it_stalls_in_the_middle_of_what_is_sent(echo: tuple[str, int]) -> None:
-    with Proxy(echo) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+    with (
+        Proxy(echo) as proxy,
+        connected(proxy) as client,
+    ):
         proxy.stall_after(3)
         client.sendall(b"12")
         assert client.recv(100) == b"12"
@@ -63,7 +76,7 @@ def test_it_stalls_in_the_middle_of_what_is_sent(echo: tuple[str, int]) -> None:
         with pytest.raises(TimeoutError):
             client.recv(100)
         proxy.resume()
-        client.settimeout(5)
+        client.settimeout(patient(5))
         found = b""
         while len(found) < 4:
             found += client.recv(100)
@@ -72,12 +85,12 @@ def test_it_stalls_in_the_middle_of_what_is_sent(echo: tuple[str, int]) -> None:
 
 def test_a_cut_ends_what_is_open_and_lets_new_ones_through(echo: tuple[str, int]) -> None:
     with Proxy(echo) as proxy:
-        with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+        with connected(proxy) as client:
             client.sendall(b"1")
             assert client.recv(100) == b"1"
             proxy.cut()
             assert client.recv(100) == b""
-        with socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+        with connected(proxy) as client:
             client.sendall(b"2")
             assert client.recv(100) == b"2"
 
@@ -85,5 +98,8 @@ def test_a_cut_ends_what_is_open_and_lets_new_ones_through(echo: tuple[str, int]
 def test_where_nobody_listens_the_connection_ends() -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         nobody: tuple[str, int] = unused.getsockname()
-    with Proxy(nobody) as proxy, socket.create_connection(("127.0.0.1", proxy.port), 5) as client:
+    with (
+        Proxy(nobody) as proxy,
+        connected(proxy) as client,
+    ):
         assert until(lambda: client.recv(100) == b"", within=5, what="the end")

@@ -8,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dovecote.cli.main import app
+from tests.support.waiting import patient
 
 
 def test_the_version_is_the_distributions() -> None:
@@ -42,7 +43,7 @@ def test_completion_is_offered_once_and_knows_the_commands_of_a_group() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=patient(60),
     )
     assert done.stdout.split() == ["reshard", "reconcile"]
 
@@ -62,6 +63,6 @@ def test_a_command_loads_what_it_needs_and_no_other() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=patient(60),
     )
     assert done.stdout.splitlines()[-1] == "[]"

@@ -10,6 +10,7 @@ import pytest
 
 from dovecote.cli.replay import Operator
 from spark_jobs.operators.replay import OPERATORS
+from tests.support.waiting import patient
 
 RULES = """
 def settle(event):
@@ -44,7 +45,7 @@ def dovecote(
         env=environ,
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=patient(60),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from dovecote.devstack.processes import Process
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_a_process_that_has_ended_does_not_run_even_unreaped(
     assert process is not None
     child.kill()
     until(lambda: not process.running, within=10, what="the child has ended")
-    child.wait(10)
+    child.wait(patient(10))
     assert Process.of(child.pid) is None
 
 
@@ -42,7 +42,7 @@ def test_a_process_is_terminated(child: subprocess.Popen[bytes]) -> None:
 
     process.terminate()
 
-    assert child.wait(10) == -signal.SIGTERM
+    assert child.wait(patient(10)) == -signal.SIGTERM
     process.terminate()  # nothing is left to be signalled
 
 

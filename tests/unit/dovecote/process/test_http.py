@@ -12,11 +12,12 @@ from outbox.errors import BadSettings
 from relay.health import Health
 from relay.metrics import Metrics, Together
 from tests.support.rows import row
+from tests.support.waiting import patient
 
 
 def get(port: int, path: str) -> tuple[int, str, str]:
     try:
-        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+        with urlopen(f"http://127.0.0.1:{port}{path}", timeout=patient(5)) as answer:
             return answer.status, answer.headers["Content-Type"], answer.read().decode()
     except HTTPError as error:
         with error:

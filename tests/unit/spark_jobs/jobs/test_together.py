@@ -6,6 +6,7 @@ import pytest
 
 from spark_jobs.errors import QueryFailed
 from spark_jobs.jobs.together import Run, run_all
+from tests.support.waiting import patient
 
 
 def test_all_end_when_they_are_asked_to() -> None:
@@ -14,7 +15,7 @@ def test_all_end_when_they_are_asked_to() -> None:
     def waits(name: str) -> Run:
         def run(asked: threading.Event) -> None:
             stop.set()  # like a signal, once it runs
-            assert asked.wait(30)
+            assert asked.wait(patient(30))
             ended.append(name)
 
         return run
@@ -31,7 +32,7 @@ def test_one_that_fails_ends_the_others_and_is_told() -> None:
         raise QueryFailed("broken")  # noqa: EM101  # as short as possible
 
     def waits(asked: threading.Event) -> None:
-        assert asked.wait(30)
+        assert asked.wait(patient(30))
         ended.set()
 
     with pytest.raises(QueryFailed, match="broken"):

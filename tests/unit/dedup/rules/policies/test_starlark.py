@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dedup.rules.policies.starlark import FilterFailed, compile_expression
 from outbox.errors import BadSettings
 from outbox.event import Event
+from tests.support.waiting import patient
 
 ORDER = {
     "amount": 12,
@@ -185,7 +186,11 @@ def test_a_panic_inside_starlark_is_one_events_failure() -> None:
         "print(passes(Event(topic='t', type='T', value={'n': 1})))\n"
     )
     ran = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=patient(60),
     )
     assert "failed: out of memory\nTrue\n" in ran.stdout
 

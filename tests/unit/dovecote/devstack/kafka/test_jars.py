@@ -9,6 +9,7 @@ from dovecote.devstack.kafka import jars as subject
 from dovecote.devstack.kafka.jars import KAFKA, SPARK_KAFKA, JarSet, fetch
 from dovecote.devstack.kafka.java import JavaRuntime
 from dovecote.devstack.progress import Fetched
+from tests.support.waiting import patient
 
 SET = JarSet("some", '    <dependency org="org" name="one" rev="1"/>\n')
 
@@ -112,7 +113,7 @@ def test_one_of_several_at_once_fetches_and_the_others_wait(ivy: FakeIvy) -> Non
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(patient(30))
 
     assert folders == [SET.folder()] * 4
     assert len(ivy.settings_of_runs) == 1

@@ -10,11 +10,12 @@ from dovecote.push.delivery.windows import Windows
 from dovecote.push.rules.pacing.breaker import Breaker
 from dovecote.push.rules.pacing.limits import Concurrency, Rate
 from dovecote.push.rules.pacing.window import Window
+from tests.support.waiting import patient
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
     async def within() -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(patient(20)):
             await test()
 
     asyncio.run(within())

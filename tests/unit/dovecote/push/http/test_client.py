@@ -1,83 +1,27 @@
 """The client against servers that answer within the rules of HTTP, and outside them."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from pathlib import Path
-from typing import Self, TypeVar
 
 import pytest
-import uvloop
 
-from dovecote.push.http.client import Client, Patience, trusting
+from dovecote.push.http.client import Client, Patience
 from dovecote.push.http.connection import Answer, SendFailed
 from dovecote.push.http.guard import Guard
-from dovecote.push.rules.sending.addresses import networks
-from dovecote.push.rules.sending.request import Composer, Form, Request
-from tests.support.certificates import certificates
-
-LOOPBACK = networks(["127.0.0.0/8"])
-QUICK = Patience(connect=2.0, whole=2.0, most_bytes=1000)
-REQUEST = Request("e1", "/hook", (("Content-Type", "text/plain"),), b"body")
-DONE = b"HTTP/1.1 204 No Content\r\n\r\n"
-
-T = TypeVar("T")
-Script = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-class Server:
-    """Runs a script for each connection, and records what came."""
-
-    def __init__(self, script: Script | bytes, context: ssl.SSLContext | None = None) -> None:
-        self._script, self._context = script, context
-        self.connections = 0
-        self.heads: list[bytes] = []
-        self._writers: list[asyncio.StreamWriter] = []
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._context)
-        self.port = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for writer in self._writers:
-            writer.close()
-        await self._server.wait_closed()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/hook"
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self._writers.append(writer)
-        try:
-            if isinstance(self._script, bytes):
-                while True:
-                    self.heads.append(await asked(reader))
-                    writer.write(self._script)
-            await self._script(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
-
-
-async def asked(reader: asyncio.StreamReader) -> bytes:
-    head = await reader.readuntil(b"\r\n\r\n")
-    if b"Content-Length: " in head:
-        await reader.readexactly(int(head.split(b"Content-Length: ")[1].split(b"\r\n")[0]))
-    return head
-
-
-def run(test: Callable[[], Awaitable[T]]) -> T:
-    async def within() -> T:
-        async with asyncio.timeout(20):
-            return await test()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        return runner.run(within())
+from dovecote.push.rules.sending.request import Composer, Form
+from tests.support.http_servers import (
+    DONE,
+    LOOPBACK,
+    QUICK,
+    REQUEST,
+    Script,
+    Server,
+    T,
+    asked,
+    run,
+)
 
 
 def talking(
@@ -246,7 +190,7 @@ def test_each_request_on_a_kept_connection_has_the_whole_time_for_its_answer() -
 
     async def test() -> None:
         async with Server(script) as server:
-            hasty = Patience(connect=1.0, whole=0.2)
+            hasty = Patience(connect=5.0, whole=1.0)
             client = Client(Form(url=server.url), Guard(LOOPBACK), hasty)
             assert (await client.send(REQUEST)).status == 204
             began = time.monotonic()
@@ -254,7 +198,7 @@ def test_each_request_on_a_kept_connection_has_the_whole_time_for_its_answer() -
                 *(client.send(REQUEST) for _ in range(2)), return_exceptions=True
             )
             assert [type(each) for each in told] in ([SendFailed, Answer], [Answer, SendFailed])
-            assert time.monotonic() - began >= 0.2
+            assert time.monotonic() - began >= 1.0
             await client.close()
 
     run(test)
@@ -302,91 +246,6 @@ def test_as_many_connections_are_made_as_there_are_requests_at_a_time() -> None:
         assert server.connections == client.made == 50
 
     talking(script, talk)
-
-
-def test_nobody_is_connected_to_who_is_not_allowed() -> None:
-    async def test() -> None:
-        async with Server(DONE) as server:
-            client = Client(Form(url=server.url), Guard(), QUICK)
-            with pytest.raises(SendFailed, match="loopback"):
-                await client.send(REQUEST)
-            assert server.connections == 0
-
-    run(test)
-
-
-def test_the_address_that_was_checked_is_the_one_that_is_connected_to() -> None:
-    async def test() -> None:
-        async with Server(DONE) as server:
-            asked_for = 0
-
-            async def resolve(host: str, _: int) -> list[str]:
-                nonlocal asked_for
-                asked_for += 1
-                assert host == "rebinds.example"
-                return ["127.0.0.1"] if asked_for == 1 else ["169.254.169.254"]
-
-            url = f"http://rebinds.example:{server.port}/hook"
-            client = Client(Form(url=url), Guard(LOOPBACK, resolve), QUICK)
-            assert (await client.send(REQUEST)).status == 204
-            assert asked_for == 1
-            assert server.heads[0].split(b"\r\n")[1] == b"Host: rebinds.example:%d" % server.port
-            await client.close()
-            with pytest.raises(SendFailed, match="link-local"):
-                await client.send(REQUEST)
-
-    run(test)
-
-
-def test_another_address_of_a_name_is_tried_when_one_does_not_answer() -> None:
-    async def test() -> None:
-        async with Server(DONE) as server:
-
-            async def resolve(_host: str, _port: int) -> list[str]:
-                return ["127.0.0.2", "127.0.0.1"]
-
-            url = f"http://many.example:{server.port}/hook"
-            client = Client(Form(url=url), Guard(LOOPBACK, resolve), QUICK)
-            assert (await client.send(REQUEST)).status == 204
-            await client.close()
-
-    run(test)
-
-
-def test_no_connection_is_a_failure_that_says_so() -> None:
-    async def test() -> None:
-        async with Server(DONE) as server:
-            url = server.url
-        client = Client(Form(url=url), Guard(LOOPBACK), QUICK)
-        with pytest.raises(SendFailed, match="no connection to 127"):
-            await client.send(REQUEST)
-
-    run(test)
-
-
-def test_tls_is_verified_and_so_is_the_name(tmp_path: Path) -> None:
-    files = certificates(tmp_path)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(files.certificate, files.key)
-
-    async def resolve(_host: str, _port: int) -> list[str]:
-        return ["127.0.0.1"]
-
-    async def attempt(host: str, ca_file: str | None) -> int:
-        async with Server(DONE, context) as server:
-            form = Form(url=f"https://{host}:{server.port}/hook")
-            client = Client(form, Guard(LOOPBACK, resolve), QUICK, ca_file=ca_file)
-            try:
-                return (await client.send(REQUEST)).status
-            finally:
-                await client.close()
-
-    authority = str(files.authority)
-    assert run(lambda: attempt("127.0.0.1", authority)) == 204
-    for host, ca_file in (("127.0.0.1", None), ("other.example", authority)):
-        with pytest.raises(SendFailed, match="TLS"):
-            run(lambda host=host, ca_file=ca_file: attempt(host, ca_file))  # type: ignore[misc]  # of a loop
-    trusting.cache_clear()
 
 
 def test_a_composed_request_comes_as_it_was_composed() -> None:

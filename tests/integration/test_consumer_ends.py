@@ -1,0 +1,93 @@
+"""A consumer goes on after its broker was away, and ends although it is silent."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from dovecote.devstack import Stack
+from outbox import Event
+from tests.support.compacting import compacted
+from tests.support.consuming import committed, consuming, end_of, event, produce
+from tests.support.fix_stack import MakeTopic, Servers, new_topics
+from tests.support.waiting import consume, patient, until
+
+
+@pytest.fixture
+def kafka(stack: Servers) -> str:
+    return stack.kafka.bootstrap
+
+
+def test_while_kafka_is_away_it_says_so_and_then_goes_on(own_stack: Stack) -> None:
+    kafka = own_stack.kafka.bootstrap
+    release = threading.Event()
+
+    def handle(given: Event) -> None:
+        if given.key == "waits":
+            release.wait(patient(30))
+
+    with new_topics(own_stack) as make:
+        name = make()
+        produce(kafka, *(event(name, f"k{n}", n) for n in range(5)), event(name, "waits", 0))
+        with consuming(kafka, name, handle) as run:
+            until(lambda: committed(kafka, name)[0] == 5, within=20, what="five committed")
+            own_stack.kafka.kill()
+            until(
+                lambda: run.consumer.health.ready().reason == "no Kafka broker answers",
+                within=20,
+                what="that Kafka is away",
+            )
+            release.set()
+            until(lambda: run.count("records_total") == 6, within=10, what="handled meanwhile")
+            own_stack.kafka.start()
+            produce(kafka, event(name, "k0", 5))
+            until(lambda: committed(kafka, name)[0] == 7, within=40, what="all committed")
+            until(lambda: run.consumer.health.ready().ok, within=20, what="that all is well")
+            assert sorted(run.ids) == sorted([*(f"k{n}-{n}" for n in range(5)), "waits-0", "k0-5"])
+
+
+def test_what_compaction_removed_is_stepped_over(tmp_path: Path) -> None:
+    with compacted(tmp_path) as (kafka, name):
+        with consuming(kafka, name, policy="every") as run:
+            until(
+                lambda: committed(kafka, name)[0] == end_of(kafka, name),
+                within=20,
+                what="the end",
+            )
+            left = run.ids
+        offsets = [message.offset() for message in consume(kafka, name)]
+        # Compaction goes on meanwhile, but nothing that is there now was left out.
+        assert len(set(left)) == len(left) >= len(offsets)
+        assert len(left) < end_of(kafka, name)
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_when_it_ends_handlers_at_work_may_finish_and_what_they_did_is_committed(
+    kafka: str, topic: MakeTopic, *, awaited: bool
+) -> None:
+    name = topic()
+    produce(kafka, *(event(name, "k", n) for n in range(50)))
+    begun = threading.Event()
+    ended: list[str] = []
+
+    def handle(given: Event) -> None:
+        begun.set()
+        threading.Event().wait(0.3)
+        ended.append(given.id)
+
+    with consuming(kafka, name, handle, awaited=awaited):
+        assert begun.wait(patient(20))
+    assert 1 <= len(ended) < 10
+    assert ended == [f"k-{n}" for n in range(len(ended))]
+    assert committed(kafka, name)[0] == len(ended)
+
+
+def test_a_consumer_ends_although_its_broker_is_silent(own_stack: Stack) -> None:
+    kafka = own_stack.kafka.bootstrap
+    with new_topics(own_stack) as make:
+        with consuming(kafka, name := make(), commit_every="1h") as running:
+            produce(kafka, event(name, "a", 1))
+            running.has_handled(1, within=60)
+            own_stack.kafka.pause()
+            # The block ends with the consumer, which has half a minute.
+        own_stack.kafka.resume()

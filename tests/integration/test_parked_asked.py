@@ -1,0 +1,133 @@
+"""A request for parked events is done to those that were meant."""
+
+import uuid
+
+import psycopg
+import pytest
+
+from relay.postgres.desk import EVERYTHING, Desk, Which
+from relay.postgres.parked import ASIDE, ParkedStore
+from relay.rules.parking import EventToPark, Reason
+from relay.rules.places.lsn import log_number
+from tests.support.relaying import (
+    installed,
+)
+
+
+@pytest.mark.parametrize("which", ["id", "key", "all"])
+def test_what_is_dropped_is_what_was_seen_whatever_its_number_by_then(
+    database: str, which: str
+) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        early, late = str(uuid.uuid4()), str(uuid.uuid4())
+        store.park([unpublishable(late)], 1)
+        wanted = {"id": Which(ids=[late]), "key": Which(key=b"k"), "all": Which(topic="orders")}
+        assert desk.ask("drop", wanted[which]).events == 1
+        # The batch failed. Read again, it has one more event, which comes earlier.
+        aside = store.load(0).marks[9, late].number
+        store.park([unpublishable(early, 7), unpublishable(late, replaces=aside)], 1)
+        assert [event.id for event in desk.events(EVERYTHING, 10)] == [early, late]
+        (command,) = store.commands()
+        assert store.drop(command) == 1
+        assert [event.id for event in desk.events(EVERYTHING, 10)] == [early]
+        assert store.commands() == []
+
+
+def test_what_is_left_is_counted_among_what_was_asked_for(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        seen = [unpublishable(str(uuid.uuid4()), position) for position in (7, 8, 9)]
+        store.park(seen, 1)
+        # An event that holds its key is requeued with all others of the key.
+        requeued = desk.ask("requeue", Which(ids=[seen[0].row[1]]))
+        assert (requeued.events, desk.left(requeued)) == (3, 3)
+        store.refused_again(store.commands()[0], 1, Reason("TOPIC_EXCEPTION", "no such name"))
+        assert desk.are_done(requeued)
+        assert desk.left(requeued) == 3
+        dropped = desk.ask("drop", Which(key=b"k"))
+        store.park([unpublishable(str(uuid.uuid4()), 10)], 4)
+        (command,) = store.commands()
+        assert store.drop(command) == 3
+        assert (dropped.events, desk.left(dropped), desk.left(requeued)) == (3, 0, 0)
+        assert len(desk.events(EVERYTHING, 10)) == 1
+
+
+def test_what_is_asked_of_an_event_that_is_read_again_is_done(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        id_ = str(uuid.uuid4())
+        store.park([unpublishable(id_, holds=False)], 1)
+        aside = store.load(0).marks[9, id_].number
+        assert desk.ask("requeue", Which(ids=[id_])).events == 1
+        store.park([unpublishable(id_, holds=False, replaces=aside)], 1)
+        (command,) = store.commands()
+        (due,) = store.due(command, after=0, most=10, most_bytes=1_000)
+        assert (due.number, due.row[1]) == (1, id_)
+
+
+def test_one_id_that_is_written_twice_to_the_log_is_two_events(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        id_ = str(uuid.uuid4())
+        # Each is the first event of its transaction.
+        both = [log_number(0x1_0000_0000, 1), log_number(0x2_0000_0000, 1)]
+        store.park([unpublishable(id_, position) for position in both], 1)
+        # The relay ends before progress passes them, and reads them again.
+        marks = store.load(0).marks
+        assert [(position, id_) for position in both] == list(marks)
+        asked = desk.ask("requeue", Which(ids=[id_]))
+        assert store.commands(of_aside=False) == []
+        again = [unpublishable(id_, at, replaces=marks[at, id_].number) for at in both]
+        store.park(again, 1)
+        (command,) = store.commands(of_aside=False)
+        due = store.due(command, after=0, most=10, most_bytes=1_000)
+        assert [(each.number, each.row[0]) for each in due] == [(1, both[0]), (2, both[1])]
+        store.published(due)
+        store.finish(command)
+        assert (desk.are_done(asked), desk.count()) == (True, 0)
+
+
+def test_what_is_set_aside_stays_where_it_is_however_often_a_relay_begins(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store = ParkedStore(conn, "outbox", "shop")
+        first, second = (unpublishable(str(uuid.uuid4()), position) for position in (7, 8))
+        store.park([first], 4)
+        numbers = {store.load(3).marks[7, first.row[1]].number for _ in range(100)}
+        assert numbers == {ASIDE + 1}
+        store.park([second], 4)
+        marks = store.load(3).marks
+        assert [marks[7, first.row[1]].number, marks[8, second.row[1]].number] == [
+            ASIDE + 1,
+            ASIDE + 2,
+        ]
+
+
+def test_what_is_asked_of_others_is_done_while_an_event_is_set_aside(database: str) -> None:
+    with psycopg.connect(installed(database), autocommit=True) as conn:
+        store, desk = ParkedStore(conn, "outbox", "shop"), Desk(conn, "outbox", "shop")
+        settled, aside = (
+            unpublishable(str(uuid.uuid4()), position, holds=False) for position in (7, 8)
+        )
+        store.park([settled, aside], 1)
+        store.load(1)
+        for event_ in (aside, settled):
+            assert desk.ask("requeue", Which(ids=[event_.row[1]])).events == 1
+        waits, goes_on = store.commands()
+        assert store.commands(of_aside=False) == [goes_on]
+        (due,) = store.due(goes_on, after=0, most=10, most_bytes=1_000)
+        assert due.row[1] == settled.row[1]
+        # A crash after its publication takes nothing back, and keeps what waits.
+        store.tidy(goes_on.number, due.number, 1)
+        assert [event_.id for event_ in desk.events(EVERYTHING, 10)] == [aside.row[1]]
+        assert store.commands() == [waits, goes_on]
+        store.park([unpublishable(aside.row[1], 8, holds=False, replaces=ASIDE + 1)], 2)
+        assert store.commands(of_aside=False) == [waits, goes_on]
+
+
+def unpublishable(
+    id_: str, position: int = 9, *, holds: bool = True, replaces: int | None = None
+) -> EventToPark:
+    names, values = ["h", "h"], [None, b"\0"]
+    row = (position, id_, 0, "orders", b"k", None, "T", "/", None, None, names, values)
+    return EventToPark(row, Reason("MSG_SIZE_TOO_LARGE", "too large"), holds, replaces)

@@ -1,0 +1,151 @@
+"""Subscriptions that are held, disabled, asked or shared report it and lose nothing."""
+
+from uuid import uuid4
+
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from tests.support.consuming import event, produce
+from tests.support.delivering import (
+    Endpoint,
+    Reply,
+    Request,
+    all_committed,
+    first_attempts,
+    install_held,
+    kept,
+    pushing,
+    subscribed,
+)
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import patient, until
+
+
+def test_410_disables_the_subscription_and_loses_nothing(stack: Servers, topic: MakeTopic) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, event(name, "k", 0), event(name, "k", 1))
+    gone = Reply(410)
+    with Endpoint(lambda _: gone) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url)) as push:
+            until(lambda: name in push.book.disabled, within=20, what="disabled")
+            assert "410" in push.snapshot(name).trouble
+        assert len(endpoint.requests) == 1
+        gone = Reply()
+        with pushing(kafka, subscribed(name, endpoint.url)):
+            endpoint.has_got(3)
+            all_committed(kafka, name)
+        assert [r.headers["webhook-id"] for r in endpoint.requests] == ["k-0", "k-0", "k-1"]
+
+
+def test_attempts_are_remembered_by_whoever_goes_on(
+    stack: Servers, topic: MakeTopic, database: str
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    held = install_held(database)
+    produce(kafka, event(name, "k", 0))
+    retry = {"type": "fixed", "delay": "1s", "resends": 2}
+    with Endpoint(lambda _: Reply(500)) as endpoint:
+        work = subscribed(name, endpoint.url, retry=retry)
+        with pushing(kafka, work, held=held) as first:
+            endpoint.has_got(1)
+            until(lambda: kept(database) == 1, within=10, what="kept")
+        with pushing(kafka, work, held=held) as second:
+            endpoint.has_got(3)
+            all_committed(kafka, name)
+            until(lambda: kept(database) == 0, within=10, what="forgotten")
+        numbers = [a.number for a in (*first.book.attempts, *second.book.attempts)]
+        assert numbers == [1, 2, 3]
+        assert len(endpoint.requests) == 3
+
+
+def test_an_endpoint_is_asked_first_where_that_is_wanted(stack: Servers, topic: MakeTopic) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    agreed: dict[str, str] = {}
+
+    def answer(request: Request) -> Reply:
+        return Reply(200, agreed if request.method == "OPTIONS" else {})
+
+    produce(kafka, *(event(name, f"k{n}", n) for n in range(5)))
+    with Endpoint(answer) as endpoint:
+        work = subscribed(name, endpoint.url, endpoint={"handshake": True})
+        with pushing(kafka, work) as push:
+            until(lambda: "Origin" in push.snapshot(name).trouble, within=20, what="said so")
+            agreed["WebHook-Allowed-Origin"] = "*"
+            endpoint.has_got(7)
+            all_committed(kafka, name)
+        methods = [request.method for request in endpoint.requests]
+        assert methods == ["OPTIONS", "OPTIONS"] + ["POST"] * 5
+        assert endpoint.requests[0].headers["webhook-request-origin"] == "dovecote"
+
+
+def test_topics_of_a_pattern_are_read_and_no_others(stack: Servers, topic: MakeTopic) -> None:
+    one, two, other, kafka = topic(), topic(), topic(), stack.kafka.bootstrap
+    for name in (one, two, other):
+        produce(kafka, event(name, name, 0))
+    with Endpoint() as endpoint:
+        later = f"{one}-later"
+        work = subscribed(one, endpoint.url, pattern=f"{one}|{two}|{later}")
+        often = {"bootstrap.servers": kafka, "topic.metadata.refresh.interval.ms": "300"}
+        with pushing(kafka, work, brokers={"default": often}):
+            endpoint.has_got(2)
+            all_committed(kafka, one, id_=one)
+            all_committed(kafka, two, id_=one)
+            admin = AdminClient({"bootstrap.servers": kafka})
+            admin.create_topics([NewTopic(later, 1)])[later].result(patient(20))
+            produce(kafka, event(later, later, 0))
+            endpoint.has_got(3)
+        admin.delete_topics([later])[later].result(patient(20))
+        assert set(first_attempts(endpoint)) == {one, two, later}
+
+
+def test_a_topic_that_is_not_there_is_said_until_it_is(stack: Servers) -> None:
+    name, kafka = f"missing-{uuid4().hex[:8]}", stack.kafka.bootstrap
+    with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url)) as push:
+        why = f"topic {name!r} cannot be read: "
+        until(lambda: why in push.snapshot(name).trouble, within=20, what="said so")
+        admin = AdminClient({"bootstrap.servers": kafka})
+        admin.create_topics([NewTopic(name, 1)])[name].result(patient(20))
+        until(lambda: not push.snapshot(name).trouble, within=20, what="no trouble")
+        produce(kafka, event(name, "k", 0))
+        endpoint.has_got(1)
+
+
+def test_an_open_circuit_and_a_refused_address_are_said(stack: Servers, topic: MakeTopic) -> None:
+    broken, refused, kafka = topic(), topic(), stack.kafka.bootstrap
+    for name in (broken, refused):
+        produce(kafka, *(event(name, f"k{k}", 0) for k in range(20)))
+    with Endpoint(lambda _: Reply(503)) as endpoint:
+        works = subscribed(broken, endpoint.url), subscribed(refused, "http://10.1.2.3/")
+        with pushing(kafka, *works) as push:
+            for name, why in (broken, "503 Service Unavailable"), (refused, "10.1.2.3 is refused"):
+                until(lambda: why in push.snapshot(name).trouble, within=20, what=why)  # noqa: B023  # called within its turn
+            endpoint.answer = lambda _: Reply()
+            until(lambda: push.snapshot(broken).delivered == 20, within=20, what="deliveries")
+            until(lambda: not push.snapshot(broken).trouble, within=20, what="no trouble")
+
+
+def test_two_engines_share_a_subscription_and_what_changes_begins_anew(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(4), stack.kafka.bootstrap
+    with Endpoint() as endpoint, Endpoint() as other:
+        work = subscribed(name, endpoint.url)
+        with pushing(kafka, work) as one:
+            produce(kafka, *(event(name, f"k{k}", n) for n in range(10) for k in range(20)))
+            endpoint.has_got(50)
+            with pushing(kafka, work) as two:
+                endpoint.has_got(200)
+                produce(
+                    kafka, *(event(name, f"k{k}", n) for n in range(10, 20) for k in range(20))
+                )
+                endpoint.has_got(400)
+                for partition in range(4):
+                    all_committed(kafka, name, partition)
+                delivered = one.snapshot(name).delivered + two.snapshot(name).delivered
+                # Records that are given up are drained and committed, so nothing comes twice.
+                assert delivered == 400
+            one.engine.reconcile([subscribed(name, other.url, version=2)])
+            produce(kafka, event(name, "k0", 20))
+            other.has_got(1)
+        assert first_attempts(endpoint) == {f"k{k}": list(range(20)) for k in range(20)}
+        assert len(endpoint.requests) == 400
