@@ -7,6 +7,8 @@ Pins: TypeAlias = Mapping[str, object]
 """Settings by name, in the form of JSON."""
 
 JOB, QUERY, TOPICS = "job", "spark.query", "source.topics"
+BEGAN = "source.began"
+"""The offsets at which the query began; noted once."""
 _ADOPTED = {QUERY, TOPICS}
 """Settings that may change if the operator of the job consents."""
 

@@ -28,6 +28,7 @@ _POLL_SECONDS = 0.2
 # Recording that a batch is done takes Spark milliseconds.
 _COMMIT_SECONDS = 10.0
 _MESSAGE_CHARACTERS = 1_000
+_TRACEBACK = "Traceback (most recent call last)"
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
     "java.lang.InterruptedException"
@@ -150,11 +151,12 @@ class Query:
     def _reports(self, rows: DataFrame, number: int) -> list[BatchReport]:
         query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         adopt = self._adopt and not self._admitted
-        if not self._admitted:
-            self._admit(query, number)
+        way = None if self._admitted else self._admit(query, number)
         now = time.time_ns() // 1_000_000
         writers = dict(self._writers)
-        batch = Batch(query=query, number=number, now=now, adopt=adopt, writers=writers)
+        batch = Batch(
+            query=query, number=number, now=now, adopt=adopt, way=way or None, writers=writers
+        )
         reports = self._config.run(rows, batch)
         for report in reports:
             if (error := report.exception()) is not None:
@@ -164,15 +166,18 @@ class Query:
         self._admitted = True
         return reports
 
-    def _admit(self, query: str, number: int) -> None:
+    def _admit(self, query: str, number: int) -> str | None:
+        """Let the query go on; return how an earlier run has begun to write its first batch."""
         turn = Turn(query=query, batch=number, partition=0, partitions=self._config.partitions)
-        for marker in admit(turn, self._config.sink, adopt=self._adopt):
+        admitted = admit(turn, self._config.sink, adopt=self._adopt)
+        for marker in admitted.taken:
             _log.warning(
                 "took over marker partition %d: query %s was at batch %d",
                 marker.partition,
                 marker.query,
                 marker.batch,
             )
+        return admitted.way
 
     def _finished(self, progress: Mapping[str, Any]) -> None:
         """Show a batch that Spark has recorded as done."""
@@ -200,7 +205,7 @@ def _reason(error: PySparkException) -> str:
     """Return Spark's message without its stack traces, which go to the log."""
     _log.error("Spark: %s", error)
     text = str(error)
-    if isinstance(error, PythonException):
+    if isinstance(error, PythonException) or _TRACEBACK in text:
         # The last line without indentation is the exception; the lines above it show its origin.
         told = [line for line in text.splitlines() if line and not line[0].isspace()]
         raised = [line for line in told if not line.startswith(("Traceback", "SQLSTATE"))]

@@ -5,7 +5,7 @@ Read row by row, Arrow's headers would cost more than everything else together. 
 are read from the flattened columns, and a row's record is only put together on demand.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain
@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dedup.rules.policies import decode
-from dedup.rules.policies.policies import Identity, runs
+from dedup.rules.policies.policies import Identity
 from outbox.envelope import (
     ATTEMPT,
     ERROR,
@@ -28,7 +28,6 @@ from outbox.envelope import (
     Pair,
     Record,
 )
-from spark_jobs.sink.markers import Ranges
 
 COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
 """The columns of a row."""
@@ -83,10 +82,11 @@ class Rows:
             self.headers(row),
         )
 
-    def by_key(self) -> Iterator[list[int]]:
-        """Yield the rows of each key; a row without a key is alone."""
-        for _, rows in runs(range(len(self)), self.keys.__getitem__):
-            yield rows
+    def identity(self, row: int) -> Identity:
+        return self.identities[row]
+
+    def fingerprint(self, row: int) -> bytes | None:
+        return self.values[row]
 
     def digest(self) -> str:
         """Return a digest of the rows' places: the same for the same rows, however they came."""
@@ -96,17 +96,6 @@ class Rows:
         for column in (codes, self.partitions, self.offsets, self.timestamps):
             digest.update(np.asarray(column, dtype="<i8").tobytes())
         return digest.hexdigest()
-
-    def ranges(self) -> Ranges:
-        """Return the first and the last offset of each partition of each topic."""
-        names, codes = self._topics()
-        partitions, offsets = np.asarray(self.partitions), np.asarray(self.offsets)
-        ranges: dict[str, dict[int, tuple[int, int]]] = {}
-        for code, partition in np.unique(np.stack([codes, partitions]), axis=1).T.tolist():
-            found = offsets[(codes == code) & (partitions == partition)]
-            places = ranges.setdefault(names[code], {})
-            places[partition] = (int(found.min()), int(found.max()))
-        return ranges
 
     def _topics(self) -> tuple[list[str], Array]:
         """

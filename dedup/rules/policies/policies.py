@@ -59,6 +59,16 @@ class Failed(Generic[R]):
 Verdict: TypeAlias = Handled[R] | Skipped[R] | Failed[R]
 
 
+PassOver: TypeAlias = Callable[
+    [Iterable[R], R, Callable[[R], Identity]], Iterable[Skipped[R]]
+]
+"""
+Skips records in favour of a winner, as `passed_over` does.
+
+A caller that only counts those may return nothing: most records of a batch are passed over.
+"""
+
+
 class Policy(Protocol):
     """
     One verdict per record, over the records of one key in order.
@@ -83,6 +93,7 @@ def first_match(
     matches: Callable[[R], bool],
     handle: Callable[[R], Result],
     identity: Callable[[R], Identity],
+    pass_over: "PassOver[R] | None" = None,
 ) -> Iterator[Verdict[R]]:
     """
     Try the records in order until one wins; skip the rest unseen.
@@ -95,7 +106,7 @@ def first_match(
         verdict = _attempt(record, matches, handle)
         yield verdict
         if isinstance(verdict, Handled):
-            yield from passed_over(rest, record, identity)
+            yield from (pass_over or passed_over)(rest, record, identity)
 
 
 def exact(
@@ -134,6 +145,7 @@ def latest(
     matches: Callable[[R], bool],
     handle: Callable[[R], Result],
     identity: Callable[[R], Identity],
+    pass_over: "PassOver[R] | None" = None,
 ) -> Iterator[Verdict[R]]:
     """
     Handle the newest record that passes the filter; skip all older ones unseen.
@@ -151,7 +163,7 @@ def latest(
         verdict = no or attempt(record, handle)
         newer.append(verdict)
         if no is None and not isinstance(verdict, Skipped):
-            yield from passed_over(older, record, identity)
+            yield from (pass_over or passed_over)(older, record, identity)
             break
     yield from reversed(newer)
 
