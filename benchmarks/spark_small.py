@@ -28,7 +28,6 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from benchmarks import harness, processors
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.query.progress import ends
 from spark_jobs.query.session import close_session, configuration, open_session
@@ -68,9 +67,7 @@ def main() -> None:
         bootstrap = stack.kafka.bootstrap
         settings = _settings(bootstrap, Path(folder), args.partitions)
         os.environ.update(java().environment())
-        conf = configuration(
-            settings.spark, master=f"local[{os.cpu_count()}]", jars=spark_kafka_jars()
-        )
+        conf = configuration(settings.spark, master=f"local[{os.cpu_count()}]")
         spark = open_session(conf)
         try:
             _run(spark, settings, args, bootstrap)

@@ -77,7 +77,7 @@ def _remembering(
     settings: DedupSettings, within: timedelta, spark: SparkSession, began: Offsets
 ) -> tuple[DataFrame, Stage]:
     # Here, for a job that remembers nothing needs nothing of what this imports.
-    from spark_jobs.policy.remembering import RememberConfig, RememberingStage, passed
+    from spark_jobs.policy.remembering import RememberConfig, RememberingStage, pack, passed
 
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)
@@ -88,8 +88,8 @@ def _remembering(
         buckets=names(state.buckets, partitions),
         max_bucket_bytes=state.max_bucket_bytes,
     )
-    rows = source.packets(spark, source.config(settings), began, config.buckets)
-    return passed(rows, config), RememberingStage(stage_config(settings))
+    rows = source.packets(spark, source.config(settings), began, pack(config))
+    return passed(rows, config), RememberingStage(config=stage_config(settings))
 
 
 def stage_config(settings: DedupSettings) -> StageConfig:

@@ -9,6 +9,9 @@ Pins: TypeAlias = Mapping[str, object]
 JOB, QUERY, TOPICS = "job", "spark.query", "source.topics"
 BEGAN = "source.began"
 """The offsets at which the query began; noted once."""
+HASH = "state.hash"
+"""How keys are laid into the buckets of a state."""
+MURMUR2 = "murmur2"
 _ADOPTED = {QUERY, TOPICS}
 """Settings that may change if the operator of the job consents."""
 
@@ -16,6 +19,8 @@ _ADOPTED = {QUERY, TOPICS}
 def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) -> str | None:
     """Return why `checkpoint`, made with `found`, does not fit a job with `wanted`, or None."""
     for name, value in wanted.items():
+        if name == HASH and "state.buckets" in found and HASH not in found:
+            return _told(checkpoint, name, "an earlier version's", value)
         # A version that did not know the setting has not pinned it.
         if name not in found or found[name] == value or (adopt and name in _ADOPTED):
             continue
@@ -55,6 +60,12 @@ def _told(checkpoint: str, name: str, was: object, now: object) -> str:
                 f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; new topics are then "
                 "read from their first record, and unread records of removed topics are never "
                 "read"
+            )
+        case "state.hash":
+            return (
+                f"the checkpoint {checkpoint} has its state in buckets by {was} hash of keys, not "
+                f"by {now}, and it would not be found: begin with a new checkpoint, say with "
+                "`source.starting_offsets` where, and use `--adopt`, once"
             )
         case _:
             return (

@@ -10,7 +10,7 @@ from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSetti
 from dedup.settings.retries import RetrySettings, TopicName
 from dovecote.process.durations import duration
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
-from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
+from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
 from spark_jobs.sink.kafka_options import FIXED_READING, leave_guarantees_alone
 from spark_jobs.sink.outgoing import Topics
 
@@ -281,6 +281,7 @@ class DedupSettings(Settings):
         }
         if remembers:
             pins["state.buckets"] = self.state.buckets
+            pins[HASH] = MURMUR2
             pins["spark.shuffle_partitions"] = self.spark.shuffle_partitions
         return pins
 

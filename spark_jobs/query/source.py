@@ -7,12 +7,23 @@ from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.query.settings import SourceSettings, SparkSettings
+from spark_jobs.rows.packets import Pack
 from spark_jobs.sink import group
 from spark_jobs.source import offsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.offsets import Offsets
-from spark_jobs.source.stream import BEGIN, CONFIG, NAME, Planned
+from spark_jobs.source.stream import (
+    BEGIN,
+    CONFIG,
+    NAME,
+    PACK,
+    PACKED,
+    TASKS,
+    Packed,
+    Planned,
+    encode,
+)
 
 
 class Reading(Protocol):
@@ -57,6 +68,16 @@ def planned(spark: SparkSession, found: SourceConfig, start: Offsets) -> DataFra
     spark.dataSource.register(Planned)
     options = {CONFIG: found.encode(), BEGIN: start.encode()}
     return spark.readStream.format(NAME).options(**options).load()
+
+
+def packets(spark: SparkSession, found: SourceConfig, start: Offsets, pack: Pack) -> DataFrame:
+    """Return the source whose tasks read and pack; a new query begins at `start`."""
+    spark.dataSource.register(Packed)
+    shuffled = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    tasks = max(shuffled, spark.sparkContext.defaultParallelism)
+    options = {CONFIG: found.encode(), BEGIN: start.encode()}
+    options |= {PACK: encode(pack), TASKS: str(tasks)}
+    return spark.readStream.format(PACKED).options(**options).load()
 
 
 def clock() -> Column:

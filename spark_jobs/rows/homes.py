@@ -28,6 +28,14 @@ def homes(keys: Sequence[bytes], lanes: int) -> list[int]:
     return found
 
 
+def spread(keys: Sequence[bytes | None], buckets: int, *, otherwise: int) -> list[int]:
+    """Return the bucket of each key, as `homes` does; no key: `otherwise`."""
+    known: list[bytes] = [key for key in {*keys} if key is not None]
+    of_key: dict[bytes | None, int] = {None: otherwise % buckets}
+    of_key.update(zip(known, homes(known, buckets), strict=True))
+    return [of_key[key] for key in keys]
+
+
 def murmur2(keys: Sequence[bytes]) -> Array:
     """Return the hash of each key, as 32 bits without a sign."""
     column = pa.array(keys, pa.binary())

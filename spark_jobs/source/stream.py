@@ -1,5 +1,7 @@
-"""The source of a query's batches in Spark: it plans offsets, and tasks read their ranges."""
+"""The sources of a query's batches in Spark: they plan offsets, and tasks read their ranges."""
 
+import base64
+import pickle
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,14 +17,20 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from spark_jobs.errors import SourceChanged
+from spark_jobs.rows import packets
+from spark_jobs.rows.garbage import rarely_collecting
+from spark_jobs.rows.packets import Pack
 from spark_jobs.source import offsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
-from spark_jobs.source.offsets import Offsets
+from spark_jobs.source.fetching import fetch
+from spark_jobs.source.offsets import Offsets, Range
 
-NAME = "dovecote"
+NAME, PACKED = "dovecote", "dovecote_packed"
 CONFIG, BEGIN = "kafka", "begin"
 """Options: the `SourceConfig`, and the offsets at which a new query begins."""
+PACK, TASKS = "pack", "tasks"
+"""Options of `Packed`: how to pack, as `encode` has it, and how many tasks may read."""
 
 # A broker that was the leader may answer with an older end for so long.
 _CUT_OFF_SECONDS = 30.0
@@ -44,6 +52,29 @@ class Planned(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's name
         return Planner(self.options)
+
+
+class Packed(DataSource):
+    """
+    Plans what each batch reads, and yields it in packets.
+
+    For a batch with Spark's own state, whose rows must come from Spark's source.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return PACKED
+
+    def schema(self) -> str:
+        return packets.SCHEMA
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: ARG002, N802  # Spark's name
+        return PackingPlanner(self.options)
+
+
+def encode(pack: Pack) -> str:
+    """Return the text of an option, from which `PackingPlanner` makes `pack` again."""
+    return base64.b64encode(pickle.dumps(pack)).decode()
 
 
 class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -125,3 +156,27 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "spark.checkpoint with source.starting_offsets and run once with --adopt"
             )
             raise SourceChanged(msg)
+
+
+class Share(InputPartition):
+    """The ranges that one task reads."""
+
+    def __init__(self, ranges: Sequence[Range]) -> None:
+        self.value = ranges
+
+
+class PackingPlanner(Planner):
+    """The planner whose tasks also read, on the executors."""
+
+    def __init__(self, options: Any) -> None:  # noqa: ANN401  # Spark's mapping
+        super().__init__(options)
+        self._tasks = int(options[TASKS])
+        self._pack: Pack = pickle.loads(base64.b64decode(options[PACK]))  # noqa: S301  # our own
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        plan = offsets.ranges(Offsets.of(start), Offsets.of(end))
+        return [Share(each) for each in offsets.shared_out(plan, self._tasks)] or [Share([])]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        with rarely_collecting():
+            yield from self._pack(fetch(partition.value, self._config))
