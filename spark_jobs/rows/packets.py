@@ -57,6 +57,8 @@ class Pack:
         chunks: dict[int, list[_Chunk]] = {}
         newest: list[int] = []
         for (topic, partition, _, _), messages, expired in found:
+            if not messages and not expired:
+                continue
             if messages and self.max_lag is not None:
                 newest.append(max(each.timestamp()[1] for each in messages))
             gone = expired  # told once, by any of the buckets
