@@ -28,6 +28,10 @@ _POLL_SECONDS = 0.2
 # Recording that a batch is done takes Spark milliseconds.
 _COMMIT_SECONDS = 10.0
 _MESSAGE_CHARACTERS = 1_000
+# Spark starts a Python process for a query's source and waits ten seconds for it, which cannot be
+# set. On a busy machine the start may take longer.
+_TOO_SLOW = "Python worker failed to connect back"
+_STARTS = 5
 _TRACEBACK = "Traceback (most recent call last)"
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
@@ -77,16 +81,24 @@ class Query:
         """
         self._asked_to_stop = stop
         with listening(self._spark, self._finished, self._idle):
-            try:
-                query = writer.queryName(self._name).foreachBatch(self._batch).start()
-                self._run = str(query.runId)
-                while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
-                    if stop.is_set():
-                        self._stop(query)
-                        return
-                self._await_spark()
-            except StreamingQueryException as error:
-                raise (self._failure or QueryFailed(_reason(error))) from error
+            for left in reversed(range(_STARTS)):
+                try:
+                    self._run_once(writer, stop)
+                except StreamingQueryException as error:
+                    if left and not self._admitted and _TOO_SLOW in str(error):
+                        _log.warning("Spark's Python took too long to start: starting it again")
+                        continue
+                    raise (self._failure or QueryFailed(_reason(error))) from error
+                return
+
+    def _run_once(self, writer: DataStreamWriter, stop: threading.Event) -> None:
+        query = writer.queryName(self._name).foreachBatch(self._batch).start()
+        self._run = str(query.runId)
+        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
+            if stop.is_set():
+                self._stop(query)
+                return
+        self._await_spark()
 
     def _stop(self, query: StreamingQuery) -> None:
         """Stop between two batches."""

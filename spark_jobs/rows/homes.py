@@ -18,7 +18,7 @@ _24, _15, _13 = np.uint32(24), np.uint32(15), np.uint32(13)
 _POSITIVE = np.uint32(0x7FFFFFFF)
 
 
-def homes(keys: Sequence[bytes], lanes: int) -> list[int]:
+def homes(keys: Sequence[bytes | None], lanes: int) -> list[int]:
     """
     Return the lane of each key: its hash modulo `lanes`.
 
@@ -30,14 +30,15 @@ def homes(keys: Sequence[bytes], lanes: int) -> list[int]:
 
 def spread(keys: Sequence[bytes | None], buckets: int, *, otherwise: int) -> list[int]:
     """Return the bucket of each key, as `homes` does; no key: `otherwise`."""
-    known: list[bytes] = [key for key in {*keys} if key is not None]
-    of_key: dict[bytes | None, int] = {None: otherwise % buckets}
-    of_key.update(zip(known, homes(known, buckets), strict=True))
-    return [of_key[key] for key in keys]
+    found = homes(keys, buckets)
+    if None not in keys:
+        return found
+    alone = otherwise % buckets
+    return [alone if key is None else home for key, home in zip(keys, found, strict=True)]
 
 
-def murmur2(keys: Sequence[bytes]) -> Array:
-    """Return the hash of each key, as 32 bits without a sign."""
+def murmur2(keys: Sequence[bytes | None]) -> Array:
+    """Return the hash of each key, as 32 bits without a sign; None has that of no bytes."""
     column = pa.array(keys, pa.binary())
     if not len(column):
         return np.empty(0, np.uint32)
