@@ -149,8 +149,7 @@ class _Handling:
         """Count what `passed_over` would yield, which most records of a batch are."""
         found = list(rows)
         if found:
-            won = identity(winner)
-            same = sum(identity(row) == won for row in found)
+            same = self._rows.copies(found, identity(winner))
             self.skipped["duplicate"] += same
             self.skipped["superseded"] += len(found) - same
         return ()

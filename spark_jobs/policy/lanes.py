@@ -11,6 +11,7 @@ import logging
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
@@ -153,10 +154,10 @@ class Turns:
     def _settled(self, lane: int, plan: list[Range]) -> BatchReport:
         def take() -> Taken:
             found = fetch(plan, self.source)
-            messages = [message for each in found for message in each.messages]
+            parts = [each.messages for each in found if each.messages]
             return Taken(
-                rows=Messages(messages),
-                newest=max((each.timestamp()[1] for each in messages), default=0),
+                rows=Messages(parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))),
+                newest=max((part[-1].timestamp()[1] for part in parts), default=0),
                 here=(lane, self.config.partitions),
                 expired=sum(each.expired for each in found),
             )
@@ -190,10 +191,10 @@ class Turns:
         chunks.sort(key=lambda chunk: chunk[:3])
 
         def take() -> Taken:
-            rows = [row for chunk in chunks for row in chunk[4]]
+            parts = [chunk[4] for chunk in chunks if chunk[4]]
             return Taken(
-                rows=Shipped(rows),
-                newest=max((row[3] for row in rows), default=0),
+                rows=Shipped(list(chain.from_iterable(parts))),
+                newest=max((part[-1][3] for part in parts), default=0),
                 misplaced=sum(len(chunk[4]) for chunk in chunks if chunk[1] % lanes != lane),
                 expired=sum(chunk[3] for chunk in chunks),
             )

@@ -34,7 +34,7 @@ class Taken:
 
     rows: Records
     newest: int
-    """The newest timestamp, in milliseconds; 0: there is no record."""
+    """The newest timestamp at the end of a partition, in milliseconds; 0: there is no record."""
     here: tuple[int, int] | None = None
     """This lane and the number of lanes, if records of other lanes may be among these."""
     misplaced: int = 0

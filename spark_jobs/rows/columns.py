@@ -5,7 +5,7 @@ Read row by row, Arrow's headers would cost more than everything else together. 
 are read from the flattened columns, and a row's record is only put together on demand.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from itertools import chain
@@ -84,6 +84,9 @@ class Rows:
 
     def identity(self, row: int) -> Identity:
         return self.identities[row]
+
+    def copies(self, rows: Sequence[int], of: Identity) -> int:
+        return sum(self.identities[row] == of for row in rows)
 
     def fingerprint(self, row: int) -> bytes | None:
         return self.values[row]
