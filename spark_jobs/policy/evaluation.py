@@ -180,9 +180,7 @@ class _Handling:
     def route(self, verdict: Handled[int] | Failed[int], router: Router) -> list[Outgoing]:
         row = verdict.record
         record = self._record if row == self._row else self._rows.record(row)
-        return router.route(
-            verdict, record, self._rows.identity(row), self._outputs.get(row, ())
-        )
+        return router.route(verdict, record, self._rows.identity(row), self._outputs.get(row, ()))
 
     def _decoded(self, row: int) -> Event:
         if row != self._row:

@@ -2,9 +2,9 @@
 Run a batch of a job without state: tasks read ranges of offsets, decide, and write.
 
 A lane is a set of keys with transactions of its own; a partition belongs to lane p modulo the
-number of lanes. If keys lie where Kafka's partitioner puts them, a task reads the partitions of its
-lane and decides at once. Otherwise tasks read, pack what they have read by lane, and others decide.
-In both ways no record becomes an object of the JVM.
+number of lanes. If keys lie where Kafka's partitioner puts them, a task reads the partitions of
+its lane and decides at once. Otherwise tasks read and pack what they have read by lane, and other
+tasks decide. In both ways no record becomes an object of the JVM.
 """
 
 import logging
@@ -46,6 +46,7 @@ class Lanes:
         spark: SparkSession,
         config: StageConfig,
         source: SourceConfig,
+        *,
         log: BatchLog,
         choice: Choice,
     ) -> None:
@@ -162,7 +163,7 @@ class Turns:
                 expired=sum(each.expired for each in found),
             )
 
-        return settle(self.config, self.batch, lane, self._input(plan), take)
+        return settle(self.config, self.batch, lane, given=self._input(plan), take=take)
 
     def _packed(self, found: Sequence[Fetched]) -> Iterator[Packet]:
         lanes = self.config.partitions
@@ -204,7 +205,7 @@ class Turns:
             for topic, partition, _, _, part in chunks
             if part
         ]
-        return settle(self.config, self.batch, lane, self._input(seen), take)
+        return settle(self.config, self.batch, lane, given=self._input(seen), take=take)
 
     def _input(self, plan: Iterable[Range]) -> Input:
         ranges: dict[str, dict[int, tuple[int, int]]] = {}

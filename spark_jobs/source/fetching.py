@@ -7,7 +7,7 @@ Nothing else tells: control records, aborted transactions and compacted records 
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -233,9 +233,7 @@ class _Fetching:
 
     def _text(self, error: KafkaError | None) -> str:
         first = next(iter(self._left.values()), self._plan[0])
-        why = (
-            f"nothing came for {_PATIENCE_SECONDS:g} s" if error is None else error.str()
-        )
+        why = f"nothing came for {_PATIENCE_SECONDS:g} s" if error is None else error.str()
         return (
             f"cannot read {first.topic}/{first.partition} from offset {first.start} up to "
             f"{first.end}: {why}. Nothing of the batch is written that was not read; the job "

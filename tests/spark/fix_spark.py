@@ -14,7 +14,6 @@ from confluent_kafka import Message, Producer
 from pyspark.sql import SparkSession
 
 from dovecote.devstack import Stack
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from outbox.envelope import Pair, Record
 from spark_jobs.policy import job as dedup
@@ -42,7 +41,7 @@ def spark() -> Iterator[SparkSession]:
         shuffle_partitions=PARTITIONS,
         conf={"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS)},
     )
-    session = open_session(configuration(settings, master="local[2]", jars=spark_kafka_jars()))
+    session = open_session(configuration(settings, master="local[2]"))
     yield session
     close_session(session)
 

@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pyarrow as pa
 
 from outbox.envelope import ID, ROUND, Record
-from spark_jobs.rows.columns import COLUMNS, Rows, read
+from spark_jobs.rows.columns import COLUMNS
+from spark_jobs.rows.records import Shipped
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SCHEMA = pa.schema(
@@ -44,10 +45,8 @@ def batches(records: Sequence[Record], *, size: int = 1000) -> Iterator[pa.Recor
         yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
 
 
-def rows(*records: Record, size: int = 1000) -> Rows:
-    found = read(batches(records, size=size))
-    assert found is not None
-    return found
+def rows(*records: Record) -> Shipped:
+    return Shipped([tuple(each) for each in records])
 
 
 def _row(each: Record) -> dict[str, object]:
