@@ -9,14 +9,14 @@ import argparse
 import os
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from benchmarks import harness
+from benchmarks import harness, processors
 from dovecote.devstack import Stack
 from dovecote.devstack.kafka.java import java
 from spark_jobs.policy import job as dedup
@@ -68,26 +68,44 @@ def _kafka(
     total = args.rows * (args.warm_up + args.batches)
     _fill(stack.kafka.bootstrap, source, args, total)
     lines: list[BatchLine] = []
-    dedup.run(settings, spark, show=lines.append, stop=threading.Event())
+    used = [processors.used()]
+
+    def show(line: BatchLine) -> None:
+        lines.append(line)
+        used.append(processors.used())
+
+    dedup.run(settings, spark, show=show, stop=threading.Event())
     if sum(line.rows for line in lines) != total:
         raise SystemExit("the job has not seen every row")
     if failed := sum(line.retried + line.dead for line in lines):
         raise SystemExit(f"{failed} records failed")
     counted = lines[args.warm_up :]
+    rows = sum(line.rows for line in counted)
+    spent = processors.between(used[args.warm_up], used[-1])
     _emit(
         args,
         grouping,
-        rows=sum(line.rows for line in counted),
+        {f"{kind}_us_per_row": round(each / rows * 1e6, 2) for kind, each in spent.items()},
+        rows=rows,
         seconds=sum(line.seconds for line in counted),
         written=sum(line.handled for line in counted) // len(counted),
     )
 
 
-def _emit(args: argparse.Namespace, grouping: str, *, rows: int, seconds: float, written: int) -> None:
+def _emit(
+    args: argparse.Namespace,
+    grouping: str,
+    spent: Mapping[str, float],
+    *,
+    rows: int,
+    seconds: float,
+    written: int,
+) -> None:
     harness.emit(
         "spark_dedup",
         grouping=grouping,
         rows_per_s=round(rows / seconds),
+        **spent,
         rows=rows,
         seconds=round(seconds, 3),
         rows_per_batch=args.rows,

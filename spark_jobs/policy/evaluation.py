@@ -149,8 +149,7 @@ class _Handling:
         """Count what `passed_over` would yield, which most records of a batch are."""
         found = list(rows)
         if found:
-            won = identity(winner)
-            same = sum(identity(row) == won for row in found)
+            same = self._rows.copies(found, identity(winner))
             self.skipped["duplicate"] += same
             self.skipped["superseded"] += len(found) - same
         return ()
@@ -181,9 +180,7 @@ class _Handling:
     def route(self, verdict: Handled[int] | Failed[int], router: Router) -> list[Outgoing]:
         row = verdict.record
         record = self._record if row == self._row else self._rows.record(row)
-        return router.route(
-            verdict, record, self._rows.identity(row), self._outputs.get(row, ())
-        )
+        return router.route(verdict, record, self._rows.identity(row), self._outputs.get(row, ()))
 
     def _decoded(self, row: int) -> Event:
         if row != self._row:

@@ -1,9 +1,10 @@
 """
 Decide how the records of a key meet: in the partition where they lie, or by a shuffle.
 
-With Kafka's own partitioner, all records of a key lie in one partition, and a task that reads whole
-partitions has all of them. Nobody says which partitioner a producer has, so it is watched: a job
-begins with a shuffle, which is right for any, and goes over when nothing lay elsewhere.
+With Kafka's own partitioner, all records of a key lie in one partition, and a task that reads
+whole partitions has all of them. A topic does not say which partitioner its producers have, so
+their records are watched: a job begins with a shuffle, which is right for any partitioner, and
+goes over when no record lay elsewhere.
 """
 
 from collections.abc import Mapping

@@ -67,8 +67,8 @@ def _stage(
         spark,
         stage_config(settings),
         reads,
-        BatchLog(spark, settings.spark.checkpoint, began),
-        Choice(settings.spark.grouping, settings.spark.shuffle_partitions),
+        log=BatchLog(spark, settings.spark.checkpoint, began),
+        choice=Choice(settings.spark.grouping, settings.spark.shuffle_partitions),
     )
     return source.planned(spark, reads, began), lanes
 

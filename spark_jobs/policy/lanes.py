@@ -2,15 +2,16 @@
 Run a batch of a job without state: tasks read ranges of offsets, decide, and write.
 
 A lane is a set of keys with transactions of its own; a partition belongs to lane p modulo the
-number of lanes. If keys lie where Kafka's partitioner puts them, a task reads the partitions of its
-lane and decides at once. Otherwise tasks read, pack what they have read by lane, and others decide.
-In both ways no record becomes an object of the JVM.
+number of lanes. If keys lie where Kafka's partitioner puts them, a task reads the partitions of
+its lane and decides at once. Otherwise tasks read and pack what they have read by lane, and other
+tasks decide. In both ways no record becomes an object of the JVM.
 """
 
 import logging
 import marshal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it has no types
@@ -45,6 +46,7 @@ class Lanes:
         spark: SparkSession,
         config: StageConfig,
         source: SourceConfig,
+        *,
         log: BatchLog,
         choice: Choice,
     ) -> None:
@@ -153,15 +155,15 @@ class Turns:
     def _settled(self, lane: int, plan: list[Range]) -> BatchReport:
         def take() -> Taken:
             found = fetch(plan, self.source)
-            messages = [message for each in found for message in each.messages]
+            parts = [each.messages for each in found if each.messages]
             return Taken(
-                rows=Messages(messages),
-                newest=max((each.timestamp()[1] for each in messages), default=0),
+                rows=Messages(parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))),
+                newest=max((part[-1].timestamp()[1] for part in parts), default=0),
                 here=(lane, self.config.partitions),
                 expired=sum(each.expired for each in found),
             )
 
-        return settle(self.config, self.batch, lane, self._input(plan), take)
+        return settle(self.config, self.batch, lane, given=self._input(plan), take=take)
 
     def _packed(self, found: Sequence[Fetched]) -> Iterator[Packet]:
         lanes = self.config.partitions
@@ -190,10 +192,10 @@ class Turns:
         chunks.sort(key=lambda chunk: chunk[:3])
 
         def take() -> Taken:
-            rows = [row for chunk in chunks for row in chunk[4]]
+            parts = [chunk[4] for chunk in chunks if chunk[4]]
             return Taken(
-                rows=Shipped(rows),
-                newest=max((row[3] for row in rows), default=0),
+                rows=Shipped(list(chain.from_iterable(parts))),
+                newest=max((part[-1][3] for part in parts), default=0),
                 misplaced=sum(len(chunk[4]) for chunk in chunks if chunk[1] % lanes != lane),
                 expired=sum(chunk[3] for chunk in chunks),
             )
@@ -203,7 +205,7 @@ class Turns:
             for topic, partition, _, _, part in chunks
             if part
         ]
-        return settle(self.config, self.batch, lane, self._input(seen), take)
+        return settle(self.config, self.batch, lane, given=self._input(seen), take=take)
 
     def _input(self, plan: Iterable[Range]) -> Input:
         ranges: dict[str, dict[int, tuple[int, int]]] = {}

@@ -234,7 +234,7 @@ class RememberingTask:
         if rows:
             batch = self._batch.at(found[0][NOW])
             taken = Taken(rows=Shipped(rows), newest=0, before=before)
-            report = settle(self._config, batch, partition, given(rows), lambda: taken)
+            report = settle(self._config, batch, partition, given=given(rows), take=lambda: taken)
         return replace(
             report,
             expired=sum(row["expired"] for row in found),

@@ -1,7 +1,7 @@
 """Settle one turn on an executor: evaluate its records once, write the results once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dedup.retries.backoff import Backoff
 from dedup.settings.policy import PolicySettings
@@ -34,19 +34,19 @@ class Taken:
 
     rows: Records
     newest: int
-    """The newest timestamp, in milliseconds; 0: there is no record."""
+    """The newest timestamp at the end of a partition, in milliseconds; 0: there is no record."""
     here: tuple[int, int] | None = None
     """This lane and the number of lanes, if records of other lanes may be among these."""
     misplaced: int = 0
     """Records of this lane that lay in a partition of another one."""
     expired: int = 0
     """Offsets that were deleted before they were read."""
-    before: Counts = Counts()
+    before: Counts = field(default_factory=Counts)
     """The rows that were removed earlier."""
 
 
 def settle(
-    config: StageConfig, batch: Batch, lane: int, given: Input, take: Callable[[], Taken]
+    config: StageConfig, batch: Batch, lane: int, *, given: Input, take: Callable[[], Taken]
 ) -> BatchReport:
     """
     Write the results of a turn, unless a marker says that an earlier run did; report them.

@@ -31,6 +31,9 @@ class Records(Protocol):
     @property
     def keys(self) -> Sequence[bytes | None]: ...
     def identity(self, row: int) -> Identity: ...
+    def copies(self, rows: Sequence[int], of: Identity) -> int:
+        """Return how many of `rows` have the identity `of`."""
+
     def fingerprint(self, row: int) -> Hashable: ...
     def record(self, row: int) -> Record: ...
 
@@ -58,6 +61,11 @@ class Messages:
     def identity(self, row: int) -> Identity:
         return _identity(self._messages[row].headers() or (), self.record, row)
 
+    def copies(self, rows: Sequence[int], of: Identity) -> int:
+        messages = self._messages
+        found = (messages[row].headers() or () for row in rows)
+        return _copies(zip(rows, found, strict=True), of, self.identity)
+
     def fingerprint(self, row: int) -> Hashable:
         value: bytes | None = self._messages[row].value()
         return value
@@ -75,6 +83,10 @@ class Shipped:
 
     def identity(self, row: int) -> Identity:
         return _identity(self._rows[row][6], self.record, row)
+
+    def copies(self, rows: Sequence[int], of: Identity) -> int:
+        found = self._rows
+        return _copies(((row, found[row][6]) for row in rows), of, self.identity)
 
     def fingerprint(self, row: int) -> Hashable:
         value: bytes | None = self._rows[row][5]
@@ -116,3 +128,20 @@ def _identity(headers: Sequence[Pair], record: Callable[[int], Record], row: int
         except UnicodeDecodeError:
             pass
     return decode.identity(record(row))
+
+
+def _copies(
+    rows: Iterable[tuple[int, Sequence[Pair]]],
+    of: Identity,
+    identity: Callable[[int], Identity],
+) -> int:
+    """
+    Return how many of `rows`, with their headers, have the identity `of`.
+
+    A record without the very header of that id has another identity, unless the id looks like the
+    place of a record: a record without an id is known by its place.
+    """
+    pair = (ID, of[0].encode())
+    if "/" in of[0]:
+        return sum(identity(row) == of for row, _ in rows)
+    return sum(identity(row) == of for row, headers in rows if pair in headers)

@@ -7,7 +7,7 @@ Nothing else tells: control records, aborted transactions and compacted records 
 
 import time
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -143,8 +143,17 @@ class _Fetching:
             for key in [(each.topic, each.partition)]
         }
 
-    def _take(self, messages: Iterable[Message]) -> list[tuple[str, int]]:
+    def _take(self, messages: Sequence[Message]) -> list[tuple[str, int]]:
         """Take in what has come; return the partitions whose ranges are at their ends."""
+        if len(self._left) == 1 and not any(each.error() for each in messages):
+            ((key, left),) = self._left.items()
+            # Records of a partition come in order, so the last one says whether all belong here.
+            if (messages[-1].offset() or 0) + 1 < left.end and all(
+                each.partition() == left.partition for each in (messages[0], messages[-1])
+            ):
+                self._messages[key] += messages
+                self._heard = time.monotonic()
+                return []
         done: list[tuple[str, int]] = []
         key: tuple[str, int] = ("", -1)
         end, append = -1, self._messages.get
@@ -224,9 +233,7 @@ class _Fetching:
 
     def _text(self, error: KafkaError | None) -> str:
         first = next(iter(self._left.values()), self._plan[0])
-        why = (
-            f"nothing came for {_PATIENCE_SECONDS:g} s" if error is None else error.str()
-        )
+        why = f"nothing came for {_PATIENCE_SECONDS:g} s" if error is None else error.str()
         return (
             f"cannot read {first.topic}/{first.partition} from offset {first.start} up to "
             f"{first.end}: {why}. Nothing of the batch is written that was not read; the job "

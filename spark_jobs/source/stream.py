@@ -120,10 +120,14 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         return offsets.limited(read, latest, self._beginnings(read, latest), most).fields()
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+    def partitions(
+        self,
+        start: dict[str, Any],  # noqa: ARG002  # Spark's name
+        end: dict[str, Any],  # noqa: ARG002  # as above
+    ) -> Sequence[InputPartition]:
         return [InputPartition(None)]
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:  # noqa: ARG002  # as above
         yield from ()
 
     def _beginnings(self, read: Offsets, latest: Offsets) -> Offsets:

@@ -16,6 +16,7 @@ from dedup.rules.policies.results import Done
 from outbox import Limits
 from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
 from spark_jobs.sink.markers import kind
+from spark_jobs.source.offsets import Offsets
 from tests.spark.fix_spark import Job, MakeJob
 from tests.support.fix_stack import MakeTopic
 
@@ -44,7 +45,7 @@ def _batches(job: Job) -> list[list[Record]]:
     batches = []
     for _, log in logs:
         ends = json.loads(log.read_text().splitlines()[-1])[job.source]
-        until = {int(partition): end for partition, end in ends.items()}
+        until = Offsets.of({job.source: ends}).ends[job.source]
         batches.append(
             [
                 each

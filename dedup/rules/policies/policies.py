@@ -59,9 +59,7 @@ class Failed(Generic[R]):
 Verdict: TypeAlias = Handled[R] | Skipped[R] | Failed[R]
 
 
-PassOver: TypeAlias = Callable[
-    [Iterable[R], R, Callable[[R], Identity]], Iterable[Skipped[R]]
-]
+PassOver: TypeAlias = Callable[[Iterable[R], R, Callable[[R], Identity]], Iterable[Skipped[R]]]
 """
 Skips records in favour of a winner, as `passed_over` does.
 
