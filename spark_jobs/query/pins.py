@@ -63,9 +63,9 @@ def _told(checkpoint: str, name: str, was: object, now: object) -> str:
             )
         case "state.hash":
             return (
-                f"the checkpoint {checkpoint} has its state in buckets by {was} hash of keys, not "
-                f"by {now}, and it would not be found: begin with a new checkpoint, say with "
-                "`source.starting_offsets` where, and use `--adopt`, once"
+                f"the checkpoint {checkpoint} has its state in buckets by {was} hash, and this "
+                f"version, with {now}, would not find it: begin with a new checkpoint at "
+                "`source.starting_offsets`, and use `--adopt`, once"
             )
         case _:
             return (
