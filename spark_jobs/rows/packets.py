@@ -180,22 +180,20 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
         *chunks, strict=True
     )
     sizes = [len(each) for each in keys]
-    times = np.frombuffer(b"".join(timestamps), "<i8")
+    numbers = [np.frombuffer(b"".join(each), "<i8") for each in (offsets, timestamps)]
+    times = numbers[1]
     order: list[int] | None = None
     if not by_offset and (times[1:] < times[:-1]).any():
-        order = np.argsort(times, kind="stable").tolist()
+        places = np.argsort(times, kind="stable")
+        order, numbers = places.tolist(), [each[places] for each in numbers]
     found = Headers([*zip(headers, sizes, strict=True)], order)
-    columns = [
-        list(chain.from_iterable(map(repeat, topics, sizes))),
-        list(chain.from_iterable(map(repeat, partitions, sizes))),
-        np.frombuffer(b"".join(offsets), "<i8").tolist(),
-        times.tolist(),
-        list(chain.from_iterable(keys)),
-        list(chain.from_iterable(values)),
-    ]
     return Rows(
         [
-            *(_picked(column, order) for column in columns),
+            _picked(_repeated(topics, sizes), order),
+            _picked(_repeated(partitions, sizes), order),
+            *(each.tolist() for each in numbers),
+            _picked(list(chain.from_iterable(keys)), order),
+            _picked(list(chain.from_iterable(values)), order),
             found.all() if with_headers else [()] * len(times),
         ],
         found,
@@ -208,6 +206,10 @@ def unpack(packets: Iterable[bytes], *, recent: int, by_offset: bool, with_heade
 def _unpacked(packed: bytes, rows: int) -> Iterable[Any]:
     found: Iterable[Any] = marshal.loads(packed) if packed else repeat((), rows)  # noqa: S302  # ours
     return found
+
+
+def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:
+    return list(chain.from_iterable(map(repeat, values, sizes)))
 
 
 def _picked(column: list[Any], order: Sequence[int] | None) -> Sequence[Any]:
