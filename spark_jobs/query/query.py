@@ -31,7 +31,7 @@ _MESSAGE_CHARACTERS = 1_000
 # Spark starts a Python process for a query's source and waits ten seconds for it, which cannot be
 # set. On a busy machine the start may take longer.
 _TOO_SLOW = "Python worker failed to connect back"
-_STARTS = 5
+_START_SECONDS = 180.0
 _TRACEBACK = "Traceback (most recent call last)"
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
@@ -81,11 +81,13 @@ class Query:
         """
         self._asked_to_stop = stop
         with listening(self._spark, self._finished, self._idle):
-            for left in reversed(range(_STARTS)):
+            last = time.monotonic() + _START_SECONDS
+            while True:
                 try:
                     self._run_once(writer, stop)
                 except StreamingQueryException as error:
-                    if left and not self._admitted and _TOO_SLOW in str(error):
+                    is_slow = not self._admitted and _TOO_SLOW in str(error)
+                    if is_slow and time.monotonic() < last and not stop.is_set():
                         _log.warning("Spark's Python took too long to start: starting it again")
                         continue
                     raise (self._failure or QueryFailed(_reason(error))) from error
