@@ -51,24 +51,20 @@ _TRACEBACK = b"Traceback (most recent call last)"
 _DISMISSED = (b'pyspark/daemon.py", line ', b"BrokenPipeError: [Errno 32]")
 
 
-def configuration(
-    settings: SparkSettings, *, master: str | None, jars: Iterable[Path] = ()
-) -> dict[str, str]:
+def configuration(settings: SparkSettings, *, master: str | None) -> dict[str, str]:
     """Return the Spark configuration of a job: defaults, the settings' own, then what must be."""
     conf = {
         "spark.app.name": f"dovecote {settings.query}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Options of the source contain passwords, which must not appear in plans and logs.
-        "spark.sql.redaction.options.regex": "(?i)url|password|jaas|keystore|truststore",
+        # The source's option `kafka` has passwords, which must not appear in plans and logs.
+        "spark.sql.redaction.options.regex": "(?i)url|password|^kafka$",
     }
     if master is not None:
         conf["spark.master"] = master
         if master.startswith("local"):
             conf |= _local()
-    if listed := ",".join(str(jar) for jar in jars):
-        conf["spark.jars"] = listed
     if "://" not in settings.checkpoint:
         # Otherwise each file of the checkpoint forks a process. This needs a file system with
         # rename.

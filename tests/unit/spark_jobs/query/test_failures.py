@@ -4,7 +4,7 @@ from spark_jobs.errors import QueryFailed, SourceChanged
 from spark_jobs.query.failures import failure
 
 PLANNER = """\
-[STREAM_FAILED] Query [id = 6cfa] terminated with exception: [PYTHON_STREAMING_DATA_SOURCE] Failed \
+[STREAM_FAILED] Query [id = 6cfa] terminated with exception: [PYTHON_STREAMING] Failed \
 when Python streaming data source perform latestOffset: Traceback (most recent call last):
   File "python_streaming_source_runner.py", line 281, in main
   File "stream.py", line 86, in latestOffset
