@@ -115,7 +115,7 @@ _SAYINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What the tasks of one batch do, on an executor."""
+    """Does the work of one batch's tasks, on an executor."""
 
     config: StageConfig
     source: SourceConfig

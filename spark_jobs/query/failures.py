@@ -10,7 +10,7 @@ _log = logging.getLogger("dovecote.spark")
 _MESSAGE_CHARACTERS = 1_000
 _OURS = re.compile(r"^spark_jobs\.errors\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^Traceback|: Traceback \(most recent call last\)", re.MULTILINE)
-# What follows the exception: Spark's own description of the query, and Java's stack.
+# The exception is followed by Spark's own description of the query, and Java's stack.
 _AFTER = re.compile(r"^(=== Streaming Query|\s*SQLSTATE|\s*at |Driver stacktrace)", re.MULTILINE)
 
 
