@@ -1,4 +1,4 @@
-"""What a job reads: every record once, whatever its topics go through."""
+"""A job reads every record once, whatever its topics go through."""
 
 import json
 from collections import Counter

@@ -1,4 +1,4 @@
-"""What Spark says of a failure, in a line that tells what to do."""
+"""A failure of Spark, in a line that tells what to do."""
 
 from spark_jobs.errors import QueryFailed, SourceChanged
 from spark_jobs.query.failures import failure
