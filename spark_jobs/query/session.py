@@ -50,7 +50,7 @@ _NOISE = b"WARNING: Using incubator modules"
 _TRACEBACK = b"Traceback (most recent call last)"
 _CHAINED = (_TRACEBACK, b"During handling of the above", b"The above exception was")
 _DISMISSED = (b'pyspark/daemon.py", line ', b"python_streaming_source_runner.py")
-_GOODBYE = b"BrokenPipeError: [Errno 32]"
+_GOODBYE = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 
 
 def configuration(settings: SparkSettings, *, master: str | None) -> dict[str, str]:
@@ -176,7 +176,7 @@ def worth_telling(lines: Iterable[bytes]) -> Iterator[bytes]:
             continue
         yield from _meant(block)
         block.clear()
-        if not line.startswith((_NOISE, _GOODBYE)):
+        if not line.startswith((_NOISE, *_GOODBYE)):
             yield line
     yield from _meant(block)
 

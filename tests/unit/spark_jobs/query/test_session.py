@@ -38,10 +38,12 @@ def test_a_planner_may_say_goodbye_while_it_says_goodbye() -> None:
     broken = b"BrokenPipeError: [Errno 32] Broken pipe\n"
     chained = b"During handling of the above exception, another exception occurred:\n"
     said = [BEGIN, frame, b"    write()\n", broken, b"\n", chained, b"\n", BEGIN, frame, broken]
+    cut_off = [BEGIN, frame, b"EOFError\n", b"\n", chained, b"\n", *said[:-1]]
     other = [BEGIN, frame, b"ValueError: no\n", b"\n", chained, b"\n", BEGIN, frame, broken]
 
     assert list(worth_telling([*said, b"INFO x\n"])) == [b"INFO x\n"]
     assert list(worth_telling([*said, *FAILED])) == FAILED
+    assert list(worth_telling(cut_off)) == []
     assert list(worth_telling([*other, b"INFO x\n"])) == [*other, b"INFO x\n"]
 
 
