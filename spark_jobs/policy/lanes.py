@@ -18,10 +18,11 @@ from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]  # it ha
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.errors import JobError
 from spark_jobs.policy.grouping import PARTITIONS, SHUFFLE, Choice
 from spark_jobs.policy.stage import StageConfig, Taken, settle
 from spark_jobs.query.batch import Batch, BatchReport
+from spark_jobs.query.failures import failure
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.rows.homes import homes
 from spark_jobs.rows.records import Messages, Shipped, fields
@@ -73,7 +74,7 @@ class Lanes:
         try:
             reports = self._tasks(task, plan, way).collect()
         except Py4JJavaError as error:
-            raise QueryFailed(_reason(error)) from error
+            raise failure(str(error)) from error
         found = [BatchReport.decode(text) for text in reports]
         self._learn(found, way)
         return found
@@ -114,7 +115,7 @@ _SAYINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What the tasks of one batch do, on an executor."""
+    """Does the work of one batch's tasks, on an executor."""
 
     config: StageConfig
     source: SourceConfig
@@ -212,17 +213,3 @@ class Turns:
         for topic, partition, start, end in plan:
             ranges.setdefault(topic, {})[partition] = (start, end - 1)
         return Input(digest=self.digest, ranges=ranges, way=self.way)
-
-
-def _reason(error: Py4JJavaError) -> str:
-    """Return the exception of a task, without Spark's stack traces, which go to the log."""
-    text = str(error)
-    _log.error("Spark: %s", text)
-    raised = [
-        line
-        for line in text.splitlines()
-        if line and not line[0].isspace() and not line.startswith(("Traceback", "Driver stack"))
-    ]
-    of_python = [line for line in raised if line.split(":")[0].replace(".", "").isidentifier()]
-    told = of_python or raised
-    return f"a task failed: {told[0] if told else text}"[:1_000]

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import PySparkException, PythonException, StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.errors import JobError
 from spark_jobs.query.batch import Batch, BatchReport, Stage
+from spark_jobs.query.failures import failure
 from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
 from spark_jobs.query.resting import Rest
 from spark_jobs.query.watching import Watch, listening
@@ -27,12 +28,10 @@ _log = logging.getLogger("dovecote.spark")
 _POLL_SECONDS = 0.2
 # Recording that a batch is done takes Spark milliseconds.
 _COMMIT_SECONDS = 10.0
-_MESSAGE_CHARACTERS = 1_000
 # Spark starts a Python process for a query's source and waits ten seconds for it, which cannot be
 # set. On a busy machine the start may take longer.
 _TOO_SLOW = "Python worker failed to connect back"
 _START_SECONDS = 180.0
-_TRACEBACK = "Traceback (most recent call last)"
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
     "java.lang.InterruptedException"
@@ -90,7 +89,7 @@ class Query:
                     if is_slow and time.monotonic() < last and not stop.is_set():
                         _log.warning("Spark's Python took too long to start: starting it again")
                         continue
-                    raise (self._failure or QueryFailed(_reason(error))) from error
+                    raise (self._failure or failure(str(error))) from error
                 return
 
     def _run_once(self, writer: DataStreamWriter, stop: threading.Event) -> None:
@@ -145,7 +144,7 @@ class Query:
             self._failure = error
             raise
         except PySparkException as error:
-            self._failure = QueryFailed(_reason(error))
+            self._failure = failure(str(error))
             raise
         held = self._hold(reports, number)
         with self._heard:
@@ -213,15 +212,3 @@ class Query:
     def _idle(self, run: str) -> None:
         if run == self._run:
             self._look()
-
-
-def _reason(error: PySparkException) -> str:
-    """Return Spark's message without its stack traces, which go to the log."""
-    _log.error("Spark: %s", error)
-    text = str(error)
-    if isinstance(error, PythonException) or _TRACEBACK in text:
-        # The last line without indentation is the exception; the lines above it show its origin.
-        told = [line for line in text.splitlines() if line and not line[0].isspace()]
-        raised = [line for line in told if not line.startswith(("Traceback", "SQLSTATE"))]
-        return f"a task failed: {raised[-1] if raised else text}"[:_MESSAGE_CHARACTERS]
-    return f"Spark ended the query: {text.splitlines()[0]}"[:_MESSAGE_CHARACTERS]

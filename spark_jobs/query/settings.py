@@ -43,8 +43,8 @@ class SourceSettings(Settings):
 
     expired: Literal["refuse", "skip"] = "refuse"
     """
-    What to do if a topic has deleted records before the job read them: `refuse` stops the job;
-    `skip` goes on, and each batch says how many offsets are gone.
+    The answer to records that a topic has deleted before the job read them: `refuse` stops the
+    job; `skip` goes on, and each batch says how many offsets are gone.
     """
 
     options: KafkaProperties = Field(

@@ -1,4 +1,4 @@
-"""What planner and tasks need to know to read from Kafka."""
+"""The settings with which planner and tasks read from Kafka."""
 
 import json
 from collections.abc import Mapping

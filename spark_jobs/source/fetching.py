@@ -20,8 +20,8 @@ from spark_jobs.source.offsets import Range
 
 _log = kafka_logger("dovecote.spark.librdkafka")
 
-# What is fetched after the end of a range is thrown away. So a range of few records takes small
-# fetches, and a large one takes large fetches, which a network with a delay needs.
+# Records that are fetched after the end of a range are thrown away. So a range of few records
+# takes small fetches, and a large one takes large fetches, which a network with a delay needs.
 _MANY_RECORDS = 5_000
 _SMALL = {"fetch.message.max.bytes": 65_536, "queued.max.messages.kbytes": 1_024}
 _LARGE = {"fetch.message.max.bytes": 1_048_576, "queued.max.messages.kbytes": 8_192}

@@ -12,7 +12,7 @@ from spark_jobs.source.offsets import Offsets, Range
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a batch reads, and its clock: the same each time that the batch is run."""
+    """The ranges that a batch reads, and its clock: the same each time that the batch is run."""
 
     ranges: list[Range]
     digest: str

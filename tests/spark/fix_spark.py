@@ -158,7 +158,7 @@ def bare_job(stack: Stack, topic: MakeTopic, tmp_path: Path) -> MakeJob:
         settings = DedupSettings.model_validate(
             {
                 "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
-                "source": {"topics": [topic(3)]},
+                "source": {"topics": [topic(4)]},
                 "operator": {"type": "first_match", **operator},
                 "output": {
                     "topic": topic(2),

@@ -61,9 +61,14 @@ def _content(records: Sequence[Record]) -> Counter[tuple[object, ...]]:
     return Counter((each.key, each.value, tuple(each.headers)) for each in records)
 
 
+@pytest.mark.parametrize("grouping", ["partitions", "shuffle"])
 @pytest.mark.parametrize("policy", ["first_match", "exact", "latest"])
-def test_a_jobs_results_are_those_of_the_policy_on_each_batch(job: MakeJob, policy: str) -> None:
-    dedup = job(type=policy, filter="value.n > 0").with_(source={"max_offsets_per_trigger": 400})
+def test_a_jobs_results_are_those_of_the_policy_on_each_batch(
+    job: MakeJob, policy: str, grouping: str
+) -> None:
+    dedup = job(type=policy, filter="value.n > 0").with_(
+        source={"max_offsets_per_trigger": 400}, spark={"grouping": grouping}
+    )
     dedup.send(*_mixed(900))
 
     shown = dedup.run()

@@ -17,7 +17,6 @@ from dovecote.cli.options import (
 )
 from dovecote.cli.spark.environment import prepare, report, require_spark
 from dovecote.cli.spark.options import AdoptOption, MasterOption
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.process.logs import LogFormat, LogLevel
 from dovecote.process.settings import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
@@ -56,7 +55,6 @@ def dedup(
     run_dedup(
         settings,
         master=master or settings.spark.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )
@@ -173,7 +171,6 @@ def aggregate(
         jobs,
         settings,
         master=master or settings.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )
@@ -215,7 +212,6 @@ def together(
     run_together(
         jobs,
         master=master or jobs[0].spark.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )
@@ -250,7 +246,6 @@ def _stateful(
     run_stateful(
         settings,
         master=master or settings.spark.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )

@@ -10,7 +10,7 @@ from spark_jobs.rows.records import Messages, Records, Shipped, by_key, fields
 
 
 class _Message:
-    """What the client gives, with the fields of a record."""
+    """A message of the client, with the fields of a record."""
 
     def __init__(self, record: Record) -> None:
         self._record = record

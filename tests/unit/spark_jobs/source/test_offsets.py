@@ -1,4 +1,4 @@
-"""What a batch reads."""
+"""The ranges that a batch reads."""
 
 import json
 
