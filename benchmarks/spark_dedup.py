@@ -1,40 +1,31 @@
 """
-The deduplicating Spark job: `make bench-spark_dedup`.
+The deduplicating Spark job, from Kafka to Kafka, exactly once: `make bench-spark_dedup`.
 
-`memory`: the policy stage alone (shuffle, sort, policy, records to write), over rows in memory.
-`kafka`: the whole job, from Kafka to Kafka, exactly once. In both the first batches warm the JVM
-up and are not counted.
+Each way in which the records of a key can meet is measured in the same Spark. The first batches
+warm it up and are not counted.
 """
 
 import argparse
 import os
 import tempfile
 import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-import pyarrow as pa
 from confluent_kafka import Producer
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql import SparkSession
 
-from benchmarks import harness
+from benchmarks import harness, processors
 from dovecote.devstack import Stack
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.policy import job as dedup
-from spark_jobs.policy.evaluation import evaluate, load
-from spark_jobs.policy.router import Router
-from spark_jobs.policy.stage import shuffled
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import close_session, configuration, open_session
 from spark_jobs.query.settings import DedupSettings
-from spark_jobs.rows import columns
-from spark_jobs.rows.garbage import rarely_collecting
 
 _TIME = "2026-01-01T00:00:00.000000Z"
+_WAYS = ("partitions", "shuffle")
 _HEADERS = {
     "ce_time": _TIME,
     "ce_specversion": "1.0",
@@ -57,79 +48,64 @@ def main() -> None:
     parser.add_argument("--filter", default="value.amount >= 0", help="as in [operator]")
     parser.add_argument("--partitions", type=int, default=os.cpu_count(), help="of the shuffle")
     parser.add_argument(
-        "--io", choices=("memory", "kafka"), nargs="+", default=["memory", "kafka"]
+        "--grouping", choices=_WAYS, nargs="+", default=_WAYS, help="as in [spark]"
     )
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        settings = _settings(args, Path(folder), "127.0.0.1:1", "none")
-        with _spark(settings) as spark:
-            if "memory" in args.io:
-                _memory(spark, args, settings)
-            if "kafka" in args.io:
-                with harness.servers() as stack:
-                    _kafka(spark, args, stack, Path(folder))
+        settings = _settings(args, Path(folder), "127.0.0.1:1", "none", "auto")
+        with _spark(settings) as spark, harness.servers() as stack:
+            for grouping in args.grouping:
+                _kafka(spark, args, stack, Path(folder), grouping)
 
 
-def _memory(spark: SparkSession, args: argparse.Namespace, settings: DedupSettings) -> None:
-    rows = _rows(spark, args).persist()
-    rows.count()
-    operator, router = settings.operator, _router(settings)
-
-    def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with rarely_collecting():
-            found = columns.read(batches)
-            if found is None:
-                return
-            outgoing, counts = evaluate(found, load(operator), router)
-        if counts.retried or counts.dead:
-            raise SystemExit("records failed")
-        yield pa.RecordBatch.from_pydict({"rows": [counts.rows], "sent": [len(outgoing)]})
-
-    def run() -> tuple[float, int]:
-        began = time.monotonic()
-        stage = shuffled(rows, args.partitions).mapInArrow(task, "rows long, sent long")
-        found = stage.collect()
-        seconds = time.monotonic() - began
-        if sum(row["rows"] for row in found) != args.rows:
-            raise SystemExit("the stage has not seen every row")
-        return seconds, sum(row["sent"] for row in found)
-
-    for _ in range(args.warm_up):
-        run()
-    measured = [run() for _ in range(args.batches)]
-    rows.unpersist()
-    seconds = sum(each for each, _ in measured)
-    _emit(args, "memory", rows=args.rows * args.batches, seconds=seconds, written=measured[0][1])
-
-
-def _kafka(spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: Path) -> None:
+def _kafka(
+    spark: SparkSession, args: argparse.Namespace, stack: Stack, folder: Path, grouping: str
+) -> None:
     source = harness.topic(stack)
-    settings = _settings(args, folder, stack.kafka.bootstrap, source)
+    settings = _settings(args, folder, stack.kafka.bootstrap, source, grouping)
     for topic in settings.topics_written():
         harness.topic(stack, topic)
     total = args.rows * (args.warm_up + args.batches)
     _fill(stack.kafka.bootstrap, source, args, total)
     lines: list[BatchLine] = []
-    dedup.run(settings, spark, show=lines.append, stop=threading.Event())
+    used = [processors.used()]
+
+    def show(line: BatchLine) -> None:
+        lines.append(line)
+        used.append(processors.used())
+
+    dedup.run(settings, spark, show=show, stop=threading.Event())
     if sum(line.rows for line in lines) != total:
         raise SystemExit("the job has not seen every row")
     if failed := sum(line.retried + line.dead for line in lines):
         raise SystemExit(f"{failed} records failed")
     counted = lines[args.warm_up :]
+    rows = sum(line.rows for line in counted)
+    spent = processors.between(used[args.warm_up], used[-1])
     _emit(
         args,
-        "kafka",
-        rows=sum(line.rows for line in counted),
+        grouping,
+        {f"{kind}_us_per_row": round(each / rows * 1e6, 2) for kind, each in spent.items()},
+        rows=rows,
         seconds=sum(line.seconds for line in counted),
         written=sum(line.handled for line in counted) // len(counted),
     )
 
 
-def _emit(args: argparse.Namespace, io: str, *, rows: int, seconds: float, written: int) -> None:
+def _emit(
+    args: argparse.Namespace,
+    grouping: str,
+    spent: Mapping[str, float],
+    *,
+    rows: int,
+    seconds: float,
+    written: int,
+) -> None:
     harness.emit(
         "spark_dedup",
-        io=io,
+        grouping=grouping,
         rows_per_s=round(rows / seconds),
+        **spent,
         rows=rows,
         seconds=round(seconds, 3),
         rows_per_batch=args.rows,
@@ -147,33 +123,6 @@ def _emit(args: argparse.Namespace, io: str, *, rows: int, seconds: float, writt
 def _value(number: int) -> bytes:
     """Return a value of about 200 bytes."""
     return b'{"order":"%012d","amount":%d,"note":"%s"}' % (number, number % 997, b"x" * 150)
-
-
-def _rows(spark: SparkSession, args: argparse.Namespace) -> DataFrame:
-    """Return one batch of rows in the form of Spark's Kafka source."""
-    number = F.col("id")
-    event = (number / args.copies).cast("long")
-    headers = [("ce_id", F.format_string("%032d", event))]
-    headers += [(name, F.lit(text)) for name, text in _HEADERS.items()]
-    value = F.format_string(
-        '{"order":"%012d","amount":%d,"note":"' + "x" * 150 + '"}', event, event % 997
-    )
-    return spark.range(args.rows, numPartitions=harness.PARTITIONS).select(
-        F.lit("orders").alias("topic"),
-        F.spark_partition_id().alias("partition"),
-        number.alias("offset"),
-        F.timestamp_millis(F.lit(1_767_225_600_000)).alias("timestamp"),
-        F.format_string("key-%d", _shuffled_key(event, args)).cast("binary").alias("key"),
-        value.cast("binary").alias("value"),
-        F.array(
-            *(F.struct(F.lit(n).alias("key"), v.cast("binary").alias("value")) for n, v in headers)
-        ).alias("headers"),
-    )
-
-
-def _shuffled_key(event: Column, args: argparse.Namespace) -> Column:
-    """Return the key of an event; neighbours do not have neighbouring keys."""
-    return F.pmod(event * 7919, F.lit(args.rows // args.per_key))
 
 
 def _fill(bootstrap: str, topic: str, args: argparse.Namespace, total: int) -> None:
@@ -200,7 +149,7 @@ def _fill(bootstrap: str, topic: str, args: argparse.Namespace, total: int) -> N
 
 
 def _settings(
-    args: argparse.Namespace, folder: Path, bootstrap: str, source: str
+    args: argparse.Namespace, folder: Path, bootstrap: str, source: str, grouping: str
 ) -> DedupSettings:
     operator = {"type": args.policy, "filter": args.filter}
     return DedupSettings.model_validate(
@@ -218,21 +167,17 @@ def _settings(
                 "checkpoint": str(folder / source),
                 "shuffle_partitions": args.partitions,
                 "trigger": "available_now",
+                "grouping": grouping,
             },
         }
     )
-
-
-def _router(settings: DedupSettings) -> Router:
-    now = time.time_ns() // 1_000_000
-    return Router(topics=settings.topics(), backoff=settings.backoff(), now=now)
 
 
 @contextmanager
 def _spark(settings: DedupSettings) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
     master = f"local[{os.cpu_count()}]"
-    spark = open_session(configuration(settings.spark, master=master, jars=spark_kafka_jars()))
+    spark = open_session(configuration(settings.spark, master=master))
     try:
         yield spark
     finally:

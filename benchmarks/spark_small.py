@@ -28,9 +28,8 @@ from confluent_kafka import Consumer, KafkaError, Message, Producer
 from pyspark.sql import SparkSession
 
 from benchmarks import harness, processors
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
-from spark_jobs.query.progress import ends
+from spark_jobs.query.progress import BatchLine, ends
 from spark_jobs.query.session import close_session, configuration, open_session
 from spark_jobs.query.watching import listening
 from spark_jobs.stateful import job as stateful_job
@@ -49,9 +48,11 @@ class Heard:
     """Spark's reports on its batches."""
 
     progress: list[Mapping[str, Any]] = field(default_factory=list)
+    lines: list[BatchLine] = field(default_factory=list)
+    """The job's own: Spark counts packets, not rows."""
 
     def has(self, rows: int) -> bool:
-        return bool(sum(each["numInputRows"] for each in self.progress) >= rows)
+        return sum(each.rows for each in self.lines) >= rows
 
 
 def main() -> None:
@@ -68,9 +69,7 @@ def main() -> None:
         bootstrap = stack.kafka.bootstrap
         settings = _settings(bootstrap, Path(folder), args.partitions)
         os.environ.update(java().environment())
-        conf = configuration(
-            settings.spark, master=f"local[{os.cpu_count()}]", jars=spark_kafka_jars()
-        )
+        conf = configuration(settings.spark, master=f"local[{os.cpu_count()}]")
         spark = open_session(conf)
         try:
             _run(spark, settings, args, bootstrap)
@@ -86,7 +85,7 @@ def _run(
 
     def job() -> None:
         try:
-            stateful_job.run(settings, spark, show=lambda _: None, stop=stop)
+            stateful_job.run(settings, spark, show=heard.lines.append, stop=stop)
         except BaseException as error:
             failures.append(error)
             raise

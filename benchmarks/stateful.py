@@ -22,7 +22,6 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks import harness, processors
 from benchmarks.work import KEYS, Work, fill, rows
 from dovecote.devstack import Stack
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE, close_session, configuration, open_session
@@ -271,7 +270,7 @@ def _settings(
 def _spark(settings: StatefulSettings) -> Iterator[SparkSession]:
     os.environ.update(java().environment())
     master = f"local[{os.cpu_count()}]"
-    spark = open_session(configuration(settings.spark, master=master, jars=spark_kafka_jars()))
+    spark = open_session(configuration(settings.spark, master=master))
     try:
         yield spark
     finally:

@@ -53,7 +53,7 @@ FOREIGN_TYPE = "kafka.record"
 Pair: TypeAlias = tuple[str, bytes | None]
 
 _ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT}
-_DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
+DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
 
 
 class Record(NamedTuple):
@@ -209,7 +209,7 @@ def event_id(record: Record, *, topic_id: str | None = None) -> str:
 
 def was_delivered(record: Record) -> bool:
     """Return whether `record` has a history, so that `delivery` is worth a call."""
-    return not _DELIVERY.isdisjoint([name for name, _ in record.headers])
+    return not DELIVERY.isdisjoint([name for name, _ in record.headers])
 
 
 def delivery(record: Record) -> Delivery:
@@ -219,7 +219,7 @@ def delivery(record: Record) -> Delivery:
     Raises:
         InvalidEvent: a delivery header is not a number.
     """
-    found = {name: _text(name, value) for name, value in record.headers if name in _DELIVERY}
+    found = {name: _text(name, value) for name, value in record.headers if name in DELIVERY}
     return Delivery(
         attempt=_number(found, ATTEMPT) or 1,
         round=_number(found, ROUND) or 0,
@@ -238,14 +238,14 @@ def due(record: Record) -> int:
     Raises:
         InvalidEvent: a delivery header is not a number.
     """
-    found = {name: _text(name, value) for name, value in record.headers if name in _DELIVERY}
+    found = {name: _text(name, value) for name, value in record.headers if name in DELIVERY}
     moments = [_number(found, name) for name in (NOT_BEFORE, ATTEMPT, ROUND, FIRST_SEEN)]
     return moments[0] or 0
 
 
 def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
     """Return `headers` with `state` in place of their delivery headers."""
-    kept = [pair for pair in headers if pair[0] not in _DELIVERY]
+    kept = [pair for pair in headers if pair[0] not in DELIVERY]
     fields = (
         (ATTEMPT, state.attempt),
         (ROUND, state.round),

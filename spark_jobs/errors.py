@@ -6,6 +6,7 @@ Each is a `JobError`:
 * MarkerRefused: earlier batches left another query's marker; an operator must decide
 * Unwritable: a record that no topic takes, not even the one for dead letters
 * KafkaUnavailable: Kafka does not answer, or did not take a batch in time
+* SourceChanged: a topic that is read is not what it was, or has deleted unread records
 * QueryFailed: Spark ended the query; the message quotes its reason
 """
 
@@ -28,11 +29,17 @@ class KafkaUnavailable(JobError):
     """Kafka does not answer, or did not take a batch in time; nothing is lost."""
 
 
+class SourceChanged(JobError):
+    """A topic is gone, was made anew, or no longer has the records that are to be read."""
+
+
 class QueryFailed(JobError):
     """Spark ended the query."""
 
 
-REPORTED = {kind.__name__: kind for kind in (MarkerRefused, Unwritable, KafkaUnavailable)}
+REPORTED = {
+    kind.__name__: kind for kind in (MarkerRefused, Unwritable, KafkaUnavailable, SourceChanged)
+}
 """The errors that a task reports by name; they arrive at the driver as they were raised."""
 
 

@@ -46,6 +46,18 @@ def retried(record: Record, identity: Identity, *, now: int, due: int, error: st
     return _copy(record, identity, replace(state, error=None) if error is None else state)
 
 
+def returned(record: Record, identity: Identity) -> Copy:
+    """
+    Return the copy of `record` that comes back as it is: without an attempt, a round or a wait.
+
+    Raises:
+        InvalidEvent: its attempts or rounds cannot be read, so it could go round for ever.
+    """
+    before = envelope.delivery(record)
+    state = replace(before, not_before=None, origin=before.origin or place(record))
+    return _copy(record, identity, state)
+
+
 def dead(record: Record, identity: Identity, *, now: int, error: str) -> Copy:
     """Return the dead letter of `record`: itself, with its origin and why it is dead."""
     before = delivery(record)

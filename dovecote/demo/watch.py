@@ -153,4 +153,5 @@ def batched(checkpoint: Path, topic: str) -> dict[int, int]:
     if not done:
         return {}
     _, _, source = (checkpoint / "offsets" / str(max(done))).read_text().splitlines()[:3]
-    return {int(partition): end for partition, end in json.loads(source)[topic].items()}
+    read = json.loads(source)[topic]  # the topic's id is beside its partitions
+    return {int(partition): end for partition, end in read.items() if partition.isdigit()}

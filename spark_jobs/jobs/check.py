@@ -13,8 +13,8 @@ from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.policy.evaluation import load
 from spark_jobs.query.pins import PINNED, foreign, refusal
 from spark_jobs.query.settings import DedupSettings
-from spark_jobs.query.topics import Job, reading, require_topics
-from spark_jobs.sink import kafka_options, markers
+from spark_jobs.query.topics import Job, require_topics
+from spark_jobs.sink import markers
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.stateful.settings import recirculation
 
@@ -43,7 +43,6 @@ def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator
     marker_topic = settings.marker_topic()
     looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
         (what, lambda _: load_it()),
-        ("source options", lambda given: _forget(_source(given))),
         ("checkpoint", _checkpoint),
         ("topics", require_topics),
         (f"marker topic {marker_topic}", _marker_topic),
@@ -63,10 +62,6 @@ def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
 
 def _forget(_: object) -> None:
     """Ignore a result that was only made as a check."""
-
-
-def _source(settings: Job) -> dict[str, str]:
-    return kafka_options.source(reading(settings), settings.source.options)
 
 
 def _marker_topic(settings: Job) -> None:

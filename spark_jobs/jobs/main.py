@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -28,7 +27,6 @@ def run_dedup(
     settings: DedupSettings,
     *,
     master: str | None,
-    jars: list[Path],
     json_lines: bool = False,
     adopt: bool = False,
 ) -> None:
@@ -41,14 +39,13 @@ def run_dedup(
         BadSettings: a setting, an operator or a topic is not valid.
     """
     run = partial(together.run, settings, adopt=adopt)
-    _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
+    _run(run, settings.spark, master=master, json_lines=json_lines)
 
 
 def run_stateful(
     settings: StatefulSettings,
     *,
     master: str | None,
-    jars: list[Path],
     json_lines: bool = False,
     adopt: bool = False,
 ) -> None:
@@ -59,7 +56,7 @@ def run_stateful(
         BadSettings: a setting, an operator or a topic is not valid.
     """
     run = partial(stateful_job.run, settings, adopt=adopt)
-    _run(run, settings.spark, master=master, jars=jars, json_lines=json_lines)
+    _run(run, settings.spark, master=master, json_lines=json_lines)
 
 
 def run_flow(
@@ -67,7 +64,6 @@ def run_flow(
     settings: SparkSettings,
     *,
     master: str | None,
-    jars: list[Path],
     json_lines: bool = False,
     adopt: bool = False,
 ) -> None:
@@ -78,14 +74,13 @@ def run_flow(
         BadSettings: a setting, an operator or a topic is not valid.
     """
     run = partial(running.run, jobs, adopt=adopt)
-    _run(run, settings, master=master, jars=jars, json_lines=json_lines)
+    _run(run, settings, master=master, json_lines=json_lines)
 
 
 def run_together(
     jobs: Sequence[AnyJob],
     *,
     master: str | None,
-    jars: list[Path],
     json_lines: bool = False,
     adopt: bool = False,
 ) -> None:
@@ -99,7 +94,7 @@ def run_together(
     def run(spark: SparkSession, *, show: Show, stop: threading.Event) -> None:
         together.run_all(together.queries(jobs, spark, show=show, adopt=adopt), stop)
 
-    _run(run, jobs[0].spark, master=master, jars=jars, json_lines=json_lines)
+    _run(run, jobs[0].spark, master=master, json_lines=json_lines)
 
 
 def _run(
@@ -107,12 +102,11 @@ def _run(
     settings: SparkSettings,
     *,
     master: str | None,
-    jars: list[Path],
     json_lines: bool,
 ) -> None:
     show = _show_json if json_lines else partial(_show_text, settings.query)
     with stopped_by_signal() as stop:
-        spark = open_session(configuration(settings, master=master, jars=jars))
+        spark = open_session(configuration(settings, master=master))
         try:
             _log.info("query %r begins", settings.query)
             with stopped_by_signal(stop):  # Spark has installed its own handler of SIGINT

@@ -25,8 +25,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same errors
     try:
         jobs = load_all(given.config, environ=os.environ)
-        # spark-submit has chosen the master and the jars.
-        run_together(jobs, master=None, jars=[], json_lines=given.json, adopt=given.adopt)
+        # spark-submit has chosen the master.
+        run_together(jobs, master=None, json_lines=given.json, adopt=given.adopt)
     except DovecoteError as error:
         sys.stderr.write(f"dovecote: {error}\n")
         return 2 if isinstance(error, BadSettings) else 1

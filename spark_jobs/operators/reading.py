@@ -84,6 +84,22 @@ def key_of(text: bytes, settings: WindowedSettings) -> str | list[Any]:
     return found
 
 
+def field_keys(names: tuple[str, ...], values: Iterable[bytes | None]) -> list[bytes | None]:
+    """Return the keys of records by their values; None: it has none, or cannot be read."""
+    keys = _Keys(names)
+    found: list[bytes | None] = []
+    for raw in values:
+        try:
+            found.append(keys.of(_parsed(raw)))
+        except (ValueError, DovecoteError):
+            found.append(None)
+    return found
+
+
+def _parsed(raw: bytes | None) -> Any:  # noqa: ANN401  # JSON
+    return None if raw is None else from_json(raw, allow_inf_nan=False, cache_strings="keys")
+
+
 class _Windowed:
     """Reads the records of an operator with a key and an event time."""
 

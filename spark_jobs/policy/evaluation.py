@@ -1,9 +1,10 @@
-"""Run a policy over the rows of one shuffle partition; count what goes out and what does not."""
+"""Run a policy over the records of one turn; count what goes out and what does not."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import TypeAlias
 
 from dedup.rules.policies.decode import DECODERS
 from dedup.rules.policies.expressions import Filter, Handler, compile_filter, load_handler
@@ -11,10 +12,12 @@ from dedup.rules.policies.policies import (
     POLICIES,
     Failed,
     Handled,
+    Identity,
     Policy,
     Skipped,
     Verdict,
     exact,
+    first_match,
     latest,
 )
 from dedup.rules.policies.results import Done, Result
@@ -22,7 +25,8 @@ from dedup.settings.policy import ExactSettings, PolicySettings
 from outbox.envelope import Record
 from outbox.event import Event
 from spark_jobs.policy.router import Encoded, Router, encode_output
-from spark_jobs.rows.columns import Rows
+from spark_jobs.rows.homes import homes
+from spark_jobs.rows.records import Records, by_key
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Evaluation, Outgoing
 
@@ -57,20 +61,30 @@ def load(settings: PolicySettings) -> LoadedOperator:
     )
 
 
-def evaluate(rows: Rows, operator: LoadedOperator, router: Router) -> Evaluation:
-    """Return the results of a shuffle partition's rows; handlers run here, and nowhere else."""
+def evaluate(
+    rows: Records, operator: LoadedOperator, router: Router, here: tuple[int, int] | None = None
+) -> Evaluation:
+    """
+    Return the results of a turn's records; handlers run here, and nowhere else.
+
+    `here` is this lane's number, and how many there are. With it, a record whose key belongs to
+    another lane is not decided: it goes to the retry topic, where our own producer puts it right.
+    """
     handling = _Handling(rows, operator)
     policy = handling.policy()
     outgoing: list[Outgoing] = []
-    skipped: Counter[str] = Counter()
-    handled = retried = dead = 0
-    for of_key in rows.by_key():
-        for verdict in policy(
-            of_key,
-            matches=handling.matches,
-            handle=handling.handle,
-            identity=rows.identities.__getitem__,
-        ):
+    skipped = handling.skipped
+    handled = retried = dead = misplaced = 0
+    groups = by_key(rows.keys)
+    if here is not None:
+        groups, elsewhere = _parted(groups, *here)
+        misplaced = len(elsewhere)
+        outgoing += [router.returned(rows.record(row), rows.identity(row)) for row in elsewhere]
+        retried += sum(each.topic == router.topics.retry for each in outgoing)
+        dead = misplaced - retried
+    matches, handle, identity = handling.matches, handling.handle, rows.identity
+    for _, of_key in groups:
+        for verdict in policy(of_key, matches=matches, handle=handle, identity=identity):
             if isinstance(verdict, Skipped):
                 skipped[kind(verdict.reason)] += 1
                 continue
@@ -85,20 +99,38 @@ def evaluate(rows: Rows, operator: LoadedOperator, router: Router) -> Evaluation
     return Evaluation(
         outgoing,
         Counts(
-            rows=len(rows),
+            rows=len(rows.keys),
             handled=handled,
-            skipped=dict(sorted(skipped.items())),
+            skipped={kind_: count for kind_, count in sorted(skipped.items()) if count},
             retried=retried,
             dead=dead,
         ),
+        misplaced,
     )
+
+
+_Groups: TypeAlias = list[tuple[bytes | None, list[int]]]
+
+
+def _parted(groups: _Groups, lane: int, lanes: int) -> tuple[_Groups, list[int]]:
+    """Return the groups that belong to `lane`, and the rows of the others."""
+    keyed = [key for key, _ in groups if key is not None]
+    of_key = dict(zip(keyed, homes(keyed, lanes), strict=True))
+    ours = [group for group in groups if group[0] is None or of_key[group[0]] == lane]
+    if len(ours) == len(groups):
+        return groups, []
+    elsewhere = [
+        row for key, rows in groups if key is not None and of_key[key] != lane for row in rows
+    ]
+    return ours, sorted(elsewhere)
 
 
 class _Handling:
     """The functions that a policy calls with a row's number; each row is decoded once."""
 
-    def __init__(self, rows: Rows, operator: LoadedOperator) -> None:
+    def __init__(self, rows: Records, operator: LoadedOperator) -> None:
         self._rows, self._operator = rows, operator
+        self.skipped: Counter[str] = Counter()
         self._row = -1
         self._record: Record
         self._event: Event
@@ -106,9 +138,21 @@ class _Handling:
 
     def policy(self) -> Callable[..., Iterator[Verdict[int]]]:
         if self._operator.by_value:
-            values = self._rows.values
-            return partial(exact, fingerprint=lambda row: values[row])
+            return partial(exact, fingerprint=self._rows.fingerprint)
+        if self._operator.policy in {first_match, latest}:
+            return partial(self._operator.policy, pass_over=self._passed_over)
         return self._operator.policy
+
+    def _passed_over(
+        self, rows: Iterable[int], winner: int, identity: Callable[[int], Identity]
+    ) -> Iterable[Skipped[int]]:
+        """Count what `passed_over` would yield, which most records of a batch are."""
+        found = list(rows)
+        if found:
+            same = self._rows.duplicates(found, identity(winner))
+            self.skipped["duplicate"] += same
+            self.skipped["superseded"] += len(found) - same
+        return ()
 
     def matches(self, row: int) -> bool:
         passes = self._operator.filter
@@ -136,9 +180,7 @@ class _Handling:
     def route(self, verdict: Handled[int] | Failed[int], router: Router) -> list[Outgoing]:
         row = verdict.record
         record = self._record if row == self._row else self._rows.record(row)
-        return router.route(
-            verdict, record, self._rows.identities[row], self._outputs.get(row, ())
-        )
+        return router.route(verdict, record, self._rows.identity(row), self._outputs.get(row, ()))
 
     def _decoded(self, row: int) -> Event:
         if row != self._row:

@@ -7,18 +7,22 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_jobs.operators.settings import milliseconds
 from spark_jobs.policy.evaluation import load
+from spark_jobs.policy.grouping import Choice
+from spark_jobs.policy.lanes import Lanes
 from spark_jobs.policy.stage import StageConfig
 from spark_jobs.query import source
+from spark_jobs.query.batch import Stage
 from spark_jobs.query.pinned import pin
 from spark_jobs.query.query import Query, Show
 from spark_jobs.query.session import ADMIN_SECONDS, STATE_STORE
 from spark_jobs.query.settings import DedupSettings
-from spark_jobs.query.source import writer
 from spark_jobs.query.topics import require_topics
 from spark_jobs.query.watching import watching
 from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.sink import SinkConfig
+from spark_jobs.source.log import BatchLog
+from spark_jobs.source.offsets import Offsets
 
 
 def run(
@@ -37,25 +41,43 @@ def run(
     """
     load(settings.operator)  # fails here, not on an executor
     require_topics(settings)
-    pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
+    began = pin(
+        spark,
+        settings.spark.checkpoint,
+        settings.pins(),
+        begin=lambda: source.begin(settings),
+        adopt=adopt,
+    )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
-    rows = source.timed_rows(settings, spark)
-    if settings.operator.remember is None:
-        stage = stage_config(settings)
-    else:
-        rows, stage = _remembering(settings, settings.operator.remember, rows, spark)
+    rows, stage = _stage(settings, spark, began)
     with watching(settings) as watch:
         query = Query(spark, settings.spark.query, stage, show=show, watch=watch, adopt=adopt)
-        query.run(writer(settings.spark, rows), stop)
+        query.run(source.writer(settings.spark, rows), stop)
+
+
+def _stage(
+    settings: DedupSettings, spark: SparkSession, began: Offsets
+) -> tuple[DataFrame, Stage]:
+    """Return the source of the batches, and the stage for them."""
+    reads = source.config(settings)
+    if settings.operator.remember is not None:
+        return _remembering(settings, settings.operator.remember, spark, began)
+    lanes = Lanes(
+        spark,
+        stage_config(settings),
+        reads,
+        log=BatchLog(spark, settings.spark.checkpoint, began),
+        choice=Choice(settings.spark.grouping, settings.spark.shuffle_partitions),
+    )
+    return source.planned(spark, reads, began), lanes
 
 
 def _remembering(
-    settings: DedupSettings, within: timedelta, rows: DataFrame, spark: SparkSession
-) -> tuple[DataFrame, StageConfig]:
-    """Return what passes of `rows`, and the stage for it."""
+    settings: DedupSettings, within: timedelta, spark: SparkSession, began: Offsets
+) -> tuple[DataFrame, Stage]:
     # Here, for a job that remembers nothing needs nothing of what this imports.
-    from spark_jobs.policy.remembering import RememberConfig, RememberingStage, passed
+    from spark_jobs.policy.remembering import RememberConfig, RememberingStage, pack, passed
 
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)
@@ -66,12 +88,13 @@ def _remembering(
         buckets=names(state.buckets, partitions),
         max_bucket_bytes=state.max_bucket_bytes,
     )
-    return passed(rows, config), stage_config(settings, RememberingStage)
+    rows = source.packets(spark, source.config(settings), began, pack(config))
+    return passed(rows, config), RememberingStage(config=stage_config(settings))
 
 
-def stage_config(settings: DedupSettings, stage: type[StageConfig] = StageConfig) -> StageConfig:
+def stage_config(settings: DedupSettings) -> StageConfig:
     """Return the configuration for the executors."""
-    return stage(
+    return StageConfig(
         operator=settings.operator,
         topics=settings.topics(),
         backoff=settings.backoff(),

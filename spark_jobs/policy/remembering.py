@@ -5,15 +5,19 @@ Like the stateful operators, this runs in groups that are buckets of keys. It ne
 nothing becomes due, and old entries are forgotten when the next records come.
 """
 
+import marshal
+import struct
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from hashlib import blake2b
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, TypeAlias
 
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     StatefulProcessor,
     StatefulProcessorHandle,
@@ -23,18 +27,23 @@ from pyspark.sql.streaming.stateful_processor import (
 from dedup.rules.policies.memory import Memory, Seen
 from outbox import envelope
 from spark_jobs.errors import StateTooLarge
-from spark_jobs.policy.stage import StageConfig, Task
+from spark_jobs.policy.stage import StageConfig, Taken, settle
 from spark_jobs.query import source
 from spark_jobs.query.batch import SCHEMA as REPORT
 from spark_jobs.query.batch import Batch, BatchReport, partition_id
-from spark_jobs.rows import columns, packets
-from spark_jobs.rows.columns import Rows
+from spark_jobs.rows import packets
 from spark_jobs.rows.garbage import collect_rarely, rarely_collecting, spare
-from spark_jobs.rows.packets import Pack
+from spark_jobs.rows.homes import spread
+from spark_jobs.rows.packets import BucketRows, Pack
+from spark_jobs.rows.records import Message, Shipped
 from spark_jobs.sink.markers import Counts
+from spark_jobs.sink.sink import BatchInput, SinkConfig
 
+NOW = "now"
+"""A column with Spark's clock of the micro-batch, in milliseconds."""
 _SCHEMA = (
-    "bucket int, packet binary, taken long, duplicates long, newest long, known long, bytes long"
+    "bucket int, packet binary, taken long, duplicates long, newest long, known long, bytes long, "
+    "expired long"
 )
 # A worker keeps the memories that it used last, each with the bytes that Spark has of it.
 _KEPT = 64
@@ -55,13 +64,14 @@ class RememberConfig:
     max_bucket_bytes: int
 
 
-def passed(rows: DataFrame, config: RememberConfig) -> DataFrame:
+def pack(config: RememberConfig) -> Pack:
+    """Return how the tasks that read pack for the memory."""
+    return Pack(config.buckets, ByIdentity())
+
+
+def passed(packed: DataFrame, config: RememberConfig) -> DataFrame:
     """Return the rows that pass, one packet per bucket, with Spark's clock."""
-    packed = rows.select(
-        *packets.COLUMNS,
-        bucket(config.buckets).cast("int").alias(packets.BUCKET),
-    ).mapInArrow(Pack(config.buckets, None), packets.SCHEMA)
-    clock = source.clock().alias(columns.NOW)
+    clock = source.clock().alias(NOW)
     found = (
         packed.select("*", clock)
         .groupBy(packets.BUCKET)
@@ -75,13 +85,18 @@ def passed(rows: DataFrame, config: RememberConfig) -> DataFrame:
     return found.select("*", clock)
 
 
-def bucket(buckets: Sequence[int]) -> Column:
-    """Return the bucket of a row: one for the rows of a key, and for duplicates without a key."""
-    ids = F.filter("headers", lambda each: each["key"] == envelope.ID)
-    place = F.concat_ws("/", "topic", "partition", "offset").cast("binary")
-    of = F.coalesce("key", F.get(ids, 0).getField("value"), place)
-    number = F.pmod(F.xxhash64(of), F.lit(len(buckets))).cast("int")
-    return F.element_at(F.array(*map(F.lit, buckets)), number + 1)
+@dataclass(frozen=True, slots=True)
+class ByIdentity:
+    """Gives the records of a key one bucket, and so the duplicates of a record without a key."""
+
+    def __call__(self, partition: int, messages: Sequence[Message], buckets: int) -> Sequence[int]:
+        keys = [each.key() for each in messages]
+        for row, message in enumerate(messages):
+            if keys[row] is None:
+                keys[row] = dict(reversed(message.headers() or ())).get(envelope.ID) or (
+                    f"{message.topic()}/{partition}/{message.offset()}".encode()
+                )
+        return spread(keys, buckets, otherwise=partition)
 
 
 class Remembering(StatefulProcessor):
@@ -102,34 +117,33 @@ class Remembering(StatefulProcessor):
     ) -> Iterator[pd.DataFrame]:
         frames = list(rows)
         packed = [packet for frame in frames for packet in frame["packet"]]
-        now = int(frames[0][columns.NOW].iloc[0])
-        yield self._passed(key[0], _sorted(packed), now)
+        now = int(frames[0][NOW].iloc[0])
+        found = packets.unpack(packed, recent=0, by_offset=True, with_headers=True)
+        yield self._passed(key[0], found, now)
 
     def close(self) -> None:
         """Exclude the memories that this worker keeps from garbage collection."""
         spare()
 
-    def _passed(self, bucket_: int, table: pa.Table, now: int) -> pd.DataFrame:
+    def _passed(self, bucket_: int, found: BucketRows, now: int) -> pd.DataFrame:
         memory = self._restored(bucket_)
-        seen = columns.read(table.to_batches())
-        if seen is None:  # a packet always has rows
-            return pd.DataFrame()
-        fresh = [not is_duplicate for is_duplicate in memory.duplicates(_seen(seen), now)]
+        repeated = list(memory.duplicates(_seen(found), now))
         data = memory.encode()
         if len(data) > self._config.max_bucket_bytes:
             raise StateTooLarge(self._too_large(bucket_, len(data)))
         self._state.update((data,))
         _keep((self._config.query, self._config.within, bucket_), data, memory)
-        rest = table.filter(pa.array(fresh))
+        rest = [row for row, is_repeated in zip(found, repeated, strict=True) if not is_repeated]
         return pd.DataFrame(
             {
                 "bucket": [bucket_],
-                "packet": [_packet(rest)],
-                "taken": [rest.num_rows],
-                "duplicates": [len(fresh) - rest.num_rows],
-                "newest": [max(seen.timestamps)],
+                "packet": [marshal.dumps(rest)],
+                "taken": [len(rest)],
+                "duplicates": [len(repeated) - len(rest)],
+                "newest": [found.newest],
                 "known": [len(memory)],
                 "bytes": [len(data)],
+                "expired": [found.expired],
             }
         )
 
@@ -152,29 +166,13 @@ class Remembering(StatefulProcessor):
         )
 
 
-def _seen(rows: Rows) -> Iterator[Seen]:
-    places = zip(rows.topics, rows.partitions, rows.offsets, strict=True)
-    for identity, time, (topic, partition, offset) in zip(
-        rows.identities, rows.timestamps, places, strict=True
-    ):
+def _seen(found: BucketRows) -> Iterator[Seen]:
+    rows = Shipped(list(found))
+    for row, (topic, partition, offset, time, *_) in enumerate(found):
+        identity = rows.identity(row)
         # The place of a record without an id is its identity, and no other record's.
         own = identity[0] != f"{topic}/{partition}/{offset}"
         yield Seen(identity if own else None, time, (topic, partition))
-
-
-def _sorted(packed: Sequence[bytes]) -> pa.Table:
-    """Return the rows in `packed` in the order of their offsets."""
-    tables = [pa.ipc.open_stream(packet).read_all() for packet in packed]
-    order = [(name, "ascending") for name in ("topic", "partition", "offset")]
-    return pa.concat_tables(tables).sort_by(order)
-
-
-def _packet(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    packet: bytes = sink.getvalue().to_pybytes()
-    return packet
 
 
 def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
@@ -184,22 +182,31 @@ def _keep(bucket_: _Kept, data: bytes, memory: Memory) -> None:
 
 
 DUPLICATE = "duplicate"
-_ORDER = [(name, "ascending") for name in ("key", "topic", "partition", "offset")]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RememberingStage(StageConfig):
-    """Like the stage of a job that remembers nothing, but after its memory."""
+class RememberingStage:
+    """The stage of a job after its memory."""
+
+    config: StageConfig
+
+    @property
+    def sink(self) -> SinkConfig:
+        return self.config.sink
+
+    @property
+    def partitions(self) -> int:
+        return self.config.partitions
 
     def run(self, rows: DataFrame, batch: Batch) -> list[BatchReport]:
         """
         Handle and write the rows that pass; no shuffle is needed, because a key has one bucket.
         """
-        tasks = rows.mapInArrow(RememberingTask(self, batch), REPORT)
+        tasks = rows.mapInArrow(RememberingTask(self.config, batch), REPORT)
         return [BatchReport.decode(row["report"]) for row in tasks.collect()]
 
 
-class RememberingTask(Task):
+class RememberingTask:
     """
     Handles and writes the rows that the buckets of one shuffle partition let pass.
 
@@ -207,31 +214,42 @@ class RememberingTask(Task):
     them, the batch is run again with the old ones, for which the same records are duplicates.
     """
 
+    def __init__(self, config: StageConfig, batch: Batch) -> None:
+        self._config, self._batch = config, batch
+
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with rarely_collecting():
             found = [row for batch in batches for row in batch.to_pylist()]
             if not found:
                 return
-            duplicates = sum(row["duplicates"] for row in found)
-            skipped = Counts(
-                rows=duplicates, skipped={DUPLICATE: duplicates} if duplicates else {}
-            )
-            rows = columns.read(_unpacked(row["packet"] for row in found))
-            if rows is None:
-                report = BatchReport(partition=partition_id(), counts=skipped)
-            else:
-                now = found[0][columns.NOW]
-                report = self._report(replace(rows, now=now), partition_id(), skipped)
-            report = replace(
-                report,
-                newest=max(row["newest"] for row in found),
-                buckets={str(row["bucket"]): [row["known"], 0, row["bytes"]] for row in found},
-            )
+            report = self._report(found, partition_id())
         yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
 
+    def _report(self, found: list[dict[str, Any]], partition: int) -> BatchReport:
+        duplicates = sum(row["duplicates"] for row in found)
+        before = Counts(rows=duplicates, skipped={DUPLICATE: duplicates} if duplicates else {})
+        rows = [row for each in found for row in marshal.loads(each["packet"])]  # noqa: S302  # from our own task
+        rows.sort(key=itemgetter(0, 1, 2))
+        report = BatchReport(partition=partition, counts=before)
+        if rows:
+            batch = self._batch.at(found[0][NOW])
+            taken = Taken(rows=Shipped(rows), newest=0, before=before)
+            report = settle(self._config, batch, partition, given=given(rows), take=lambda: taken)
+        return replace(
+            report,
+            expired=sum(row["expired"] for row in found),
+            newest=max(row["newest"] for row in found),
+            buckets={str(row["bucket"]): [row["known"], 0, row["bytes"]] for row in found},
+        )
 
-def _unpacked(found: Iterator[bytes]) -> list[pa.RecordBatch]:
-    """Return the rows of all packets, with each key's rows together and in order."""
-    tables = [pa.ipc.open_stream(packet).read_all() for packet in found]
-    batches: list[pa.RecordBatch] = pa.concat_tables(tables).sort_by(_ORDER).to_batches()
-    return batches
+
+def given(rows: Sequence[tuple[Any, ...]]) -> BatchInput:
+    """Return what a marker says of `rows`, which are in the order of their places."""
+    digest = blake2b(digest_size=16)
+    ranges: dict[str, dict[int, tuple[int, int]]] = {}
+    for (topic, partition), of in groupby(rows, itemgetter(0, 1)):
+        offsets, times = zip(*((row[2], row[3]) for row in of), strict=True)
+        ranges.setdefault(topic, {})[partition] = offsets[0], offsets[-1]
+        digest.update(f"{topic}/{partition}/{len(offsets)}\n".encode())
+        digest.update(struct.pack(f"<{len(offsets)}q{len(times)}q", *offsets, *times))
+    return BatchInput(digest=digest.hexdigest(), ranges=ranges)

@@ -42,6 +42,15 @@ class Router:
             case Failed(_, result):
                 return [self._aside(result, record, identity)]
 
+    def returned(self, record: Record, identity: Identity) -> Outgoing:
+        """Return the record as it is for the retry topic, where our partitioner places its key."""
+        try:
+            copy = copies.returned(record, identity)
+        except InvalidEvent as unreadable:
+            copy = copies.dead(record, identity, now=self.now, error=str(unreadable))
+            return Outgoing(self.topics.dead_letter, *copy, 0, record)
+        return Outgoing(self.topics.retry, *copy, 0, record)
+
     def _handled(
         self, result: Done | Again, record: Record, identity: Identity, outputs: Sequence[Encoded]
     ) -> list[Outgoing]:

@@ -1,25 +1,19 @@
-"""The stage that does the work: shuffle by key, then one pass that handles and writes."""
+"""Settle one turn on an executor: evaluate its records once, write the results once."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-
-import pyarrow as pa
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from dedup.retries.backoff import Backoff
 from dedup.settings.policy import PolicySettings
 from spark_jobs.errors import JobError
 from spark_jobs.policy.evaluation import evaluate, load
 from spark_jobs.policy.router import Router
-from spark_jobs.query.batch import SCHEMA, Batch, BatchReport, partition_id
-from spark_jobs.rows import columns
-from spark_jobs.rows.columns import Rows
-from spark_jobs.rows.garbage import rarely_collecting
+from spark_jobs.query.batch import Batch, BatchReport
+from spark_jobs.rows.records import Records
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
 from spark_jobs.sink.outgoing import Evaluation, Topics
-from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
+from spark_jobs.sink.sink import BatchInput, SinkConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,84 +25,69 @@ class StageConfig:
     backoff: Backoff
     sink: SinkConfig
     partitions: int
-
-    def run(self, rows: DataFrame, batch: "Batch") -> "list[BatchReport]":
-        return run(rows, self, batch)
+    """The number of lanes: a key has one, and each has its own transactions."""
 
 
-def shuffled(rows: DataFrame, partitions: int) -> DataFrame:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The records of a turn."""
+
+    rows: Records
+    newest: int
+    """The newest timestamp at the end of a partition, in milliseconds; 0: there is no record."""
+    here: tuple[int, int] | None = None
+    """This lane and the number of lanes, if records of other lanes may be among these."""
+    misplaced: int = 0
+    """Records of this lane that lay in a partition of another one."""
+    expired: int = 0
+    """Offsets that were deleted before they were read."""
+    before: Counts = field(default_factory=Counts)
+    """The rows that were removed earlier."""
+
+
+def settle(
+    config: StageConfig, batch: Batch, lane: int, *, given: BatchInput, take: Callable[[], Taken]
+) -> BatchReport:
     """
-    Return the columns of `rows` for the tasks, with each key in one partition and in order.
+    Write the results of a turn, unless a marker says that an earlier run did; report them.
 
-    Rows without a key are spread by their places. Everything here depends on the rows only, so a
-    batch that is run again has the same partitions, in the same order.
+    `take` is called only if they must be written.
     """
-    place = F.xxhash64("topic", "partition", "offset")
-    spread = F.when(F.col("key").isNull(), place)
-    clock = [columns.NOW] if columns.NOW in rows.columns else []
-    return (
-        rows.select(*columns.COLUMNS, *clock)
-        .repartition(partitions, F.col("key"), spread)
-        .sortWithinPartitions("key", "topic", "partition", "offset")
+    router = Router(topics=config.topics, backoff=config.backoff, now=batch.now)
+    taken: list[Taken] = []
+    misplaced = 0
+
+    def evaluated() -> Evaluation:
+        nonlocal misplaced
+        found = take()
+        taken.append(found)
+        evaluation = evaluate(found.rows, load(config.operator), router, found.here)
+        misplaced = evaluation.misplaced
+        return evaluation._replace(counts=evaluation.counts + found.before)
+
+    turn = Turn(
+        query=batch.query, batch=batch.number, partition=lane, partitions=config.partitions
     )
-
-
-def run(rows: DataFrame, config: StageConfig, batch: Batch) -> list[BatchReport]:
-    """Handle and write one micro-batch; return a report of each partition that has rows."""
-    tasks = shuffled(rows, config.partitions).mapInArrow(Task(config, batch), SCHEMA)
-    return [BatchReport.decode(row["report"]) for row in tasks.collect()]
-
-
-class Task:
-    """Handles and writes one shuffle partition, on an executor."""
-
-    def __init__(self, config: StageConfig, batch: Batch) -> None:
-        self._config, self._batch = config, batch
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with rarely_collecting():
-            rows = columns.read(batches)
-            if rows is None:
-                return
-            report = self._report(rows, partition_id())
-        yield pa.RecordBatch.from_pydict({"report": [report.encode()]})
-
-    def _report(self, rows: Rows, partition: int, before: Counts | None = None) -> BatchReport:
-        """Settle `rows`; `before` counts the rows that were removed earlier."""
-        try:
-            settled = self._settle(rows, partition, before or Counts())
-        except JobError as error:
-            # Returned as a value: Spark would wrap an exception in a page of stack traces, and
-            # retry to no avail.
-            return BatchReport(partition=partition, error=type(error).__name__, message=str(error))
-        return BatchReport(
-            partition=partition,
-            counts=settled.counts,
-            replayed=settled.replayed,
-            newest=max(rows.timestamps),
-            writer=settled.writer,
-        )
-
-    def _settle(self, rows: Rows, partition: int, before: Counts) -> Settled:
-        config, batch = self._config, self._batch
-        now = rows.now or batch.now
-        router = Router(topics=config.topics, backoff=config.backoff, now=now)
-
-        def evaluated() -> Evaluation:
-            found = evaluate(rows, load(config.operator), router)
-            return found._replace(counts=found.counts + before)
-
-        return sink.settle(
-            Turn(
-                query=batch.query,
-                batch=batch.number,
-                partition=partition,
-                partitions=config.partitions,
-            ),
-            BatchInput(digest=rows.digest(), ranges=rows.ranges()),
+    try:
+        settled = sink.settle(
+            turn,
+            given,
             config=config.sink,
             evaluate=evaluated,
             replace_poison=router.unwritable,
             adopt=batch.adopt,
-            newest=batch.writers.get(partition, ""),
+            newest=batch.writers.get(lane, ""),
         )
+    except JobError as error:
+        # Returned as a value: Spark would wrap an exception in a page of stack traces, and retry
+        # to no avail.
+        return BatchReport(partition=lane, error=type(error).__name__, message=str(error))
+    return BatchReport(
+        partition=lane,
+        counts=settled.counts,
+        replayed=settled.replayed,
+        misplaced=misplaced + sum(each.misplaced for each in taken),
+        expired=sum(each.expired for each in taken),
+        newest=max((each.newest for each in taken), default=0),
+        writer=settled.writer,
+    )

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Protocol, Self, TypeAlias
 
 from pyspark import TaskContext
@@ -54,8 +54,14 @@ class Batch:
     now: int
     """Wall clock when it began, in milliseconds; where Spark's is among the rows, that counts."""
     adopt: bool = False
+    way: str | None = None
+    """How an earlier run of the batch has begun to write it; None: no run has."""
     writers: Mapping[int, str] = field(default_factory=dict)
     """Names of those that wrote shuffle partitions last, as far as the driver was told."""
+
+    def at(self, now: int) -> Self:
+        """Return the batch with Spark's clock, which is the same when it is run again."""
+        return replace(self, now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +71,10 @@ class BatchReport:
     partition: int
     counts: Counts = field(default_factory=Counts)
     replayed: bool = False
+    misplaced: int = 0
+    """Rows that lay in a partition where their key does not belong."""
+    expired: int = 0
+    """Offsets that the topics had deleted before they were read."""
     newest: int = 0
     """The newest timestamp among its rows, in milliseconds."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)

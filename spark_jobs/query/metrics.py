@@ -41,6 +41,13 @@ class Metrics:
             "Commits of offsets to the consumer group, by outcome: ok, failed.",
             "outcome",
         )
+        self._misplaced = self._counter(
+            "misplaced_total",
+            "Records in a partition where Kafka's partitioner does not put their key.",
+        )
+        self._expired = self._counter(
+            "expired_total", "Offsets that topics had deleted before they were read."
+        )
         self._seconds = Histogram(
             "dovecote_spark_batch_seconds",
             "From the trigger of a batch to its end, without what it only waited.",
@@ -102,6 +109,8 @@ class Metrics:
         for reason, records in counts.skipped.items():
             self._skipped.labels(query, reason).inc(records)
         self._replayed.labels(query).inc(line.replayed)
+        self._misplaced.labels(query).inc(line.misplaced)
+        self._expired.labels(query).inc(line.expired)
         self._seconds.labels(query).observe(line.seconds)
         self._last_seconds.labels(query).set(line.seconds)
         self._lag_seconds.labels(query).set(line.lag_seconds)

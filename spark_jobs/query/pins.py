@@ -7,6 +7,11 @@ Pins: TypeAlias = Mapping[str, object]
 """Settings by name, in the form of JSON."""
 
 JOB, QUERY, TOPICS = "job", "spark.query", "source.topics"
+BEGAN = "source.began"
+"""The offsets at which the query began; noted once."""
+HASH = "state.hash"
+"""How keys are laid into the buckets of a state."""
+MURMUR2 = "murmur2"
 _ADOPTED = {QUERY, TOPICS}
 """Settings that may change if the operator of the job consents."""
 
@@ -14,6 +19,8 @@ _ADOPTED = {QUERY, TOPICS}
 def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) -> str | None:
     """Return why `checkpoint`, made with `found`, does not fit a job with `wanted`, or None."""
     for name, value in wanted.items():
+        if name == HASH and "state.buckets" in found and HASH not in found:
+            return _refusal(checkpoint, name, "an earlier version's", value)
         # A version that did not know the setting has not pinned it.
         if name not in found or found[name] == value or (adopt and name in _ADOPTED):
             continue
@@ -53,6 +60,12 @@ def _refusal(checkpoint: str, name: str, was: object, now: object) -> str:
                 f"{_listed(now)}: set `source.topics` back, or {_ADOPT}; new topics are then "
                 "read from their first record, and unread records of removed topics are never "
                 "read"
+            )
+        case "state.hash":
+            return (
+                f"the checkpoint {checkpoint} has its state in buckets by {was} hash, and this "
+                f"version, with {now}, would not find it: begin with a new checkpoint at "
+                "`source.starting_offsets`, and use `--adopt`, once"
             )
         case _:
             return (

@@ -23,6 +23,10 @@ class Summary:
     """The newest timestamp among its rows, in milliseconds; 0: it has no rows."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)
     """For a stateful job, by stepped bucket: its keys, open items, and bytes."""
+    misplaced: int = 0
+    """Rows that lay in a partition where their key does not belong."""
+    expired: int = 0
+    """Offsets that the topics had deleted before they were read."""
     held: float = 0.0
     """For how many seconds the batch was held with nothing to do."""
 
@@ -43,6 +47,10 @@ class BatchLine:
     rows_per_s: float
     lag_rows: int
     lag_seconds: float
+    misplaced: int = 0
+    """Records that lay in a partition where Kafka's partitioner does not put their key."""
+    expired: int = 0
+    """Offsets that the topics had deleted before they were read."""
     keys: int = 0
     """For a stateful job: in the buckets that the batch touched."""
     open: int = 0
@@ -59,11 +67,13 @@ class BatchLine:
             if self.state_bytes
             else ""
         )
+        odd = f" | misplaced {self.misplaced}" if self.misplaced else ""
+        odd += f" | expired {self.expired}" if self.expired else ""
         return (
             f"batch {self.batch}: {self.rows} rows | handled {self.handled} | skipped: {skipped} "
             f"| retried {self.retried} | dead {self.dead} | {self.seconds:.2f} s, "
             f"{self.rows_per_s:.0f} rows/s | lag {self.lag_rows} rows, {self.lag_seconds:.1f} s"
-            f"{state}{replayed}"
+            f"{odd}{state}{replayed}"
         )
 
     def json(self) -> str:
@@ -79,6 +89,8 @@ def summary(reports: Sequence[BatchReport], *, held: float = 0.0) -> Summary:
     return Summary(
         counts=reduce(add, (report.counts for report in reports), Counts()),
         replayed=sum(report.replayed for report in reports),
+        misplaced=sum(report.misplaced for report in reports),
+        expired=sum(report.expired for report in reports),
         newest=max((report.newest for report in reports), default=0),
         buckets=dict(ChainMap(*(dict(report.buckets) for report in reports))),
         held=held,
@@ -104,6 +116,8 @@ def line(query: str, progress: Mapping[str, Any], done: Summary, *, now: int) ->
         rows_per_s=round(counts.rows / seconds, 1) if seconds else 0.0,
         lag_rows=behind,
         lag_seconds=round(max(0, now - done.newest) / 1000, 3) if behind and done.newest else 0.0,
+        misplaced=done.misplaced,
+        expired=done.expired,
         keys=sum(keys),
         open=sum(opened),
         state_bytes=sum(sizes),
@@ -133,4 +147,5 @@ def _offsets(progress: Mapping[str, Any], which: str) -> Iterator[tuple[str, int
     for source in progress["sources"]:
         for topic, partitions in (source.get(which) or {}).items():
             for partition, offset in partitions.items():
-                yield topic, int(partition), offset
+                if partition.isdigit():  # the topic's id is beside them
+                    yield topic, int(partition), offset

@@ -8,13 +8,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # it has no types
-from pyspark.errors import PySparkException, PythonException, StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from spark_jobs.errors import JobError, QueryFailed
+from spark_jobs.errors import JobError
 from spark_jobs.query.batch import Batch, BatchReport, Stage
+from spark_jobs.query.failures import failure
 from spark_jobs.query.progress import BatchLine, Summary, ends, line, summary
 from spark_jobs.query.resting import Rest
 from spark_jobs.query.watching import Watch, listening
@@ -27,7 +28,10 @@ _log = logging.getLogger("dovecote.spark")
 _POLL_SECONDS = 0.2
 # Recording that a batch is done takes Spark milliseconds.
 _COMMIT_SECONDS = 10.0
-_MESSAGE_CHARACTERS = 1_000
+# Spark starts a Python process for a query's source and waits ten seconds for it, which cannot be
+# set. On a busy machine the start may take longer.
+_TOO_SLOW = "Python worker failed to connect back"
+_START_SECONDS = 180.0
 _INTERRUPTED = (
     "py4j.protocol.Py4JJavaError: An error occurred while calling the batch: "
     "java.lang.InterruptedException"
@@ -76,16 +80,26 @@ class Query:
         """
         self._asked_to_stop = stop
         with listening(self._spark, self._finished, self._idle):
-            try:
-                query = writer.queryName(self._name).foreachBatch(self._batch).start()
-                self._run = str(query.runId)
-                while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
-                    if stop.is_set():
-                        self._stop(query)
-                        return
-                self._await_spark()
-            except StreamingQueryException as error:
-                raise (self._failure or QueryFailed(_reason(error))) from error
+            last = time.monotonic() + _START_SECONDS
+            while True:
+                try:
+                    self._run_once(writer, stop)
+                except StreamingQueryException as error:
+                    is_slow = not self._admitted and _TOO_SLOW in str(error)
+                    if is_slow and time.monotonic() < last and not stop.is_set():
+                        _log.warning("Spark's Python took too long to start: starting it again")
+                        continue
+                    raise (self._failure or failure(str(error))) from error
+                return
+
+    def _run_once(self, writer: DataStreamWriter, stop: threading.Event) -> None:
+        query = writer.queryName(self._name).foreachBatch(self._batch).start()
+        self._run = str(query.runId)
+        while not query.awaitTermination(_POLL_SECONDS):  # type: ignore[arg-type]  # part of a second
+            if stop.is_set():
+                self._stop(query)
+                return
+        self._await_spark()
 
     def _stop(self, query: StreamingQuery) -> None:
         """Stop between two batches."""
@@ -130,7 +144,7 @@ class Query:
             self._failure = error
             raise
         except PySparkException as error:
-            self._failure = QueryFailed(_reason(error))
+            self._failure = failure(str(error))
             raise
         held = self._hold(reports, number)
         with self._heard:
@@ -150,11 +164,12 @@ class Query:
     def _reports(self, rows: DataFrame, number: int) -> list[BatchReport]:
         query = self._spark.sparkContext.getLocalProperty("sql.streaming.queryId") or ""
         adopt = self._adopt and not self._admitted
-        if not self._admitted:
-            self._admit(query, number)
+        way = None if self._admitted else self._admit(query, number)
         now = time.time_ns() // 1_000_000
         writers = dict(self._writers)
-        batch = Batch(query=query, number=number, now=now, adopt=adopt, writers=writers)
+        batch = Batch(
+            query=query, number=number, now=now, adopt=adopt, way=way or None, writers=writers
+        )
         reports = self._config.run(rows, batch)
         for report in reports:
             if (error := report.exception()) is not None:
@@ -164,15 +179,18 @@ class Query:
         self._admitted = True
         return reports
 
-    def _admit(self, query: str, number: int) -> None:
+    def _admit(self, query: str, number: int) -> str | None:
+        """Let the query go on; return how an earlier run has begun to write its first batch."""
         turn = Turn(query=query, batch=number, partition=0, partitions=self._config.partitions)
-        for marker in admit(turn, self._config.sink, adopt=self._adopt):
+        admitted = admit(turn, self._config.sink, adopt=self._adopt)
+        for marker in admitted.taken:
             _log.warning(
                 "took over marker partition %d: query %s was at batch %d",
                 marker.partition,
                 marker.query,
                 marker.batch,
             )
+        return admitted.way
 
     def _finished(self, progress: Mapping[str, Any]) -> None:
         """Show a batch that Spark has recorded as done."""
@@ -194,15 +212,3 @@ class Query:
     def _idle(self, run: str) -> None:
         if run == self._run:
             self._look()
-
-
-def _reason(error: PySparkException) -> str:
-    """Return Spark's message without its stack traces, which go to the log."""
-    _log.error("Spark: %s", error)
-    text = str(error)
-    if isinstance(error, PythonException):
-        # The last line without indentation is the exception; the lines above it show its origin.
-        told = [line for line in text.splitlines() if line and not line[0].isspace()]
-        raised = [line for line in told if not line.startswith(("Traceback", "SQLSTATE"))]
-        return f"a task failed: {raised[-1] if raised else text}"[:_MESSAGE_CHARACTERS]
-    return f"Spark ended the query: {text.splitlines()[0]}"[:_MESSAGE_CHARACTERS]

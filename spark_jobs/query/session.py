@@ -45,30 +45,28 @@ _JAVA_OPTIONS = {
 _JVM_SECONDS = 20
 # Spark itself asks Java for the module about which Java warns.
 _NOISE = b"WARNING: Using incubator modules"
-# Spark dismisses a worker that had nothing to do for a minute; it tries to say goodbye, but nobody
-# listens.
+# Spark dismisses a worker that had nothing to do for a minute, and the planner of a query that has
+# ended; they try to say goodbye, but nobody listens.
 _TRACEBACK = b"Traceback (most recent call last)"
-_DISMISSED = (b'pyspark/daemon.py", line ', b"BrokenPipeError: [Errno 32]")
+_CHAINED = (_TRACEBACK, b"During handling of the above", b"The above exception was")
+_DISMISSED = (b'pyspark/daemon.py", line ', b"python_streaming_source_runner.py")
+_GOODBYE = (b"BrokenPipeError", b"ConnectionResetError", b"EOFError")
 
 
-def configuration(
-    settings: SparkSettings, *, master: str | None, jars: Iterable[Path] = ()
-) -> dict[str, str]:
+def configuration(settings: SparkSettings, *, master: str | None) -> dict[str, str]:
     """Return the Spark configuration of a job: defaults, the settings' own, then what must be."""
     conf = {
         "spark.app.name": f"dovecote {settings.query}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        # Options of the source contain passwords, which must not appear in plans and logs.
-        "spark.sql.redaction.options.regex": "(?i)url|password|jaas|keystore|truststore",
+        # The source's option `kafka` has passwords, which must not appear in plans and logs.
+        "spark.sql.redaction.options.regex": "(?i)url|password|^kafka$",
     }
     if master is not None:
         conf["spark.master"] = master
         if master.startswith("local"):
             conf |= _local()
-    if listed := ",".join(str(jar) for jar in jars):
-        conf["spark.jars"] = listed
     if "://" not in settings.checkpoint:
         # Otherwise each file of the checkpoint forks a process. This needs a file system with
         # rename.
@@ -165,17 +163,32 @@ def _pass_on(stderr: IO[bytes]) -> None:
 
 def worth_reporting(lines: Iterable[bytes]) -> Iterator[bytes]:
     """Yield the lines of Spark's stderr that mean something."""
-    begun: list[bytes] = []
+    block: list[bytes] = []  # a traceback: only its end shows whether it means anything
+    is_open = False
     for line in lines:
-        if line.startswith(_TRACEBACK):
-            begun.append(line)  # only the next line says what it is
-        elif any(each in line for each in _DISMISSED):
-            begun.clear()
-        elif not line.startswith(_NOISE):
-            yield from begun
-            begun.clear()
+        if line.startswith(_TRACEBACK) and not is_open:
+            yield from _meant(block)  # another one begins
+            block.clear()
+        of_block = line.startswith(_CHAINED) or (bool(block) and line[:1].isspace())
+        if of_block or (block and is_open):
+            block.append(line)
+            is_open = of_block
+            continue
+        yield from _meant(block)
+        block.clear()
+        if not line.startswith((_NOISE, *_GOODBYE)):
             yield line
-    # A goodbye that was cut off counts, too: Java ended while it passed it on.
+    yield from _meant(block)
+
+
+def _meant(block: list[bytes]) -> list[bytes]:
+    """Return a traceback, unless it is a goodbye, or one that was cut off when Java ended."""
+    frames = [line for line in block if not line.startswith(_CHAINED)]
+    of_workers = any(name in line for line in frames for name in _DISMISSED)
+    raised = [line for line in frames if not line[:1].isspace()]
+    if not frames or (of_workers and all(line.startswith(_GOODBYE) for line in raised)):
+        return []
+    return block
 
 
 ADMIN_SECONDS = 30.0

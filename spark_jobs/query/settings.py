@@ -1,28 +1,23 @@
 """Settings of `dovecote spark dedup`: one TOML file, one query."""
 
-import json
 from datetime import timedelta
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, TypeAdapter, field_validator, model_validator
+from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
 
 from dedup.retries.backoff import Backoff
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from dedup.settings.retries import RetrySettings, TopicName
 from dovecote.process.durations import duration
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
-from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
-from spark_jobs.sink.kafka_options import leave_guarantees_alone
+from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
+from spark_jobs.sink.kafka_options import FIXED_READING, leave_guarantees_alone
 from spark_jobs.sink.outgoing import Topics
 
 PREFIX = "DOVECOTE_SPARK"
 
-_SOURCE_FIXED = {
-    "subscribe": "topics",
-    "startingoffsets": "starting_offsets",
-    "maxoffsetspertrigger": "max_offsets_per_trigger",
-}
-_SOURCE_KEPT = {"assign", "subscribepattern", "includeheaders", "kafka.isolation.level"}
+_Offset: TypeAlias = Annotated[int, Field(ge=-2)]
+
 _CONF_FIXED = {
     "spark.speculation": "a second copy of a task would handle its records twice",
     "spark.sql.adaptive.enabled": "it changes shuffle partitions from batch to batch",
@@ -32,43 +27,51 @@ _CONF_FIXED = {
 
 
 class SourceSettings(Settings):
-    """The topics to read, with Spark's own Kafka source, always `read_committed`."""
+    """The topics to read, always `read_committed`, with the same client as everything else."""
 
     topics: Annotated[tuple[TopicName, ...], Field(min_length=1)]
     """Topics to read."""
 
     starting_offsets: str = "earliest"
-    """Where a new checkpoint begins: `earliest`, `latest`, or Spark's JSON of offsets."""
+    """
+    Where a new checkpoint begins: `earliest`, `latest`, or JSON: `{"orders": {"0": 42}}`, in which
+    -2 means the earliest offset and -1 the latest.
+    """
 
     max_offsets_per_trigger: int = Field(default=100_000, ge=1)
-    """The most rows in one micro-batch. A shuffle partition's share of it is held in memory."""
+    """The most rows in one micro-batch. A task's share of it is held in memory."""
+
+    expired: Literal["refuse", "skip"] = "refuse"
+    """
+    The answer to records that a topic has deleted before the job read them: `refuse` stops the
+    job; `skip` goes on, and each batch says how many offsets are gone.
+    """
 
     options: KafkaProperties = Field(
         default_factory=dict, repr=False, json_schema_extra={"open": True}
     )
-    """Further options of Spark's Kafka source; `kafka.…` goes to the Java client."""
+    """Further librdkafka properties of the consumers alone, such as `client.rack`."""
 
     @field_validator("starting_offsets")
     @classmethod
     def _known_offsets(cls, text: str) -> str:
         if text not in {"earliest", "latest"}:
             try:
-                json.loads(text)
-            except json.JSONDecodeError as error:
-                msg = f'must be "earliest", "latest" or JSON ({{"topic": {{"0": 42}}}}): {error}'
+                TypeAdapter(dict[str, dict[int, _Offset]]).validate_json(text)
+            except ValidationError as error:
+                msg = (
+                    'must be "earliest", "latest" or JSON of offsets from -2 on '
+                    f'({{"topic": {{"0": 42}}}}): {error.errors()[0]["msg"]}'
+                )
                 raise ValueError(msg) from None
         return text
 
     @field_validator("options")
     @classmethod
     def _leave_ours_alone(cls, options: dict[str, str]) -> dict[str, str]:
-        for name in options:
-            if name.lower() in _SOURCE_FIXED:
-                msg = f"{name}: set `source.{_SOURCE_FIXED[name.lower()]}` instead"
-                raise ValueError(msg)
-            if name.lower() in _SOURCE_KEPT:
-                msg = f"{name} cannot be set: exactly once rests on it"
-                raise ValueError(msg)
+        if fixed := sorted(FIXED_READING & options.keys()):
+            msg = f"{', '.join(fixed)} cannot be set: exactly once rests on it"
+            raise ValueError(msg)
         return options
 
 
@@ -103,6 +106,14 @@ class SparkSettings(Settings):
     """
     The number of tasks per batch that handle and write. A change needs one run with `--adopt`;
     with state (stateful jobs, `operator.remember`, recirculation), it needs a new checkpoint, too.
+    """
+
+    grouping: Literal["auto", "partitions", "shuffle"] = "auto"
+    """
+    How the records of a key meet, in a job without state. `partitions`: each task reads whole
+    partitions and decides; a record that Kafka's own partitioner would have put elsewhere goes
+    through the retry topic. `shuffle`: right for any partitioner, and slower. `auto`: begins with
+    a shuffle, and goes over when no record lay elsewhere.
     """
 
     trigger: str = "1s"
@@ -270,6 +281,7 @@ class DedupSettings(Settings):
         }
         if remembers:
             pins["state.buckets"] = self.state.buckets
+            pins[HASH] = MURMUR2
             pins["spark.shuffle_partitions"] = self.spark.shuffle_partitions
         return pins
 

@@ -1,4 +1,4 @@
-"""The source of a job's rows, and the start of its batches."""
+"""The source of a job's batches, and their start."""
 
 from typing import Protocol
 
@@ -7,8 +7,23 @@ from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.query.settings import SourceSettings, SparkSettings
-from spark_jobs.rows import columns
-from spark_jobs.sink import kafka_options
+from spark_jobs.rows.packets import Pack
+from spark_jobs.sink import group
+from spark_jobs.source import offsets
+from spark_jobs.source.cluster import Cluster
+from spark_jobs.source.config import SourceConfig
+from spark_jobs.source.offsets import Offsets
+from spark_jobs.source.stream import (
+    BEGIN,
+    CONFIG,
+    NAME,
+    PACK,
+    PACKED,
+    TASKS,
+    Packed,
+    Planned,
+    encode,
+)
 
 
 class Reading(Protocol):
@@ -18,34 +33,51 @@ class Reading(Protocol):
     def kafka(self) -> dict[str, str]: ...
     @property
     def source(self) -> SourceSettings: ...
+    @property
+    def spark(self) -> SparkSettings: ...
 
 
-def rows(settings: Reading, spark: SparkSession) -> DataFrame:
-    """Return the records of the source's topics as they come, headers included."""
+def config(settings: Reading) -> SourceConfig:
+    """Return what planner and tasks need to know."""
     source = settings.source
-    options = {
-        **kafka_options.source(settings.kafka, source.options),
-        "kafka.isolation.level": "read_committed",
-        "includeHeaders": "true",
-        "subscribe": ",".join(source.topics),
-        "startingOffsets": source.starting_offsets,
-        "maxOffsetsPerTrigger": str(source.max_offsets_per_trigger),
-    }
-    found = spark.readStream.format("kafka").options(**options).load()
-    # Spark asks for the size of its Arrow batch before each row, which takes a pass over all of
-    # its null lists.
-    none = F.array().cast(found.schema["headers"].dataType)
-    return found.withColumn("headers", F.coalesce("headers", none))
+    return SourceConfig(
+        kafka=settings.kafka,
+        options=source.options,
+        group=group.name(settings.spark.query),
+        topics=tuple(sorted(source.topics)),
+        most=source.max_offsets_per_trigger,
+        expired=source.expired,
+    )
 
 
-def timed_rows(settings: Reading, spark: SparkSession) -> DataFrame:
+def begin(settings: Reading) -> Offsets:
     """
-    Return the records, each with the clock of its micro-batch.
+    Return where a new query begins, by the settings and by what the topics hold now.
 
-    Spark records that clock before the batch begins, so a batch that is run again has the same
-    clock.
+    Raises:
+        BadSettings: the settings name a partition that does not exist.
+        KafkaUnavailable: no broker answers.
     """
-    return rows(settings, spark).withColumn(columns.NOW, clock())
+    cluster, topics = Cluster(settings.kafka), settings.source.topics
+    wanted = settings.source.starting_offsets
+    return offsets.begin(wanted, cluster.earliest(topics), cluster.latest(topics))
+
+
+def planned(spark: SparkSession, found: SourceConfig, start: Offsets) -> DataFrame:
+    """Return the source that plans batches; a new query begins at `start`."""
+    spark.dataSource.register(Planned)
+    options = {CONFIG: found.encode(), BEGIN: start.encode()}
+    return spark.readStream.format(NAME).options(**options).load()
+
+
+def packets(spark: SparkSession, found: SourceConfig, start: Offsets, pack: Pack) -> DataFrame:
+    """Return the source whose tasks read and pack; a new query begins at `start`."""
+    spark.dataSource.register(Packed)
+    shuffled = int(spark.conf.get("spark.sql.shuffle.partitions") or 1)
+    tasks = max(shuffled, spark.sparkContext.defaultParallelism)
+    options = {CONFIG: found.encode(), BEGIN: start.encode()}
+    options |= {PACK: encode(pack), TASKS: str(tasks)}
+    return spark.readStream.format(PACKED).options(**options).load()
 
 
 def clock() -> Column:

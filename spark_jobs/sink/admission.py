@@ -1,6 +1,6 @@
 """Decide whether a query may go on from the markers it finds, and take them over if told to."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.sink import markers
@@ -10,13 +10,22 @@ from spark_jobs.sink.sink import SinkConfig
 from spark_jobs.sink.writer import NotCommitted, Writer
 
 
-def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> list[Marker]:
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """A query may go on."""
+
+    taken: list[Marker]
+    """The markers that it took over."""
+    way: str | None
+    """How an earlier run has begun to write the query's first batch; None: none has."""
+
+
+def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> Admitted:
     """
     Let a query go on with `turn`, its first one (the partition does not matter).
 
     Reads before it fences: a copy of a job that only shares the name must not stop the original.
-    With `adopt`, it writes a marker of this query over each marker that would stop it, and returns
-    those.
+    With `adopt`, it writes a marker of this query over each marker that would stop it.
 
     Raises:
         MarkerRefused: a marker stops the query.
@@ -34,7 +43,14 @@ def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> list[Marker]:
         if (reason := markers.half_done(marker, here)) is not None:
             raise MarkerRefused(reason)
         stopping.append(here)
-    return [taken for here in stopping if (taken := _take_over(here, config)) is not None]
+    begun = {each.way for each in found.values() if _is_of(each, turn)}
+    replaced = [_take_over(here, config) for here in stopping]
+    taken = [each for each in replaced if each is not None]
+    return Admitted(taken, next(iter(begun), None))
+
+
+def _is_of(marker: Marker, turn: Turn) -> bool:
+    return (marker.query, marker.batch) == (turn.query, turn.batch)
 
 
 def _take_over(turn: Turn, config: SinkConfig) -> Marker | None:

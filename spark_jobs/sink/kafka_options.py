@@ -1,42 +1,11 @@
-"""
-One connection to Kafka in two forms: librdkafka's properties, and the Java client's for Spark.
-
-Settings have librdkafka's properties. Addresses, TLS and SASL are translated for Spark's source;
-everything else (batching, timeouts) is for the sink only.
-"""
+"""The properties of a job's Kafka clients, which are librdkafka's."""
 
 from collections.abc import Mapping
-from pathlib import Path
 
-from outbox.errors import BadSettings
+from confluent_kafka import KafkaError
+
 from outbox.kafka import PARTITIONER
 
-PREFIX = "kafka."
-"""The prefix of the Java client's properties in Spark's source."""
-
-_SAME = {
-    "bootstrap.servers",
-    "security.protocol",
-    "ssl.key.password",
-    "ssl.keystore.location",
-    "ssl.keystore.password",
-    "sasl.kerberos.service.name",
-}
-_READ = {
-    "ssl.ca.location": "ssl.truststore.certificates",
-    "ssl.certificate.location": "ssl.keystore.certificate.chain",
-    "ssl.key.location": "ssl.keystore.key",
-}
-_TEXT = {
-    "ssl.ca.pem": "ssl.truststore.certificates",
-    "ssl.certificate.pem": "ssl.keystore.certificate.chain",
-    "ssl.key.pem": "ssl.keystore.key",
-}
-_LOGIN_MODULES = {
-    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
-    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
-    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
-}
 _CLIENT = ("bootstrap.", "security.", "sasl.", "ssl.", "client.", "socket.", "broker.", "oauth")
 
 _DEFAULTS = {
@@ -55,12 +24,6 @@ _DEFAULTS = {
     "reconnect.backoff.max.ms": "2000",
     "client.id": "dovecote-spark",
 }
-_SOURCE_DEFAULTS = {
-    # A task knows that its records are there. But its client lets the broker hold a fetch after
-    # the last of them, and the next request, for the partition's end, is answered only after that.
-    # With Kafka's own 500 ms, every task would take at least that long.
-    "fetch.max.wait.ms": "10",
-}
 _GUARANTEES: Mapping[str, str | bool] = {
     "acks": "all",
     "enable.idempotence": "true",
@@ -74,6 +37,21 @@ FIXED = frozenset(
     | {"isolation.level", "enable.gapless.guarantee"}
 )
 """Properties that exactly-once depends on; settings that name one are refused."""
+
+FIXED_READING = frozenset(
+    {"group.id", "enable.auto.commit", "enable.auto.offset.store", "isolation.level"}
+    | {"enable.partition.eof", "auto.offset.reset"}
+)
+"""The same for properties of the consumers."""
+
+MISSING = frozenset({KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC})  # noqa: SLF001  # librdkafka's name
+"""Errors that say that a topic does not exist."""
+
+CONNECTION = frozenset(
+    {KafkaError._ALL_BROKERS_DOWN, KafkaError._TRANSPORT, KafkaError._RESOLVE}  # noqa: SLF001  # as above
+    | {KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT}  # noqa: SLF001  # as above
+)
+"""Errors that librdkafka gets over by itself, once a broker is there."""
 
 
 def leave_guarantees_alone(properties: dict[str, str]) -> dict[str, str]:
@@ -110,72 +88,3 @@ def producer(
         "transaction.timeout.ms": milliseconds,
         "message.timeout.ms": milliseconds,
     }
-
-
-def source(properties: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
-    """
-    Return the options of Spark's Kafka source: ours, then `properties`, then `own`.
-
-    Raises:
-        BadSettings: a property has no equivalent in Java, or its file cannot be read.
-    """
-    java = dict(_SOURCE_DEFAULTS)
-    for name, value in properties.items():
-        java |= _translated(name, value)
-    java |= _login(properties)
-    if any(name.startswith("ssl.truststore.cert") for name in java):
-        java["ssl.truststore.type"] = "PEM"
-    if any(name.startswith("ssl.keystore.key") for name in java):
-        java["ssl.keystore.type"] = "PEM"
-    return {PREFIX + name: value for name, value in java.items()} | dict(own)
-
-
-def _translated(name: str, value: str) -> dict[str, str]:
-    match name:
-        case _ if name in _SAME:
-            return {name: value}
-        case _ if name in _READ:
-            return {_READ[name]: _file(name, value)}
-        case _ if name in _TEXT:
-            return {_TEXT[name]: value}
-        case "sasl.mechanism" | "sasl.mechanisms":
-            return {"sasl.mechanism": value}
-        case "ssl.endpoint.identification.algorithm":
-            return {name: "" if value == "none" else value}
-        case "enable.ssl.certificate.verification" if value == "false":
-            msg = (
-                f"kafka.{name}: Spark's Java client cannot leave certificates unverified; "
-                "give it the authority in ssl.ca.location"
-            )
-            raise BadSettings(msg)
-        case _:
-            return {}
-
-
-def _login(properties: Mapping[str, str]) -> dict[str, str]:
-    if "sasl.username" not in properties:
-        return {}
-    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")
-    module = _LOGIN_MODULES.get(mechanism)
-    if module is None:
-        msg = (
-            f"kafka: sasl.username goes with a sasl.mechanism of {', '.join(_LOGIN_MODULES)}, "
-            f"not {mechanism!r}; for others set kafka.sasl.jaas.config in [source.options]"
-        )
-        raise BadSettings(msg)
-    user = _quoted(properties["sasl.username"])
-    password = _quoted(properties.get("sasl.password", ""))
-    return {"sasl.jaas.config": f"{module} required username={user} password={password};"}
-
-
-def _quoted(text: str) -> str:
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _file(name: str, path: str) -> str:
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        msg = f"kafka.{name}: cannot read {path} as PEM text: {error}"
-        raise BadSettings(msg) from error

@@ -57,9 +57,11 @@ class Marker:
     partition: int
     partitions: int
     digest: str
-    """A digest of the rows' places: the same rows have the same digest."""
+    """A digest of what the batch reads: the same input has the same digest."""
     ranges: Ranges = field(default_factory=dict)
     counts: Counts = Counts()
+    way: str = ""
+    """How the records of a key met in this turn; an unfinished batch goes on in the same way."""
     adopted: str | None = None
     """The query whose marker this one replaced."""
 

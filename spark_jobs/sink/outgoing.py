@@ -23,10 +23,12 @@ class Outgoing(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """The result of the rows of a shuffle partition."""
+    """The result of the rows of a turn."""
 
     outgoing: list[Outgoing]
     counts: Counts
+    misplaced: int = 0
+    """Records that lay in a partition where their key does not belong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

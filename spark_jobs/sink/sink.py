@@ -66,6 +66,7 @@ class BatchInput:
 
     digest: str
     ranges: Ranges
+    way: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,6 +199,7 @@ class _Attempt:
             partitions=self._turn.partitions,
             digest=self._rows.digest,
             ranges=self._rows.ranges,
+            way=self._rows.way,
             counts=self._evaluation.counts,
         )
         writer.commit(self._evaluation.outgoing, marker)

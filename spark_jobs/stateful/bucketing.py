@@ -1,77 +1,80 @@
-"""The bucket of each row of an aggregation: rows with the same key share a bucket."""
+"""The bucket of each record: records that an operator holds for the same key share one."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from zlib import crc32
-
-import pyarrow as pa
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
-from pyspark.sql.types import IntegerType, StructField, StructType
 
 from outbox.envelope import Record
-from spark_jobs.operators.aggregation.config import HashKey, HeadersKey, Step
+from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.config import RecordKey
 from spark_jobs.operators.aggregation.guard import Guarded
-from spark_jobs.operators.aggregation.keys import SEPARATOR
+from spark_jobs.operators.aggregation.keys import key_of
 from spark_jobs.operators.aggregation.settings import AggregationSettings
-from spark_jobs.rows.garbage import rarely_collecting
-from spark_jobs.rows.packets import BUCKET, COLUMNS
-
-_RECORD = ("topic", "partition", "offset", "key", "value", "headers")
-
-
-def key(step: Step) -> Column:
-    """Return the column by which rows are grouped if no script does it."""
-    if isinstance(step.key, HashKey):
-        return F.col("value")  # equal bodies have equal hashes
-    if isinstance(step.key, HeadersKey):
-        return F.concat_ws(SEPARATOR, *map(_header, step.key.keys))
-    return F.col("key")
+from spark_jobs.operators.reading import OperatorSettings, field_keys
+from spark_jobs.operators.settings import WindowedSettings
+from spark_jobs.rows.homes import spread
+from spark_jobs.rows.packets import Bucketing
+from spark_jobs.rows.records import Message, fields
 
 
-def bucketed(rows: DataFrame, settings: AggregationSettings, buckets: Sequence[int]) -> DataFrame:
-    """Return `rows` with the bucket that the key script chooses for each."""
-    rows = rows.select(*COLUMNS)
-    schema = StructType([*rows.schema.fields, StructField(BUCKET, IntegerType())])
-    return rows.mapInArrow(ByScript(settings, buckets), schema)
+def bucketing(settings: OperatorSettings) -> Bucketing:
+    """Return how the records of an operator are laid into buckets."""
+    if isinstance(settings, AggregationSettings):
+        return ByKey() if isinstance(settings.step.key, RecordKey) else ByStep(settings)
+    if isinstance(settings, WindowedSettings):
+        if settings.stream_time != "per_key":
+            return ByClock(is_global=settings.stream_time == "global")
+        if settings.key != "record":
+            return ByFields(settings.key)
+    return ByKey()
 
 
 @dataclass(frozen=True, slots=True)
-class ByScript:
-    """Calls the key script, on an executor."""
+class ByClock:
+    """Records that move the same clock share a bucket."""
+
+    is_global: bool
+
+    def __call__(self, partition: int, messages: Sequence[Message], buckets: int) -> int:  # noqa: ARG002  # as the protocol has it
+        return 0 if self.is_global else partition % buckets
+
+
+@dataclass(frozen=True, slots=True)
+class ByKey:
+    """The record's own key; a record without one affects no other."""
+
+    def __call__(self, partition: int, messages: Sequence[Message], buckets: int) -> Sequence[int]:
+        return spread([each.key() for each in messages], buckets, otherwise=partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ByFields:
+    """Fields of the value; a record whose value cannot be read affects no other."""
+
+    names: tuple[str, ...]
+
+    def __call__(self, partition: int, messages: Sequence[Message], buckets: int) -> Sequence[int]:
+        found = field_keys(self.names, (each.value() for each in messages))
+        return spread(found, buckets, otherwise=partition)
+
+
+@dataclass(frozen=True, slots=True)
+class ByStep:
+    """Finds the key of an aggregation: headers, a hash, or the answer of its script."""
 
     settings: AggregationSettings
-    buckets: Sequence[int]
 
-    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with rarely_collecting():
-            operator = Guarded(self.settings)
-            for batch in batches:
-                keys = operator.keys(_records(batch))
-                column = pa.array([self._bucket(each) for each in keys], pa.int32())
-                yield batch.append_column(BUCKET, column)
+    def __call__(self, partition: int, messages: Sequence[Message], buckets: int) -> Sequence[int]:
+        records = [Record(*fields(each)) for each in messages]
+        return spread(self._keys(records), buckets, otherwise=partition)
 
-    def _bucket(self, found: bytes | None) -> int:
-        # A record without a key goes anywhere; the error is raised again there.
-        return self.buckets[crc32(found or b"") % len(self.buckets)]
-
-
-def _header(name: str) -> Column:
-    found = F.filter("headers", lambda header: header["key"] == name)
-    return F.try_element_at(found, F.lit(-1))["value"].cast("string")
-
-
-def _records(batch: pa.RecordBatch) -> list[Record]:
-    columns = [batch.column(name).to_pylist() for name in _RECORD]
-    return [
-        Record(
-            topic,
-            partition,
-            offset,
-            0,
-            key_,
-            value,
-            [(each["key"], each["value"]) for each in headers or ()],
-        )
-        for topic, partition, offset, key_, value, headers in zip(*columns, strict=True)
-    ]
+    def _keys(self, records: Sequence[Record]) -> Sequence[bytes | None]:
+        """Return the keys; an error is None here, and is raised again by the operator."""
+        if (of := key_of(self.settings.step.key)) is None:
+            return Guarded(self.settings).keys(records)
+        found: list[bytes | None] = []
+        for record in records:
+            try:
+                found.append(of(record))
+            except DovecoteError:
+                found.append(None)
+        return found

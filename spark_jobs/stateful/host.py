@@ -12,19 +12,16 @@ from itertools import count
 from typing import Any, TypeAlias
 
 import pandas as pd
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.stateful_processor import (
     ExpiredTimerInfo,
     StatefulProcessor,
     StatefulProcessorHandle,
     TimerValues,
 )
-from pyspark.sql.types import StringType, StructField, StructType
 
 from spark_jobs.errors import StateTooLarge
 from spark_jobs.operators import extent
-from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import OperatorSettings, many_reader, max_lag
 from spark_jobs.operators.settings import PairingSettings, WindowedSettings
@@ -34,7 +31,7 @@ from spark_jobs.rows import packets
 from spark_jobs.rows.buckets import NONE
 from spark_jobs.rows.garbage import collect_rarely, spare
 from spark_jobs.rows.packets import BucketRows, Pack
-from spark_jobs.stateful.bucketing import bucketed, key
+from spark_jobs.stateful.bucketing import bucketing
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, Reporter
 
 SCHEMA = "outcome binary, alarm long"
@@ -64,49 +61,24 @@ class StatefulConfig:
     max_bucket_bytes: int
 
 
-def outcomes(rows: DataFrame, config: StatefulConfig) -> DataFrame:
+def pack(config: StatefulConfig) -> Pack:
+    """Return how the tasks that read pack for the operator."""
+    settings = config.operator
+    return Pack(config.buckets, bucketing(settings), max_lag(settings))
+
+
+def outcomes(packed: DataFrame, config: StatefulConfig) -> DataFrame:
     """
-    Return the operator's outcomes for `rows`: one row for each step of a bucket.
+    Return the operator's outcomes for the rows in packets: one row for each step of a bucket.
 
     Each row also has the time at which Spark will call the bucket.
     """
-    settings = config.operator
-    pack = Pack(config.buckets, max_lag(settings))
-    found = bucket(settings, config.buckets)
-    if isinstance(settings, AggregationSettings) and settings.key is not None:
-        rows, found = bucketed(rows, settings, config.buckets), F.col(packets.BUCKET)
-    packed = rows.select(
-        *packets.COLUMNS,
-        found.cast("int").alias(packets.BUCKET),
-    ).mapInArrow(pack, packets.SCHEMA)
     return packed.groupBy(packets.BUCKET).transformWithStateInPandas(
         statefulProcessor=Bucket(config),
         outputStructType=SCHEMA,
         outputMode="Append",
         timeMode="ProcessingTime",
     )
-
-
-def bucket(settings: OperatorSettings, buckets: Sequence[int]) -> Column:
-    """Return the bucket of a row: records that may affect each other share one."""
-    of = F.lit(0)
-    if not isinstance(settings, WindowedSettings) or settings.stream_time == "per_key":
-        of = F.xxhash64(_key(settings))
-    elif settings.stream_time == "per_partition":
-        of = F.col("partition")
-    number = F.pmod(of, F.lit(len(buckets))).cast("int")
-    return F.element_at(F.array(*map(F.lit, buckets)), number + 1)
-
-
-def _key(settings: OperatorSettings) -> Column:
-    if isinstance(settings, AggregationSettings):
-        return key(settings.step)
-    if not isinstance(settings, WindowedSettings) or settings.key == "record":
-        return F.col("key")
-    fields = StructType([StructField(name, StringType()) for name in settings.key])
-    # The whole struct: for single fields, Spark would parse the value once for each. The hash of a
-    # struct is the hash of its fields, one after the other.
-    return F.from_json(F.col("value").cast("string"), fields)
 
 
 class Bucket(StatefulProcessor):
@@ -149,7 +121,7 @@ class Bucket(StatefulProcessor):
             by_offset=self._by_offset,
             with_headers=self._with_headers,
         )
-        if found or found.is_behind:
+        if found or found.is_behind or found.expired:
             yield from self._step(key[0], found, now)
 
     def handleExpiredTimer(  # noqa: N802  # Spark's name
@@ -191,6 +163,7 @@ class Bucket(StatefulProcessor):
             number=0 if fired is None else 1,
             rows=len(rows),
             newest=rows.newest,
+            expired=rows.expired,
             keys=extent.keys(step.state),
             open=extent.opened(step.state),
             size=len(data),

@@ -18,7 +18,7 @@ from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.sink import SinkConfig
 from spark_jobs.stateful import first_batch
-from spark_jobs.stateful.host import StatefulConfig, outcomes
+from spark_jobs.stateful.host import StatefulConfig, outcomes, pack
 from spark_jobs.stateful.settings import StatefulSettings
 from spark_jobs.stateful.stage import WriteConfig
 from spark_jobs.stateful.state import alarms as stored_alarms
@@ -42,18 +42,25 @@ def run(
     require_topics(settings)
     for name, value in STATE_STORE.items():
         spark.conf.set(name, value)
-    pin(spark, settings.spark.checkpoint, settings.pins(), adopt=adopt)
+    reads = settings.reads()
+    began = pin(
+        spark,
+        settings.spark.checkpoint,
+        settings.pins(),
+        begin=lambda: source.begin(reads),
+        adopt=adopt,
+    )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
     first_batch.begin(spark, settings.spark.checkpoint)
-    frame = outcomes(source.rows(settings.reads(), spark), stateful_config(settings))
-    reads = settings.reads().kafka
+    config = stateful_config(settings)
+    packed = source.packets(spark, source.config(reads), began, pack(config))
     rest = Rest(
         settings.spark.pause(),
-        has_come=Arrivals(reads).has_after,
+        has_come=Arrivals(reads.kafka).has_after,
         stored=partial(stored_alarms, spark, settings),
     )
-    with watching(settings, reads=reads) as watch, closing(rest):
+    with watching(settings, reads=reads.kafka) as watch, closing(rest):
         watch.metrics.limit(settings.state.max_bucket_bytes)
         query = Query(
             spark,
@@ -64,7 +71,7 @@ def run(
             rest=rest,
             adopt=adopt,
         )
-        query.run(source.writer(settings.spark, frame), stop)
+        query.run(source.writer(settings.spark, outcomes(packed, config)), stop)
 
 
 def stateful_config(settings: StatefulSettings) -> StatefulConfig:

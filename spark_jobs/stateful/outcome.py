@@ -65,6 +65,8 @@ class Outcome:
     """The number of items in its state that are still to come out."""
     size: int = 0
     """The size of its state in bytes."""
+    expired: int = 0
+    """Offsets that the topics had deleted before they were read."""
     envelope: list[Pair] = field(default_factory=list)
     """The common headers of all results."""
     outgoing: list[Any] = field(default_factory=list)

@@ -16,7 +16,7 @@ from spark_jobs.operators.settings import (
     SessionsSettings,
     milliseconds,
 )
-from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins
+from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
 from spark_jobs.query.settings import DedupSettings, SourceSettings, SparkSettings, StateSettings
 from spark_jobs.query.source import Reading
 from spark_jobs.sink.kafka_options import leave_guarantees_alone
@@ -135,6 +135,7 @@ class StatefulSettings(Settings):
             QUERY: self.spark.query,
             TOPICS: sorted(self.source.topics),
             "state.buckets": self.buckets(),
+            HASH: MURMUR2,
             "spark.shuffle_partitions": self.spark.shuffle_partitions,
             **{f"operator.{name}": value for name, value in operator.items()},
         }

@@ -15,7 +15,6 @@ from confluent_kafka import Message, Producer
 from pyspark.sql import SparkSession
 
 from dovecote.devstack import Stack
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from outbox.envelope import Pair, Record
 from spark_jobs.errors import QueryFailed
@@ -45,7 +44,7 @@ def spark() -> Iterator[SparkSession]:
         shuffle_partitions=PARTITIONS,
         conf={"spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS)},
     )
-    session = open_session(configuration(settings, master="local[2]", jars=spark_kafka_jars()))
+    session = open_session(configuration(settings, master="local[2]"))
     yield session
     close_session(session)
 
@@ -211,7 +210,7 @@ def bare_job(stack: Stack, topic: MakeTopic, tmp_path: Path) -> MakeJob:
         settings = DedupSettings.model_validate(
             {
                 "kafka": {"bootstrap.servers": stack.kafka.bootstrap},
-                "source": {"topics": [topic(3)]},
+                "source": {"topics": [topic(4)]},
                 "operator": {"type": "first_match", **operator},
                 "output": {
                     "topic": topic(2),

@@ -12,7 +12,6 @@ from pathlib import Path
 
 import psutil
 
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.devstack.kafka.java import java
 from spark_jobs.jobs.check import next_batch
 from tests.spark.fix_spark import Job, MakeJob
@@ -56,7 +55,7 @@ def test_a_check_tells_what_is_right_and_changes_nothing(bare_job: MakeJob) -> N
 
     assert (done.returncode, done.stderr) == (0, "")
     assert all(line.startswith("ok ") for line in done.stdout.splitlines())
-    assert len(done.stdout.splitlines()) == 6
+    assert len(done.stdout.splitlines()) == 5
     assert not job.checkpoint.exists()
     assert job.markers() == {}
 
@@ -153,7 +152,6 @@ def test_the_same_job_runs_through_spark_submit(bare_job: MakeJob) -> None:
     command = [
         str(Path(sys.executable).with_name("spark-submit")),
         *("--master", "local[2]"),
-        *("--jars", ",".join(str(jar) for jar in spark_kafka_jars())),
         *("--conf", "spark.ui.enabled=false"),
         str(script),
         *("--config", str(job.file()), "--json"),

@@ -3,7 +3,7 @@
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import pytest
 from confluent_kafka import Producer
@@ -16,6 +16,7 @@ from dedup.rules.policies.results import Done
 from outbox import Limits
 from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
 from spark_jobs.sink.markers import kind
+from spark_jobs.source.offsets import Offsets
 from tests.spark.fix_spark import Job, MakeJob
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import patient
@@ -41,11 +42,11 @@ def _mixed(count: int) -> list[tuple[str | None, bytes, list[tuple[str, bytes]]]
 def _batches(job: Job) -> list[list[Record]]:
     """Return the input of each batch, from Spark's own log of offsets."""
     logs = sorted((int(file.name), file) for file in (job.checkpoint / "offsets").glob("[0-9]*"))
-    begun: dict[int, int] = {}
+    begun: Mapping[int, int] = {}
     batches = []
     for _, log in logs:
         ends = json.loads(log.read_text().splitlines()[-1])[job.source]
-        until = {int(partition): end for partition, end in ends.items()}
+        until = Offsets.of({job.source: ends}).ends[job.source]
         batches.append(
             [
                 each
@@ -61,9 +62,14 @@ def _content(records: Sequence[Record]) -> Counter[tuple[object, ...]]:
     return Counter((each.key, each.value, tuple(each.headers)) for each in records)
 
 
+@pytest.mark.parametrize("grouping", ["partitions", "shuffle"])
 @pytest.mark.parametrize("policy", ["first_match", "exact", "latest"])
-def test_a_jobs_results_are_those_of_the_policy_on_each_batch(job: MakeJob, policy: str) -> None:
-    dedup = job(type=policy, filter="value.n > 0").with_(source={"max_offsets_per_trigger": 400})
+def test_a_jobs_results_are_those_of_the_policy_on_each_batch(
+    job: MakeJob, policy: str, grouping: str
+) -> None:
+    dedup = job(type=policy, filter="value.n > 0").with_(
+        source={"max_offsets_per_trigger": 400}, spark={"grouping": grouping}
+    )
     dedup.send(*_mixed(900))
 
     shown = dedup.run()

@@ -1,12 +1,12 @@
 """Each record contributes once, whatever happens to the job."""
 
-import json
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
 from spark_jobs.errors import MarkerRefused
+from spark_jobs.source.offsets import Offsets
 from tests.spark.fix_spark import Job, MakeJob
 
 
@@ -161,10 +161,9 @@ def test_a_batch_of_other_rows_than_were_written_is_refused_until_it_is_adopted(
     _forget(dedup, "commits")
     log = dedup.checkpoint / "offsets" / "0"
     *head, ends = log.read_text().splitlines()
-    fewer = {
-        topic: {p: end - 1 for p, end in of.items()} for topic, of in json.loads(ends).items()
-    }
-    log.write_text("\n".join([*head, json.dumps(fewer)]))
+    read = Offsets.decode(ends)
+    fewer = {t: {p: end - 1 for p, end in of.items()} for t, of in read.ends.items()}
+    log.write_text("\n".join([*head, Offsets(fewer, read.ids).encode()]))
     (dedup.checkpoint / "offsets" / ".0.crc").unlink()
 
     with pytest.raises(MarkerRefused, match=r"from other rows.*--adopt"):

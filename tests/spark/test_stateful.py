@@ -144,7 +144,8 @@ def test_a_delayed_record_goes_on_when_it_is_due_as_it_came(
 
     job.run_until(lambda: len(job.written()) == 2, "both have gone on")
 
-    at_once, later = sorted(job.written(), key=lambda each: each.timestamp)
+    # By key: on a busy machine, the job begins when both are due.
+    at_once, later = sorted(job.written(), key=lambda each: each.key or b"")
     assert (at_once.key, at_once.value) == (None, b'{"n": 2}')
     assert (later.key, later.value) == (b"k", b'{"n": 1}')
     assert dict(later.headers)[ROUND] == b"3"
@@ -208,4 +209,4 @@ def test_a_check_tells_what_is_right_and_what_is_wrong(
             line.split(":")[0].split()[1] for line in done.stdout.splitlines() if "FAIL" in line
         ]
         assert (done.returncode, found) == (1 if wrong else 0, wrong)
-        assert len(done.stdout.splitlines()) == 6
+        assert len(done.stdout.splitlines()) == 5

@@ -85,6 +85,14 @@ which is to be sent.
 ASKED: Final = Retry("the handler has yet to answer")
 
 
+PassOver: TypeAlias = Callable[[Iterable[R], R, Callable[[R], Identity]], Iterable[Skipped[R]]]
+"""
+Skips records in favour of a winner, as `passed_over` does.
+
+A caller that only counts those may return nothing: most records of a batch are passed over.
+"""
+
+
 class Policy(Protocol):
     """
     One verdict per record, over the records of one key in order.
@@ -135,6 +143,7 @@ def first_match(
     matches: Callable[[R], bool],
     handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],
+    pass_over: "PassOver[R] | None" = None,
 ) -> Verdicts[R]:
     """
     Try the records in order until one wins; skip the rest unseen.
@@ -149,7 +158,7 @@ def first_match(
         )
         yield verdict
         if isinstance(verdict, Handled):
-            yield from passed_over(rest, record, identity)
+            yield from (pass_over or passed_over)(rest, record, identity)
 
 
 def exact(
@@ -190,6 +199,7 @@ def latest(
     matches: Callable[[R], bool],
     handle: Callable[[R], Result] | None,
     identity: Callable[[R], Identity],
+    pass_over: "PassOver[R] | None" = None,
 ) -> Verdicts[R]:
     """
     Handle the newest record that passes the filter; skip all older ones unseen.
@@ -207,7 +217,7 @@ def latest(
         verdict = no or _judged(record, handle) or (yield Failed(record, ASKED))
         newer.append(verdict)
         if no is None and not isinstance(verdict, Skipped):
-            yield from passed_over(older, record, identity)
+            yield from (pass_over or passed_over)(older, record, identity)
             break
     yield from reversed(newer)
 

@@ -19,7 +19,6 @@ from dovecote.cli.options import (
     RequiredConfigOption,
 )
 from dovecote.cli.spark.environment import prepare, report, require_spark
-from dovecote.devstack.kafka.jars import spark_kafka_jars
 from dovecote.process.logs import LogFormat, LogLevel
 from dovecote.process.settings import load
 from spark_jobs.query.settings import PREFIX, DedupSettings
@@ -58,7 +57,6 @@ def dedup(
     run_dedup(
         settings,
         master=master or settings.spark.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )
@@ -96,7 +94,6 @@ def _stateful(name: str, file: str, told: str) -> Callable[..., None]:
         run_stateful(
             settings,
             master=master or settings.spark.master or "local[*]",
-            jars=spark_kafka_jars(),
             json_lines=json,
             adopt=adopt,
         )
@@ -160,7 +157,6 @@ def aggregate(
         jobs,
         settings,
         master=master or settings.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )
@@ -202,7 +198,6 @@ def together(
     run_together(
         jobs,
         master=master or jobs[0].spark.master or "local[*]",
-        jars=spark_kafka_jars(),
         json_lines=json,
         adopt=adopt,
     )

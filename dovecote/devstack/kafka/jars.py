@@ -1,7 +1,7 @@
 """
 Fetch jars by their coordinates, once, with the Ivy in the pyspark wheel.
 
-`python -m dovecote.devstack.kafka.jars` fetches all that the stack and the Spark jobs need.
+`python -m dovecote.devstack.kafka.jars` fetches all that the stack needs.
 """
 
 import fcntl
@@ -68,27 +68,10 @@ KAFKA = JarSet(
 """,
 )
 
-SPARK_KAFKA = JarSet(
-    "spark-kafka-4.2.0",
-    # The token provider of 4.0.0 is fine: it acts only if Kerberos delegation tokens are used.
-    """\
-    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="4.2.0" conf="default">
-      <exclude org="org.apache.spark" module="spark-token-provider-kafka-0-10_2.13"/>
-    </dependency>
-    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="4.0.0"
-                conf="default" transitive="false"/>
-""",
-)
-
 
 def kafka_broker_jars(progress: Progress | None = None) -> Path:
     """Return the folder with the jars of a Kafka broker; fetch them if needed, as `fetch` does."""
     return fetch(KAFKA, progress)
-
-
-def spark_kafka_jars(progress: Progress | None = None) -> list[Path]:
-    """Return the jars of Spark's Kafka connector, for `spark.jars`; fetch them if needed."""
-    return sorted(fetch(SPARK_KAFKA, progress).glob("*.jar"))
 
 
 def fetch(jars: JarSet, progress: Progress | None = None) -> Path:
@@ -209,15 +192,14 @@ def _lock(file: Path) -> Iterator[None]:
 
 
 def main() -> int:
-    """Fetch every set of jars; return the exit status."""
+    """Fetch the jars; return the exit status."""
     try:
         with shown() as progress:
-            folders = [fetch(jars, progress) for jars in (KAFKA, SPARK_KAFKA)]
+            folder = fetch(KAFKA, progress)
     except StackError as error:
         sys.stderr.write(f"dovecote: {error}\n")
         return 1
-    for folder in folders:
-        sys.stdout.write(f"{folder}\n")
+    sys.stdout.write(f"{folder}\n")
     return 0
 
 

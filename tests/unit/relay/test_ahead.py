@@ -8,7 +8,7 @@ from relay.reader import Ahead
 from relay.rules.batch import Batch
 from relay.rules.places.progress import LogPosition
 from tests.support.rows import row
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def batch(rows: int, *, size: int = 1, lsn: int = 1, keep: bool = False) -> Batch:
@@ -67,7 +67,7 @@ def test_who_waits_for_room_or_for_a_batch_is_woken() -> None:
     put.start()
     assert ahead.take(0) == batch(1)
     assert ahead.take(30) == batch(1, lsn=2)
-    put.join(5)
+    put.join(patient(5))
     assert not put.is_alive()
 
 
@@ -81,7 +81,7 @@ def test_who_reads_can_wait_until_a_batch_is_awaited() -> None:
     ahead.wait_until_awaited(30)
     assert taken == []
     ahead.put(batch(3))
-    taker.join(30)
+    taker.join(patient(30))
     assert taken == [batch(3)]
 
 

@@ -15,7 +15,7 @@ from relay.rules.places.progress import Cursor, Place
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.row import POSITION
 from tests.support.rows import row
-from tests.support.waiting import until
+from tests.support.waiting import patient, until
 
 
 def batch(*numbers: int) -> Batch:
@@ -210,7 +210,7 @@ def test_a_server_that_does_not_answer_is_named_and_interrupted() -> None:
         waiting.start()
         until(lambda: told, within=10, what="a word about Postgres")
         stop.set()
-        waiting.join(5)
+        waiting.join(patient(5))
     assert told[0].startswith("Postgres: no answer for")
     assert not reader._thread.is_alive()
 

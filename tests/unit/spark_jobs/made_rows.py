@@ -1,25 +1,15 @@
-"""Records as the Arrow batches that Spark gives to a task."""
+"""Records as a test makes them, and as the client of Kafka gives them to a task."""
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
 
 import pyarrow as pa
 
 from outbox.envelope import ID, ROUND, Record
-from spark_jobs.rows.columns import COLUMNS, Rows, read
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SCHEMA = pa.schema(
-    {
-        "topic": pa.string(),
-        "partition": pa.int32(),
-        "offset": pa.int64(),
-        "timestamp": pa.timestamp("us", "UTC"),
-        "key": pa.binary(),
-        "value": pa.binary(),
-        "headers": pa.list_(pa.struct({"key": pa.string(), "value": pa.binary()})),
-    }
-)
+from spark_jobs.rows.packets import Pack, Read
+from spark_jobs.rows.records import Shipped
 
 
 def record(
@@ -37,21 +27,53 @@ def record(
     return Record("in", 0, offset, time, None if key is None else key.encode(), value, headers)
 
 
-def batches(records: Sequence[Record], *, size: int = 1000) -> Iterator[pa.RecordBatch]:
-    """Yield `records` in batches of `size`, like Spark: sorted, and cut anywhere."""
-    for start in range(0, len(records), size):
-        rows = [_row(each) for each in records[start : start + size]]
-        yield pa.RecordBatch.from_pylist(rows, schema=_SCHEMA)
+def rows(*records: Record) -> Shipped:
+    return Shipped([tuple(each) for each in records])
 
 
-def rows(*records: Record, size: int = 1000) -> Rows:
-    found = read(batches(records, size=size))
-    assert found is not None
-    return found
+@dataclass(frozen=True)
+class Message:
+    """A record, in the form of the client's."""
+
+    record: Record
+
+    def topic(self) -> str:
+        return self.record.topic
+
+    def partition(self) -> int:
+        return self.record.partition
+
+    def offset(self) -> int:
+        return self.record.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self.record.timestamp
+
+    def key(self) -> bytes | None:
+        return self.record.key
+
+    def value(self) -> bytes | None:
+        return self.record.value
+
+    def headers(self) -> Any:
+        return [*self.record.headers] or None
 
 
-def _row(each: Record) -> dict[str, object]:
-    row: dict[str, object] = dict(zip(COLUMNS, each, strict=True))
-    row["timestamp"] = _EPOCH + timedelta(milliseconds=each.timestamp)
-    row["headers"] = [{"key": name, "value": value} for name, value in each.headers] or None
-    return row
+def read(records: Sequence[Record], *, expired: int = 0) -> Iterator[Read]:
+    """Yield what a task reads: `records` by topic and partition, in the order of offsets."""
+    ordered = sorted(records, key=lambda each: each[:3])
+    for (topic, partition), of in groupby(ordered, lambda each: each[:2]):
+        messages = [Message(each) for each in of]
+        start, end = messages[0].offset(), messages[-1].offset() + 1
+        yield (topic, partition, start, end), messages, expired
+
+
+def packed(pack: Pack, tasks: Iterable[Iterable[Read]]) -> dict[int, list[bytes]]:
+    """Return the packets of each bucket, from several tasks."""
+    by_bucket: dict[int, list[bytes]] = {}
+    for task in tasks:
+        for out in pack(task):
+            assert isinstance(out, pa.RecordBatch)
+            for row in out.to_pylist():
+                by_bucket.setdefault(row["bucket"], []).append(row["packet"])
+    return by_bucket

@@ -1,6 +1,7 @@
 """A policy over the rows of one shuffle partition."""
 
 import json
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -9,15 +10,17 @@ from hypothesis import strategies as st
 
 from dedup.retries.backoff import Backoff
 from dedup.rules.policies import decode
-from dedup.rules.policies.policies import POLICIES, Handled, by_key
+from dedup.rules.policies.policies import POLICIES, Handled, Skipped, by_key
 from dedup.rules.policies.results import Done
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
+from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import BadSettings
 from spark_jobs.policy.evaluation import evaluate, load
 from spark_jobs.policy.router import Router
-from spark_jobs.sink.markers import Counts
-from spark_jobs.sink.outgoing import Evaluation, Topics
+from spark_jobs.rows.homes import homes
+from spark_jobs.sink.markers import Counts, kind
+from spark_jobs.sink.outgoing import Evaluation, Outgoing, Topics
 from tests.unit.spark_jobs.made_rows import record, rows
 
 ROUTER = Router(
@@ -156,14 +159,13 @@ def test_an_unknown_handler_is_refused() -> None:
         unique_by=lambda each: each.offset,
     ),
     st.sampled_from([FirstMatchSettings(), ExactSettings(), LatestSettings()]),
-    st.integers(1, 4),
 )
 def test_rows_come_to_what_the_policy_alone_says(
-    records: list[Record], settings: PolicySettings, size: int
+    records: list[Record], settings: PolicySettings
 ) -> None:
-    records.sort(key=lambda each: (each.key is not None, each.key or b"", each.offset))
+    records.sort(key=lambda each: each.offset)
 
-    found = evaluate(rows(*records, size=size), load(settings), ROUTER)
+    found = evaluate(rows(*records), load(settings), ROUTER)
 
     verdicts = [
         verdict
@@ -175,6 +177,45 @@ def test_rows_come_to_what_the_policy_alone_says(
             identity=decode.identity,
         )
     ]
-    handled = [each.record for each in verdicts if isinstance(each, Handled)]
-    assert [each.origin for each in found.outgoing if each.topic == "out"] == handled
+    handled = {each.record.offset for each in verdicts if isinstance(each, Handled)}
+    assert {each.origin.offset for each in found.outgoing if each.topic == "out"} == handled
+    skipped = Counter(kind(each.reason) for each in verdicts if isinstance(each, Skipped))
+    assert found.counts.skipped == dict(skipped)
     assert found.counts.rows == len(verdicts) == len(records)
+
+
+def test_a_key_of_another_lane_goes_home_through_the_retry_topic_undecided() -> None:
+    (home,) = homes([b"k"], 2)
+    records = [record(0, id_="e", round_=2), record(1), record(2, None)]
+
+    found = evaluate(rows(*records), load(FirstMatchSettings()), ROUTER, (1 - home, 2))
+
+    assert _sent(found) == [("retry", 0), ("retry", 1), ("out", 2)]
+    assert found.counts == Counts(rows=3, handled=1, retried=2)
+    assert found.misplaced == 2
+    first, second, _ = (envelope.delivery(_as_record(each)) for each in found.outgoing)
+    assert (first.attempt, first.round, first.origin) == (1, 2, "in/0/0")
+    assert (second.attempt, second.round, second.not_before) == (1, 0, None)
+
+
+def test_a_key_of_this_lane_is_decided_here() -> None:
+    (home,) = homes([b"k"], 2)
+
+    found = evaluate(rows(record(0), record(1)), load(FirstMatchSettings()), ROUTER, (home, 2))
+
+    assert found.misplaced == 0
+    assert _sent(found) == [("out", 0)]
+
+
+def test_a_record_of_another_lane_whose_rounds_cannot_be_read_is_dead() -> None:
+    (home,) = homes([b"k"], 2)
+    odd = record(0)._replace(headers=[(envelope.ROUND, b"many")])
+
+    found = evaluate(rows(odd), load(FirstMatchSettings()), ROUTER, (1 - home, 2))
+
+    assert _sent(found) == [("dead", 0)]
+    assert found.counts == Counts(rows=1, dead=1)
+
+
+def _as_record(each: Outgoing) -> Record:
+    return Record(each.topic, 0, 0, 0, each.key, each.value, each.headers)

@@ -1,21 +1,25 @@
 """The memory of a bucket, without Spark."""
 
+import marshal
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
-import pyarrow as pa
 import pytest
 
-from outbox.envelope import ID
+from outbox.envelope import ID, Record
 from spark_jobs.errors import StateTooLarge
-from spark_jobs.policy.remembering import RememberConfig, Remembering, _unpacked
-from spark_jobs.rows import columns, packets
+from spark_jobs.policy.remembering import (
+    NOW,
+    ByIdentity,
+    RememberConfig,
+    Remembering,
+    given,
+)
 from spark_jobs.rows.packets import Pack
+from tests.unit.spark_jobs.made_rows import Message, packed, read
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 AT = 1_700_000_000_000
 
 
@@ -44,43 +48,26 @@ def _bucket(state: State, **changes: Any) -> Remembering:
     return bucket
 
 
-def _packets(rows: Sequence[tuple[int, bytes | None, str | None, int]]) -> list[bytes]:
-    """Return packets of rows: offset, key, id, time."""
-    table = pa.table(
-        {
-            "topic": pa.array(["t"] * len(rows)),
-            "partition": pa.array([0] * len(rows), pa.int32()),
-            "offset": pa.array([row[0] for row in rows], pa.int64()),
-            "timestamp": pa.array(
-                [datetime.fromtimestamp(row[3] / 1000, UTC) for row in rows],
-                pa.timestamp("us", "UTC"),
-            ),
-            "key": pa.array([row[1] for row in rows], pa.binary()),
-            "value": pa.array([b"{}" for _ in rows], pa.binary()),
-            "headers": pa.array(
-                [
-                    [] if row[2] is None else [{"key": ID, "value": row[2].encode()}]
-                    for row in rows
-                ],
-                HEADERS,
-            ),
-            packets.BUCKET: pa.array([7] * len(rows), pa.int32()),
-        }
-    )
-    (packed,) = Pack((7,), None)(table.to_batches())
-    found: list[bytes] = packed.column("packet").to_pylist()
-    return found
+Row = tuple[int, bytes | None, str | None, int]
+"""Offset, key, id, time."""
 
 
-def _step(bucket: Remembering, rows: Sequence[tuple[int, bytes | None, str | None, int]]) -> Any:
-    frame = pd.DataFrame({"packet": _packets(rows), columns.NOW: [AT + 10_000]})
+def _records(rows: Sequence[Row]) -> list[Record]:
+    return [
+        Record("t", 0, offset, time, key, b"{}", [] if id_ is None else [(ID, id_.encode())])
+        for offset, key, id_, time in rows
+    ]
+
+
+def _step(bucket: Remembering, rows: Sequence[Row]) -> Any:
+    found = packed(Pack((7,), ByIdentity()), [read(_records(rows))])[7]
+    frame = pd.DataFrame({"packet": found, NOW: [AT + 10_000]})
     (said,) = bucket.handleInputRows((7,), iter([frame]), SimpleNamespace())  # type: ignore[arg-type]  # no timers
     return said.iloc[0]
 
 
 def _offsets(packet: bytes) -> list[int]:
-    rows = columns.read(_unpacked(iter([packet])))
-    return [] if rows is None else rows.offsets
+    return [row[2] for row in marshal.loads(packet)]  # noqa: S302  # our own
 
 
 def test_a_duplicate_of_an_earlier_batch_is_taken_out_and_counted() -> None:
@@ -120,3 +107,27 @@ def test_a_memory_that_outgrows_its_limit_stops_the_job() -> None:
 
     with pytest.raises(StateTooLarge, match="remember for a shorter time"):
         _step(bucket, [(n, b"a", f"{n}", AT) for n in range(10)])
+
+
+def test_records_that_may_be_copies_share_a_bucket() -> None:
+    rows: list[Row] = [
+        *((n, b"a", f"{n}", AT) for n in range(20)),
+        *((n, None, "x", AT) for n in range(20, 40)),
+        *((n, None, None, AT) for n in range(40, 90)),
+    ]
+    found = ByIdentity()(0, [Message(each) for each in _records(rows)], 8)
+
+    assert len({*found[:20]}) == len({*found[20:40]}) == 1
+    assert {*found[40:]} == {*range(8)}
+
+
+def test_the_digest_is_that_of_the_places_that_pass() -> None:
+    def digest(*rows: tuple[Any, ...]) -> str:
+        return given(rows).digest
+
+    rows = [("t", 0, 5, AT, b"k"), ("t", 0, 7, AT, b"k"), ("u", 1, 5, AT, b"k")]
+    assert given(rows).ranges == {"t": {0: (5, 7)}, "u": {1: (5, 5)}}
+    same = digest(*rows)
+    assert digest(*[(*row[:4], b"other") for row in rows]) == same
+    assert len({same, digest(*rows[1:]), digest(rows[0], ("t", 1, *rows[1][2:]), rows[2])}) == 3
+    assert digest(rows[0], rows[1], ("u", 1, 5, AT + 1, b"k")) != same

@@ -2,7 +2,7 @@
 
 import pytest
 
-from spark_jobs.query.pins import JOB, QUERY, TOPICS, Pins, refusal
+from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins, refusal
 
 PINS: Pins = {JOB: "pairing", QUERY: "calls", TOPICS: ["a", "m"], "state.buckets": 16}
 
@@ -36,3 +36,13 @@ def test_name_and_topics_may_be_taken_over_and_nothing_that_state_rests_on() -> 
     assert _refused({QUERY: "x", TOPICS: ["b"]}, adopt=True) is None
     assert _refused({"state.buckets": 8}, adopt=True)
     assert _refused({JOB: "dedup"}, adopt=True)
+
+
+@pytest.mark.parametrize("adopt", [False, True])
+def test_a_state_in_buckets_of_an_earlier_version_is_refused(*, adopt: bool) -> None:
+    now = {**PINS, HASH: MURMUR2}
+    told = refusal("/c", PINS, now, adopt=adopt) or ""
+    assert "by an earlier version's hash" in told
+    assert "begin with a new checkpoint" in told
+    assert refusal("/c", now, now) is None
+    assert refusal("/c", {JOB: "pairing"}, {JOB: "pairing", HASH: MURMUR2}) is None

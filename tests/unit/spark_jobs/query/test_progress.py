@@ -5,7 +5,7 @@ import json
 import pytest
 
 from spark_jobs.query.batch import BatchReport
-from spark_jobs.query.progress import Summary, line, summary
+from spark_jobs.query.progress import Summary, lags, line, summary
 from spark_jobs.sink.markers import Counts
 
 REPORTS = [
@@ -62,11 +62,28 @@ def test_a_batch_is_shown_with_its_rate_and_what_is_still_to_come() -> None:
         "rows_per_s": 32.0,
         "lag_rows": 10,
         "lag_seconds": 2.0,
+        "misplaced": 0,
+        "expired": 0,
     }
     assert str(shown) == (
         "batch 4: 8 rows | handled 3 | skipped: duplicate 1, filtered 2 | retried 1 | dead 1 "
         "| 0.25 s, 32 rows/s | lag 10 rows, 2.0 s | 1 partitions were written before"
     )
+
+
+def test_what_lay_elsewhere_and_what_is_gone_is_shown() -> None:
+    reports = [BatchReport(partition=0, misplaced=2), BatchReport(partition=1, expired=3)]
+
+    shown = line("q", PROGRESS, summary(reports), now=2_900)
+
+    assert (shown.misplaced, shown.expired) == (2, 3)
+    assert " | misplaced 2 | expired 3" in str(shown)
+
+
+def test_the_id_of_a_topic_is_no_partition() -> None:
+    source = {"endOffset": {"t": {"0": 5, "id": "x"}}, "latestOffset": {"t": {"0": 7, "id": "x"}}}
+
+    assert lags({"sources": [source]}) == {("t", 0): 2}
 
 
 def test_what_a_batch_only_waited_is_no_part_of_its_time() -> None:

@@ -31,6 +31,22 @@ def test_workers_may_say_goodbye_at_once() -> None:
     assert list(worth_reporting([*both, *FAILED])) == FAILED
 
 
+def test_a_planner_may_say_goodbye_while_it_says_goodbye() -> None:
+    frame = (
+        b'  File "/x/pyspark/sql/streaming/python_streaming_source_runner.py", line 314, in main\n'
+    )
+    broken = b"BrokenPipeError: [Errno 32] Broken pipe\n"
+    chained = b"During handling of the above exception, another exception occurred:\n"
+    said = [BEGIN, frame, b"    write()\n", broken, b"\n", chained, b"\n", BEGIN, frame, broken]
+    cut_off = [BEGIN, frame, b"EOFError\n", b"\n", chained, b"\n", *said[:-1]]
+    other = [BEGIN, frame, b"ValueError: no\n", b"\n", chained, b"\n", BEGIN, frame, broken]
+
+    assert list(worth_reporting([*said, b"INFO x\n"])) == [b"INFO x\n"]
+    assert list(worth_reporting([*said, *FAILED])) == FAILED
+    assert list(worth_reporting(cut_off)) == []
+    assert list(worth_reporting([*other, b"INFO x\n"])) == [*other, b"INFO x\n"]
+
+
 def options(master: str | None = "local[2]", **conf: str) -> list[str]:
     """Return the options of the driver's Java."""
     given = {f"spark.driver.{name}": value for name, value in conf.items()}

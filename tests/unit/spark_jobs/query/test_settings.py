@@ -21,7 +21,7 @@ TOML = """
 topics = ["orders"]
 
 [source.options]
-"failOnDataLoss" = false
+"client.rack" = "a"
 
 [operator]
 type = "first_match"
@@ -40,6 +40,7 @@ query = "orders"
 checkpoint = "/var/lib/dovecote/orders"
 """
 
+_TOO_LOW = '{"o": {"0": -3}}'
 _TOGETHER = '\n[recirculation]\nrun = "together"'
 
 
@@ -58,7 +59,7 @@ def test_a_file_says_it_all(loaded: Callable[..., DedupSettings]) -> None:
 
     assert settings.operator == FirstMatchSettings(filter="value.amount > 0")
     assert settings.kafka["sasl.password"] == "pw"
-    assert settings.source.options == {"failOnDataLoss": "false"}
+    assert settings.source.options == {"client.rack": "a"}
     assert settings.backoff().base == timedelta(milliseconds=500)
     assert settings.marker_topic() == "dovecote.markers.orders"
     assert settings.transactional_id() == "dovecote.orders"
@@ -99,8 +100,9 @@ def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettin
         ('"orders.retry"', '"orders.first"', "three different"),
         ("[retry]", '[output.by_type]\nPaid = "orders"\n[retry]', "read and written"),
         ("[retry]", '[output.by_type]\nPaid = "orders.dead"\n[retry]', "three different"),
-        ('"failOnDataLoss" = false', '"startingOffsets" = "latest"', "source.starting_offsets"),
-        ('"failOnDataLoss" = false', '"kafka.isolation.level" = "x"', "exactly once"),
+        ('"client.rack" = "a"', '"isolation.level" = "x"', "exactly once"),
+        ('"client.rack" = "a"', '"auto.offset.reset" = "latest"', "exactly once"),
+        ('"client.rack" = "a"', '"group.id" = "mine"', "exactly once"),
         ("[kafka]", '[kafka]\n"transactional.id" = "x"', "transactional.id"),
         ('"bootstrap.servers" = "127.0.0.1:9092"', "", "bootstrap.servers"),
         ('base = "500ms"', 'base = "1h"', "ceiling"),
@@ -116,6 +118,14 @@ def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettin
         ("[spark]", f'{_TOGETHER}\n[spark]\ntrigger = "available_now"', "spark.trigger"),
         ('topics = ["orders"]', 'topics = ["o"]\nstarting_offsets = "5"x', "not TOML"),
         ('topics = ["orders"]', 'topics = ["o"]\nstarting_offsets = "first"', "starting_offsets"),
+        ('topics = ["orders"]', "topics = ['o']\nstarting_offsets = '{\"o\": 5}'", "JSON"),
+        (
+            'topics = ["orders"]',
+            "topics = ['o']\nstarting_offsets = '{\"o\": {\"0\": -3}}'",
+            "JSON",
+        ),
+        ('topics = ["orders"]', 'topics = ["o"]\nexpired = "ignore"', "source.expired"),
+        ("[spark]", '[spark]\ngrouping = "key"', "spark.grouping"),
     ],
 )
 def test_what_cannot_be_is_refused_by_its_name(

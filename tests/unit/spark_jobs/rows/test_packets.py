@@ -2,16 +2,17 @@
 
 import random
 import time
+from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from outbox.envelope import Record
 from spark_jobs.rows import packets
-from spark_jobs.rows.packets import BucketRows, Pack
+from spark_jobs.rows.packets import BucketRows, Pack, Read
+from spark_jobs.rows.records import Message
+from tests.unit.spark_jobs.made_rows import packed, read
 
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NOW = time.time_ns() // 1_000_000
 
 
@@ -21,36 +22,25 @@ def _record(n: int, topic: str = "t", partition: int = 0, time: int | None = Non
     return Record(topic, partition, n, NOW if time is None else time, b"k%d" % n, value, headers)
 
 
-def _batch(records: list[Record], buckets: int) -> pa.RecordBatch:
-    headers = [
-        None if not each.headers else [{"key": k, "value": v} for k, v in each.headers]
-        for each in records
-    ]
-    return pa.RecordBatch.from_pydict(
-        {
-            "topic": [each.topic for each in records],
-            "partition": pa.array([each.partition for each in records], pa.int32()),
-            "offset": [each.offset for each in records],
-            "timestamp": pa.array([each.timestamp * 1000 for each in records], pa.timestamp("us")),
-            "key": pa.array([each.key for each in records], pa.binary()),
-            "value": pa.array([each.value for each in records], pa.binary()),
-            "headers": pa.array(headers, HEADERS),
-            "bucket": pa.array([each.offset % buckets for each in records], pa.int32()),
-        }
-    )
+def _by_offset(partition: int, messages: Sequence[Message], buckets: int) -> list[int]:  # noqa: ARG001  # as the protocol has it
+    return [(each.offset() or 0) % buckets for each in messages]
+
+
+def _together(partition: int, messages: Sequence[Message], buckets: int) -> int:  # noqa: ARG001  # as above
+    return partition % buckets
 
 
 def _through(
-    tasks: list[list[pa.RecordBatch]], buckets: int, max_lag: int | None = None, **how: Any
+    tasks: list[list[Read]], buckets: int, max_lag: int | None = None, **how: Any
 ) -> dict[int, BucketRows]:
-    by_bucket: dict[int, list[bytes]] = {}
-    for batches in tasks:
-        for out in Pack(range(buckets), max_lag)(batches):
-            for row in out.to_pylist():
-                by_bucket.setdefault(row["bucket"], []).append(row["packet"])
-    recent = NOW - (max_lag or 0)
-    given: dict[str, Any] = {"recent": recent, "by_offset": False, "with_headers": False, **how}
-    return {bucket: packets.unpack(found, **given) for bucket, found in by_bucket.items()}
+    found = packed(Pack(range(buckets), _by_offset, max_lag), tasks)
+    given: dict[str, Any] = {
+        "recent": NOW - (max_lag or 0),
+        "by_offset": False,
+        "with_headers": False,
+        **how,
+    }
+    return {bucket: packets.unpack(each, **given) for bucket, each in found.items()}
 
 
 def _records(rows: BucketRows) -> list[Record]:
@@ -58,8 +48,8 @@ def _records(rows: BucketRows) -> list[Record]:
 
 
 def test_every_row_comes_out_once_in_its_bucket_with_its_headers() -> None:
-    records = [_record(n) for n in range(50)]
-    tasks = [[_batch(records[:20], 3), _batch(records[20:30], 3)], [_batch(records[30:], 3)], []]
+    records = [_record(n, partition=n // 10) for n in range(50)]
+    tasks = [[*read(records[:20])], [*read(records[20:])], []]
     found = _through(tasks, 3)
     for bucket, rows in found.items():
         expected = [each for each in records if each.offset % 3 == bucket]
@@ -70,6 +60,19 @@ def test_every_row_comes_out_once_in_its_bucket_with_its_headers() -> None:
         *range(50)
     ]
     assert _records(whole[0])[0].headers == [("h", b"0"), ("none", None)]
+
+
+def test_a_partition_may_be_one_bucket() -> None:
+    records = [_record(n, partition=n % 3) for n in range(9)]
+    found = packed(Pack((7, 8), _together), [read(records)])
+    rows = {
+        bucket: packets.unpack(each, recent=0, by_offset=True, with_headers=False)
+        for bucket, each in found.items()
+    }
+    assert {bucket: {each.partition for each in _records(of)} for bucket, of in rows.items()} == {
+        7: {0, 2},
+        8: {1},
+    }
 
 
 @pytest.mark.parametrize("by_offset", [False, True])
@@ -84,10 +87,11 @@ def test_the_order_does_not_depend_on_the_tasks(*, by_offset: bool) -> None:
         key=lambda r: (0 if by_offset else r.timestamp, r.topic, r.partition, r.offset),
     )
     for _ in range(5):
-        dice.shuffle(records)
-        tasks = [[_batch(records[:13], 1)], [_batch(records[13:], 1)]]
-        found = _through(tasks, 1, by_offset=by_offset)[0]
-        assert [each.offset for each in _records(found)] == [each.offset for each in expected]
+        ranges = [*read(records)]
+        dice.shuffle(ranges)
+        found = _through([ranges[:1], ranges[1:]], 1, by_offset=by_offset)[0]
+        assert _records(found) == [each._replace(headers=()) for each in expected]
+        assert [found.whole(row) for row in range(40)] == expected
 
 
 def test_a_source_that_is_behind_tells_every_bucket() -> None:
@@ -95,19 +99,40 @@ def test_a_source_that_is_behind_tells_every_bucket() -> None:
     old = [_record(n, partition=1, time=NOW - lag - 1) for n in range(2)]
     fresh = [_record(n) for n in range(2, 4)]
     for records, behind in (([*old, *fresh], True), (fresh, False)):
-        found = _through([[_batch(records, 2)]], 4, max_lag=lag)
+        found = _through([[*read(records)]], 4, max_lag=lag)
         assert {rows.is_behind for rows in found.values()} == {behind}
-        assert set(found) == ({0, 1, 2, 3} if behind else {0, 1})
-    assert not _through([[_batch(old, 1)]], 1)[0].is_behind
+        assert set(found) == ({0, 1, 2, 3} if behind else {2, 3})
+    assert not _through([[*read(old)]], 1)[0].is_behind
 
 
 def test_the_clock_of_the_batch_decides_what_is_behind() -> None:
     lag = 600_000
-    batch = _batch([_record(0, time=NOW - lag)], 1)
+    task = [*read([_record(0, time=NOW - lag)])]
     for recent, behind in ((NOW - lag, False), (NOW - lag + 1, True)):
-        assert _through([[batch]], 1, max_lag=lag, recent=recent)[0].is_behind is behind
+        assert _through([task], 1, max_lag=lag, recent=recent)[0].is_behind is behind
 
 
 def test_an_old_record_among_newer_ones_of_its_partition_is_no_sign() -> None:
     records = [_record(0, time=1), _record(1)]
-    assert not _through([[_batch(records, 1)]], 1, max_lag=600_000)[0].is_behind
+    assert not _through([[*read(records)]], 1, max_lag=600_000)[0].is_behind
+
+
+@pytest.mark.parametrize("odd", [-1, 0, NOW * 1_000_000, 2**63 - 1])
+def test_any_timestamp_that_kafka_takes_can_be_read(odd: int) -> None:
+    records = [_record(0), _record(1, time=odd), _record(2)]
+    found = _through([[*read(records)]], 1, max_lag=600_000)[0]
+    assert sorted(each.timestamp for each in _records(found)) == sorted([NOW, odd, NOW])
+    assert found.newest == max(NOW, odd)
+
+
+def test_offsets_that_were_deleted_are_told_once_with_or_without_rows() -> None:
+    records = [_record(n) for n in range(4)]
+    found = _through([[*read(records, expired=9)], [(("t", 5, 0, 3), [], 3)]], 2)
+    assert sum(rows.expired for rows in found.values()) == 12
+    assert sum(len(rows) for rows in found.values()) == 4
+    (alone,) = _through([[(("t", 5, 0, 3), [], 3)]], 2).values()
+    assert (len(alone), alone.expired, alone.newest) == (0, 3, 0)
+
+
+def test_a_task_that_has_read_nothing_yields_nothing() -> None:
+    assert _through([[], [(("t", 5, 0, 3), [], 0)]], 2, max_lag=1) == {}

@@ -6,7 +6,7 @@ import pytest
 
 from dovecote.devstack.errors import JarsMissing
 from dovecote.devstack.kafka import jars as subject
-from dovecote.devstack.kafka.jars import KAFKA, SPARK_KAFKA, JarSet, fetch
+from dovecote.devstack.kafka.jars import KAFKA, JarSet, fetch
 from dovecote.devstack.kafka.java import JavaRuntime
 from dovecote.devstack.progress import Fetched
 from tests.support.waiting import patient
@@ -153,10 +153,5 @@ def test_settings_of_the_site_take_the_place_of_ours(
 
 
 def test_jars_are_named_by_coordinates_alone() -> None:
-    for text in (subject._SETTINGS, KAFKA.ivy_file(), SPARK_KAFKA.ivy_file()):
+    for text in (subject._SETTINGS, KAFKA.ivy_file()):
         assert "://" not in text
-
-
-def test_the_spark_connector_takes_its_token_provider_from_the_release_that_has_one() -> None:
-    assert 'module="spark-token-provider-kafka-0-10_2.13"' in SPARK_KAFKA.dependencies
-    assert 'rev="4.0.0"' in SPARK_KAFKA.dependencies

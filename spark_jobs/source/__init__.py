@@ -1,0 +1,1 @@
+"""Plan ranges of offsets on the driver, and read them in the tasks."""

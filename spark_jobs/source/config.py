@@ -1,0 +1,36 @@
+"""The settings with which planner and tasks read from Kafka."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Literal, Self, TypeAlias
+
+Expired: TypeAlias = Literal["refuse", "skip"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceConfig:
+    """How to reach the brokers, and what to read; goes to the planner and to the executors."""
+
+    kafka: Mapping[str, str]
+    """librdkafka's properties, as the settings have them."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further properties of the consumers alone."""
+    group: str
+    """Names the consumers; nothing is committed with it here."""
+    topics: tuple[str, ...]
+    most: int | None = None
+    """The most records of a batch; None: all that there are."""
+    expired: Expired = "refuse"
+    """Whether to go on without records that the topic has deleted unread."""
+
+    def __repr__(self) -> str:
+        return f"SourceConfig({self.group})"  # the properties may contain secrets
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        fields = json.loads(text)
+        return cls(topics=tuple(fields.pop("topics")), **fields)

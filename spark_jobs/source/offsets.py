@@ -1,0 +1,196 @@
+"""Decide what a batch reads: up to which offsets, and which task reads which of them."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import Any, NamedTuple, Self, TypeAlias
+
+from spark_jobs.errors import SourceChanged
+
+Ends: TypeAlias = Mapping[str, Mapping[int, int]]
+"""The next offset to read, by topic and partition."""
+
+_ID = "id"
+
+
+class Range(NamedTuple):
+    """The records of a partition from the offset `start` up to, not including, `end`."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """
+    How far a query has read, as it stands in Spark's log of offsets.
+
+    Its JSON is that of Spark's own Kafka source, with the id of each topic beside its partitions:
+    a topic that was deleted and made anew has other records at the same offsets.
+    """
+
+    ends: Ends
+    ids: Mapping[str, str] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        """Return the JSON; the same offsets have the same text, which Spark compares."""
+        found: dict[str, Any] = {}
+        for topic in sorted(self.ends):
+            partitions = self.ends[topic]
+            found[topic] = {str(each): partitions[each] for each in sorted(partitions)}
+            if topic in self.ids:
+                found[topic][_ID] = self.ids[topic]
+        return found
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Return the offsets in the JSON `fields`."""
+        ends = {
+            topic: {int(each): int(end) for each, end in partitions.items() if each != _ID}
+            for topic, partitions in fields.items()
+        }
+        ids = {topic: each[_ID] for topic, each in fields.items() if _ID in each}
+        return cls(ends, ids)
+
+    @classmethod
+    def decode(cls, text: str) -> Self:
+        return cls.of(json.loads(text))
+
+    def encode(self) -> str:
+        return json.dumps(self.fields(), separators=(",", ":"))
+
+
+def begin(wanted: str, earliest: Offsets, latest: Offsets) -> Offsets:
+    """
+    Return where a new query begins.
+
+    `wanted` is `earliest`, `latest`, or JSON of offsets by topic and partition, in which -2 means
+    the earliest offset and -1 the latest. A partition that the JSON lacks begins at its earliest.
+
+    Raises:
+        SourceChanged: the JSON names a topic or a partition that does not exist.
+    """
+    if wanted == "earliest":
+        return earliest
+    if wanted == "latest":
+        return latest
+    given: dict[str, dict[str, int]] = json.loads(wanted)
+    ends = {topic: dict(partitions) for topic, partitions in earliest.ends.items()}
+    for topic, partitions in given.items():
+        for partition, offset in partitions.items():
+            if int(partition) not in ends.get(topic, {}):
+                msg = (
+                    f"source.starting_offsets names {topic}/{partition}, which does not exist or "
+                    "is not read: correct it"
+                )
+                raise SourceChanged(msg)
+            at = latest if offset == -1 else earliest
+            ends[topic][int(partition)] = (
+                at.ends[topic][int(partition)] if offset < 0 else int(offset)
+            )
+    return Offsets(ends, earliest.ids)
+
+
+def require_same(start: Offsets, found: Offsets) -> None:
+    """
+    Make sure that the topics are those from which the query has read up to `start`.
+
+    Raises:
+        SourceChanged: a topic is gone, was made anew, or has lost a partition.
+    """
+    for topic, partitions in start.ends.items():
+        there = found.ends.get(topic)
+        if there is None:
+            msg = (
+                f"topic {topic} is gone: the job has read a part of it. Put it back, or take it "
+                "out of source.topics and run once with --adopt"
+            )
+            raise SourceChanged(msg)
+        was, now = start.ids.get(topic), found.ids.get(topic)
+        if (was and now and was != now) or not partitions.keys() <= there.keys():
+            msg = (
+                f"topic {topic} was deleted and made anew since this checkpoint read it: its "
+                "offsets mean other records. Give the job a new spark.checkpoint and run once "
+                "with --adopt; source.starting_offsets says where it begins"
+            )
+            raise SourceChanged(msg)
+
+
+def cut_off(start: Offsets, latest: Offsets) -> Range | None:
+    """
+    Return what a query has read and the topic no longer holds at its end; None: nothing.
+
+    A broker that was the leader, or is behind, answers with less for a moment.
+    """
+    for topic, partitions in start.ends.items():
+        for partition, read in partitions.items():
+            end = latest.ends[topic].get(partition, read)
+            if end < read:
+                return Range(topic, partition, end, read)
+    return None
+
+
+def limited(start: Offsets, latest: Offsets, earliest: Offsets, most: int | None) -> Offsets:
+    """
+    Return the end of the batch after `start`: at most about `most` records, in fair shares.
+
+    A partition gets the share of `most` that it has of all waiting records, and at least one. A
+    partition that is new is noted at its earliest offset, and is read from the next batch on.
+    """
+    waiting = {
+        (topic, partition): max(0, end - start.ends[topic][partition])
+        for topic, partitions in latest.ends.items()
+        for partition, end in partitions.items()
+        if partition in start.ends.get(topic, {})
+    }
+    total = sum(waiting.values())
+    share = 1.0 if most is None or total <= most else most / total
+    ends: dict[str, dict[int, int]] = {}
+    for topic, partitions in latest.ends.items():
+        ends[topic] = {}
+        for partition in partitions:
+            records = waiting.get((topic, partition))
+            if records is None:
+                ends[topic][partition] = earliest.ends[topic][partition]
+            else:
+                taken = records if share == 1.0 else min(records, max(1, int(records * share)))
+                ends[topic][partition] = start.ends[topic][partition] + taken
+    return Offsets(ends, {**start.ids, **latest.ids})
+
+
+def ranges(start: Offsets, end: Offsets) -> list[Range]:
+    """Return what a batch reads, in the order of topic and partition."""
+    return [
+        Range(topic, partition, first, last)
+        for topic in sorted(end.ends)
+        for partition, last in sorted(end.ends[topic].items())
+        if (first := start.ends.get(topic, {}).get(partition, last)) < last
+    ]
+
+
+def digest(plan: Iterable[Range], ids: Mapping[str, str]) -> str:
+    """Return a digest of what a batch reads: the same ranges of the same topics have the same."""
+    text = json.dumps([[*each, ids.get(each.topic, "")] for each in plan])
+    return blake2b(text.encode(), digest_size=16).hexdigest()
+
+
+def by_lane(plan: Iterable[Range], lanes: int) -> dict[int, list[Range]]:
+    """Return the ranges of each lane that has any: a partition belongs to lane p mod `lanes`."""
+    found: dict[int, list[Range]] = {}
+    for each in plan:
+        found.setdefault(each.partition % lanes, []).append(each)
+    return found
+
+
+def shared_out(plan: Sequence[Range], tasks: int) -> list[list[Range]]:
+    """Return `plan` in at most `tasks` parts of about the same number of offsets."""
+    parts: list[list[Range]] = [[] for _ in range(min(tasks, len(plan)))]
+    sizes = [0] * len(parts)
+    for each in sorted(plan, key=lambda each: (each.start - each.end, each)):
+        least = sizes.index(min(sizes))
+        parts[least].append(each)
+        sizes[least] += each.end - each.start
+    return [sorted(part) for part in parts]

@@ -1,0 +1,268 @@
+"""A job reads every record once, whatever its topics go through."""
+
+import json
+from collections import Counter
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewPartitions, NewTopic
+
+from outbox import envelope
+from spark_jobs.errors import SourceChanged
+from spark_jobs.rows.homes import homes
+from tests.spark.fix_spark import PARTITIONS, Job, MakeJob
+from tests.support.waiting import until
+
+SECONDS = 20
+
+
+def _written(job: Job) -> Counter[bytes | None]:
+    return Counter(each.key for each in job.output())
+
+
+def _admin(job: Job) -> AdminClient:
+    return AdminClient({"bootstrap.servers": job.kafka})
+
+
+def _put(job: Job, partition: int, *keys: bytes, aborted: bool = False) -> None:
+    """Put records into a partition, whatever their keys are."""
+    producer = Producer(
+        {"bootstrap.servers": job.kafka, "transactional.id": f"{job.source}-{partition}"}
+    )
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    for key in keys:
+        producer.produce(job.source, b"{}", key, partition=partition)
+    producer.flush(SECONDS)
+    if aborted:
+        producer.abort_transaction(SECONDS)
+    else:
+        producer.commit_transaction(SECONDS)
+
+
+def _keys(lane: int, count: int) -> list[bytes]:
+    """Return keys that belong to `lane`."""
+    found = [b"key-%d" % number for number in range(count * 20)]
+    return [key for key, of in zip(found, homes(found, PARTITIONS), strict=True) if of == lane][
+        :count
+    ]
+
+
+def _trim(job: Job, partition: int, offset: int) -> None:
+    place = TopicPartition(job.source, partition, offset)
+    admin = _admin(job)  # kept: a client takes its requests with it
+    admin.delete_records([place])[place].result(SECONDS)
+
+
+def _make_anew(job: Job) -> None:
+    admin = _admin(job)
+    admin.delete_topics([job.source])[job.source].result(SECONDS)
+    until(
+        lambda: job.source not in admin.list_topics(timeout=SECONDS).topics,
+        within=SECONDS,
+        what="the topic is gone",
+    )
+    admin.create_topics([NewTopic(job.source, 4)])[job.source].result(SECONDS)
+    until(
+        lambda: job.source in admin.list_topics(timeout=SECONDS).topics,
+        within=SECONDS,
+        what="the topic is there",
+    )
+
+
+@pytest.mark.parametrize("grouping", ["partitions", "shuffle"])
+def test_transactions_that_were_aborted_are_no_records(job: MakeJob, grouping: str) -> None:
+    dedup = job().with_(spark={"grouping": grouping})
+    (key,) = _keys(0, 1)
+    _put(dedup, 0, key)
+    _put(dedup, 0, b"x", b"y", aborted=True)
+    _put(dedup, 1, b"z", aborted=True)
+
+    lines = dedup.run()
+
+    assert sum(line.rows for line in lines) == 1
+    assert _written(dedup) == {key: 1}
+    assert dedup.run() == []
+
+
+def test_a_job_begins_where_the_topic_ended_when_it_was_first_started(job: MakeJob) -> None:
+    dedup = job().with_(source={"starting_offsets": "latest"})
+    dedup.send(("before", b"{}", []))
+    assert dedup.run() == []
+
+    dedup.send(("between", b"{}", []))
+    dedup.run()
+    dedup.send(("after", b"{}", []))
+    dedup.run()
+
+    assert _written(dedup) == {b"between": 1, b"after": 1}
+
+
+def test_a_job_begins_at_the_offsets_that_it_is_given(job: MakeJob) -> None:
+    dedup = job()
+    _put(dedup, 2, b"a", b"b", b"c")
+    starting = json.dumps({dedup.source: {"2": 1}})
+
+    dedup.with_(source={"starting_offsets": starting}).run()
+
+    assert _written(dedup) == {b"b": 1, b"c": 1}
+
+
+@pytest.mark.parametrize("grouping", ["partitions", "shuffle"])
+def test_records_that_the_topic_deleted_unread_stop_the_job_until_it_may_skip_them(
+    job: MakeJob, grouping: str
+) -> None:
+    dedup = job().with_(spark={"grouping": grouping})
+    keys = _keys(1, 5)
+    _put(dedup, 1, *keys)
+    dedup.with_(source={"starting_offsets": "earliest"}).run()
+    more = _keys(1, 9)[5:]
+    _put(dedup, 1, *more)
+    _trim(dedup, 1, 8)  # five, their control record, and two of four
+
+    with pytest.raises(SourceChanged, match=rf"offsets 6 to 7 of {dedup.source}/1 are deleted"):
+        dedup.run()
+    assert _written(dedup) == Counter(keys)
+    (line,) = dedup.with_(source={"expired": "skip"}).run()
+
+    assert (line.expired, line.rows) == (2, 2)
+    assert _written(dedup) == Counter([*keys, *more[2:]])
+
+
+def test_a_topic_that_was_made_anew_is_refused(job: MakeJob) -> None:
+    dedup = job()
+    _put(dedup, 0, b"a", b"b")
+    dedup.run()
+    _make_anew(dedup)
+    _put(dedup, 0, b"c", b"d", b"e", b"f")
+
+    with pytest.raises(SourceChanged, match="made anew"):
+        dedup.run()
+
+    assert _written(dedup) == {b"a": 1, b"b": 1}
+
+
+def test_a_topic_that_is_made_anew_while_the_job_runs_is_refused(job: MakeJob) -> None:
+    dedup = job()
+    _put(dedup, 0, b"a", b"b")
+    dedup.run()
+    begun = dedup.checkpoint / "offsets" / "1"
+    newest = (dedup.checkpoint / "offsets" / "0").read_text()
+    _put(dedup, 0, b"c")
+    dedup.run()
+    assert begun.read_text() != newest
+    _make_anew(dedup)
+
+    with pytest.raises(SourceChanged, match="made anew"):
+        dedup.run()
+
+
+@pytest.mark.parametrize("grouping", ["partitions", "shuffle"])
+def test_a_partition_that_comes_later_is_read_from_its_beginning(
+    job: MakeJob, grouping: str
+) -> None:
+    dedup = job().with_(spark={"grouping": grouping})
+    (first, second) = _keys(1, 2)
+    _put(dedup, 1, first)
+    dedup.run()
+    admin = _admin(dedup)
+    admin.create_partitions([NewPartitions(dedup.source, 6)])[dedup.source].result(SECONDS)
+    until(
+        lambda: len(admin.list_topics(timeout=SECONDS).topics[dedup.source].partitions) == 6,
+        within=SECONDS,
+        what="the partitions are there",
+    )
+    _put(dedup, 5, second)
+
+    dedup.run()
+
+    assert _written(dedup) == {first: 1, second: 1}
+
+
+def test_a_record_that_lies_elsewhere_is_decided_after_a_trip_through_the_retry_topic(
+    job: MakeJob,
+) -> None:
+    dedup = job().with_(spark={"grouping": "partitions"})
+    here, there = _keys(0, 1)[0], _keys(1, 1)[0]
+    _put(dedup, 0, here, there)
+
+    (line,) = dedup.run()
+
+    assert (line.rows, line.handled, line.retried, line.misplaced) == (2, 1, 1, 1)
+    assert _written(dedup) == {here: 1}
+    (moved,) = dedup.retries()
+    assert moved.key == there
+    delivery = envelope.delivery(moved)
+    assert (delivery.attempt, delivery.round) == (1, 0)
+    assert delivery.origin == f"{dedup.source}/0/1"
+
+
+def test_the_shuffle_decides_records_wherever_they_lie(job: MakeJob) -> None:
+    dedup = job().with_(spark={"grouping": "shuffle"})
+    keys = [*_keys(0, 3), *_keys(1, 3)]
+    for partition in range(4):
+        _put(dedup, partition, *keys)
+
+    (line,) = dedup.run()
+
+    assert (line.rows, line.handled, line.misplaced) == (24, 6, 12)
+    assert _written(dedup) == Counter(keys)
+
+
+def test_a_batch_that_was_half_written_goes_on_in_the_way_in_which_it_began(job: MakeJob) -> None:
+    dedup = job().with_(spark={"grouping": "partitions"})
+    here, there = _keys(0, 1)[0], _keys(1, 1)[0]
+    late = _keys(1, 3)[1:]
+    _put(dedup, 0, here, there)
+    _put(dedup, 1, *late)
+    starting = json.dumps({dedup.source: {"1": 0}})
+    dedup = dedup.with_(source={"starting_offsets": starting})
+    _trim(dedup, 1, 1)
+    with pytest.raises(SourceChanged, match="offsets 0 to 0"):
+        dedup.run()  # one lane is written, the other is not
+    assert _written(dedup) == {here: 1}
+
+    anew = dedup.with_(source={"expired": "skip"}, spark={"grouping": "shuffle"})
+    (line,) = anew.run()
+
+    assert line.replayed == 1
+    assert _written(dedup) == {here: 1, late[1]: 1}
+    assert [each.key for each in dedup.retries()] == [there]
+
+
+def test_a_job_goes_over_to_whole_partitions_when_no_record_lay_elsewhere(job: MakeJob) -> None:
+    dedup = job().with_(source={"max_offsets_per_trigger": 1_500})
+    for lane in range(PARTITIONS):
+        _put(dedup, lane, *_keys(lane, 1_500))
+
+    lines = dedup.run()
+
+    assert len(lines) > 1
+    assert {marker.way for marker in dedup.markers().values()} == {"partitions"}
+    assert sum(line.handled for line in lines) == 1_500 * PARTITIONS
+    assert set(_written(dedup).values()) == {1}
+
+
+def test_a_job_goes_on_with_the_checkpoint_of_sparks_own_source(job: MakeJob) -> None:
+    dedup = job()
+    _put(dedup, 0, b"a", b"b", b"c")
+    dedup.run()
+    pinned = dedup.checkpoint / "dovecote.json"
+    fields = json.loads(pinned.read_text())
+    del fields["source.began"]
+    pinned.write_text(json.dumps(fields))
+    for name in ("offsets/0", "commits/0"):
+        (dedup.checkpoint / name).parent.joinpath(f".{name[-1]}.crc").unlink()
+    (dedup.checkpoint / ".dovecote.json.crc").unlink()
+    log = dedup.checkpoint / "offsets" / "0"
+    *head, ends = log.read_text().splitlines()
+    plain = {
+        topic: {p: n for p, n in of.items() if p != "id"} for topic, of in json.loads(ends).items()
+    }
+    log.write_text("\n".join([*head, json.dumps(plain)]))
+    _put(dedup, 0, b"d")
+
+    dedup.run()
+
+    assert _written(dedup) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}

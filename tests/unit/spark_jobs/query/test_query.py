@@ -1,0 +1,76 @@
+"""The start of a query, with as much of Spark as it needs."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, Self
+
+import pytest
+from pyspark.errors import StreamingQueryException
+
+from spark_jobs.errors import QueryFailed
+from spark_jobs.query import query as module
+from spark_jobs.query.query import Query
+
+SLOW = "[STREAM_FAILED] terminated with exception: Python worker failed to connect back."
+
+
+class Writer:
+    """Starts queries that end with these errors in turn, and then one that is done."""
+
+    def __init__(self, *errors: str) -> None:
+        self._errors = [*errors]
+        self.started = 0
+
+    def queryName(self, name: str) -> Self:  # noqa: ARG002, N802  # Spark's name
+        return self
+
+    def foreachBatch(self, batch: object) -> Self:  # noqa: ARG002, N802  # as above
+        return self
+
+    def start(self) -> Any:
+        self.started += 1
+        return SimpleNamespace(runId="r", awaitTermination=self._end)
+
+    def _end(self, seconds: float) -> bool:  # noqa: ARG002  # as Spark's
+        if self._errors:
+            raise StreamingQueryException(self._errors.pop(0))
+        return True
+
+
+@pytest.fixture(autouse=True)
+def _unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def listening(*_: object) -> Iterator[None]:
+        yield
+
+    monkeypatch.setattr(module, "listening", listening)
+
+
+def _run(writer: Writer) -> None:
+    spark: Any = SimpleNamespace()
+    stage: Any = SimpleNamespace()
+    query = Query(spark, "q", stage, show=lambda _: None)
+    query.run(writer, threading.Event())  # type: ignore[arg-type]  # as much of Spark's as it uses
+
+
+def test_a_query_whose_python_was_too_slow_is_started_again() -> None:
+    writer = Writer(SLOW, SLOW)
+    _run(writer)
+    assert writer.started == 3
+
+
+def test_it_is_not_started_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_START_SECONDS", -1.0)
+    writer = Writer(SLOW)
+    with pytest.raises(QueryFailed, match="failed to connect back"):
+        _run(writer)
+    assert writer.started == 1
+
+
+def test_a_query_that_fails_otherwise_is_not_started_again() -> None:
+    writer = Writer("[STREAM_FAILED] something else")
+    with pytest.raises(QueryFailed, match="something else"):
+        _run(writer)
+    assert writer.started == 1

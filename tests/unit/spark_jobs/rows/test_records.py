@@ -1,0 +1,91 @@
+"""Records of a turn, of which only the needed ones are made."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dedup.rules.policies import decode
+from outbox.envelope import ID, ORIGIN, ROUND, Pair, Record
+from spark_jobs.rows.records import Messages, Records, Shipped, by_key, fields
+
+
+class _Message:
+    """A message of the client, with the fields of a record."""
+
+    def __init__(self, record: Record) -> None:
+        self._record = record
+
+    def topic(self) -> str:
+        return self._record.topic
+
+    def partition(self) -> int:
+        return self._record.partition
+
+    def offset(self) -> int:
+        return self._record.offset
+
+    def timestamp(self) -> tuple[int, int]:
+        return 1, self._record.timestamp
+
+    def key(self) -> bytes | None:
+        return self._record.key
+
+    def value(self) -> bytes | None:
+        return self._record.value
+
+    def headers(self) -> list[Pair] | None:
+        return list(self._record.headers) or None
+
+
+def _rows(records: list[Record]) -> list[Records]:
+    messages = [_Message(each) for each in records]
+    return [Messages(messages), Shipped([fields(each) for each in messages])]
+
+
+_HEADERS = st.lists(
+    st.tuples(
+        st.sampled_from([ID, ROUND, ORIGIN, "ce_type", ""]),
+        st.sampled_from([None, b"", b"1", b"2", b"e", b"in/0/1", b"\xff"]),
+    ),
+    max_size=4,
+)
+
+
+@given(st.lists(st.tuples(st.sampled_from([None, b"", b"a", b"b"]), _HEADERS), max_size=8))
+def test_an_identity_is_what_decoding_the_record_says(
+    given: list[tuple[bytes | None, list[Pair]]],
+) -> None:
+    records = [
+        Record("in", 0, at, at, key, b"v", tuple(headers))
+        for at, (key, headers) in enumerate(given)
+    ]
+    identities = [decode.identity(each) for each in records]
+
+    for rows in _rows(records):
+        numbers = list(range(len(records)))
+        assert rows.keys == [each.key for each in records]
+        assert [rows.identity(row) for row in numbers] == identities
+        for of in identities:
+            assert rows.duplicates(numbers, of) == identities.count(of)
+        for row in numbers:
+            made = rows.record(row)
+            assert made._replace(headers=tuple(made.headers)) == records[row]
+            assert rows.fingerprint(row) == b"v"
+
+
+@pytest.mark.parametrize("time", [-1, 0, 1_700_000_000_000_000_000, 2**63 - 1])
+def test_a_record_of_any_time_can_be_made(time: int) -> None:
+    for rows in _rows([Record("in", 0, 0, time, None, None)]):
+        assert rows.record(0).timestamp == time
+
+
+def test_rows_of_a_key_meet_and_rows_without_a_key_are_alone() -> None:
+    keys = [b"b", None, b"a", b"b", b"", None]
+
+    assert by_key(keys) == [
+        (b"b", [0, 3]),
+        (b"a", [2]),
+        (b"", [4]),
+        (None, [1]),
+        (None, [5]),
+    ]
