@@ -10,6 +10,7 @@ import pytest
 
 from outbox.envelope import ID, Record
 from spark_jobs.errors import StateTooLarge
+from spark_jobs.policy import remembering
 from spark_jobs.policy.remembering import (
     NOW,
     ByIdentity,
@@ -34,6 +35,11 @@ class State:
 
     def update(self, value: tuple[bytes]) -> None:
         self.value = value
+
+
+@pytest.fixture(autouse=True)
+def _collecting_as_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(remembering, "collect_rarely", lambda: None)
 
 
 def _bucket(state: State, **changes: Any) -> Remembering:
