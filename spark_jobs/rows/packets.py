@@ -30,7 +30,7 @@ _PLAIN = 2
 _PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
 
 Read: TypeAlias = tuple[tuple[str, int, int, int], Sequence[Message], int]
-"""A range that was read: the range, its records, and how many offsets had been deleted."""
+"""A range that was read: its place, its records, and how many offsets had been deleted."""
 
 _Chunk: TypeAlias = tuple[str, int, int, bytes, bytes, list[Any], list[Any], bytes]
 """Topic, partition and deleted offsets; then offsets, timestamps, keys, values and headers."""

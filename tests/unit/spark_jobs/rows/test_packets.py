@@ -117,7 +117,7 @@ def test_an_old_record_among_newer_ones_of_its_partition_is_no_sign() -> None:
     assert not _through([[*read(records)]], 1, max_lag=600_000)[0].is_behind
 
 
-@pytest.mark.parametrize("odd", [-1, 0, NOW * 1_000_000, 2**63 - 1])
+@pytest.mark.parametrize("odd", [-1, 0, 1_700_000_000_000_000_000, 2**63 - 1])
 def test_any_timestamp_that_kafka_takes_can_be_read(odd: int) -> None:
     records = [_record(0), _record(1, time=odd), _record(2)]
     found = _through([[*read(records)]], 1, max_lag=600_000)[0]
