@@ -1,8 +1,8 @@
 """Decide what a batch reads: up to which offsets, and which task reads which of them."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -61,6 +61,14 @@ class Offsets:
 
     def encode(self) -> str:
         return json.dumps(self.fields(), separators=(",", ":"))
+
+    def of_topics(self, topics: Collection[str]) -> Self:
+        """Return the offsets of `topics` alone."""
+        return replace(
+            self,
+            ends={topic: ends for topic, ends in self.ends.items() if topic in topics},
+            ids={topic: id_ for topic, id_ in self.ids.items() if topic in topics},
+        )
 
 
 def begin(wanted: str, earliest: Offsets, latest: Offsets) -> Offsets:

@@ -12,6 +12,7 @@ from outbox import envelope
 from spark_jobs.errors import SourceChanged
 from spark_jobs.rows.homes import homes
 from tests.spark.fix_spark import PARTITIONS, Job, MakeJob
+from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import until
 
 SECONDS = 20
@@ -128,6 +129,26 @@ def test_records_that_the_topic_deleted_unread_stop_the_job_until_it_may_skip_th
 
     assert (line.expired, line.rows) == (2, 2)
     assert _written(dedup) == Counter([*keys, *more[2:]])
+
+
+def test_a_topic_may_come_and_another_go_if_the_operator_consents(
+    job: MakeJob, topic: MakeTopic
+) -> None:
+    dedup, other = job(), topic(2)
+    _put(dedup, 0, b"a")
+    dedup.run()
+
+    both = dedup.with_(source={"topics": (dedup.source, other)})
+    _put(both, 0, b"b")
+    both.with_(source={"topics": (other,)}).send(("c", b"{}", []))
+    both.run(adopt=True)
+    assert _written(dedup) == {b"a": 1, b"b": 1, b"c": 1}
+
+    rest = both.with_(source={"topics": (other,)})
+    rest.send(("d", b"{}", []))
+    rest.run(adopt=True)
+
+    assert _written(dedup) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}
 
 
 def test_a_topic_that_was_made_anew_is_refused(job: MakeJob) -> None:

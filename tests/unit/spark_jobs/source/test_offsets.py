@@ -35,6 +35,10 @@ def test_offsets_are_written_as_sparks_own_source_writes_them_with_the_topics_id
     assert Offsets.decode('{"a":{"0":5}}') == Offsets({"a": {0: 5}})
 
 
+def test_a_topic_that_is_no_longer_read_is_left_out() -> None:
+    assert LATEST.of_topics(["b", "c"]) == Offsets({"b": {0: 0}}, {"b": "ib"})
+
+
 def test_equal_offsets_have_equal_texts() -> None:
     other = Offsets({"b": {0: 0}, "a": {1: 50, 0: 110}}, {"b": "ib", "a": "ia"})
 
