@@ -41,6 +41,7 @@ _FENCED = {
 _PURGED = {KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT}  # noqa: SLF001  # librdkafka's names
 
 _POLL_SECONDS = 0.1
+_CLOSE_SECONDS = 5.0
 
 
 class NotCommitted(JobError):
@@ -140,7 +141,7 @@ class Writer:
         self._producer.purge()
         # Each record that is not reported holds this writer, and with it the producer, for ever.
         with suppress(KafkaException):
-            self._producer.flush(_POLL_SECONDS)
+            self._producer.flush(_CLOSE_SECONDS)
 
     def _transact(self, outgoing: Iterable[Outgoing], value: bytes, key: bytes) -> None:
         """Commit the records, and one more to our partition of the marker topic."""

@@ -140,7 +140,7 @@ def test_slot_stream_and_history_are_asked_for_at_the_server_that_is_read() -> N
             servers.fail_over()
             with pytest.raises(LeaseLost, match=f"looks for the slot {DIFFERENT}"):
                 list(capture.batches(place))
-            with pytest.raises(LeaseLost, match=f"server's history {DIFFERENT}"):
+            with pytest.raises(LeaseLost, match=f"the history of the server {DIFFERENT}"):
                 shared(servers.dsn, old=1, new=2, at=here)
         with closing(Stream(servers.dsn, timeout=10.0)) as stream:
             assert stream.instance() != here
