@@ -281,7 +281,7 @@ def test_it_is_done_again_however_it_was_interrupted(
         files.put_back(copy)
         fill(dsn, name, 5_000, first=200)
         lost = set(on_kafka(fleet, name)) - set(committed(dsn, name))
-        again = 0
+        again, began = 0, False
         for delay in (0.8, 1.2, 1.4, 1.6, 1.8, 2.0, 2.3):
             with (fleet.folder / "log").open("ab") as log:
                 doing = subprocess.Popen(
@@ -294,15 +294,15 @@ def test_it_is_done_again_however_it_was_interrupted(
             doing.wait()
             log_of = (fleet.folder / "log").read_text()
             waiting.end()
-            if "publishing from" in waiting.log:
-                break
+            if began := "publishing from" in waiting.log:
+                break  # it was done, and a relay that is killed repeats what it likes
             assert "Traceback" not in log_of
             again += 1
         assert again > 0
         assert reconcile(fleet, ACCEPT, **more)[0]["done"]
         found = difference([*committed(dsn, name), *lost], consume(fleet.bootstrap, name))
         if mode == "at_least_once":
-            assert len(found.doubled) <= 100 * (again + 1)
+            assert began or len(found.doubled) <= 100 * (again + 1)
             found = found._replace(doubled=set())
         assert found == AGREE
         fleet.active(mode=mode)
