@@ -271,5 +271,5 @@ def _warn(turn: Turn, state: RetryCallState) -> None:
         "batch %d, shuffle partition %d: %s; trying again with a new producer",
         turn.batch,
         turn.partition,
-        error,
+        str(error),  # the error holds its frames, and with them the producer, as long as the line
     )
