@@ -9,10 +9,10 @@ goes over when no record lay elsewhere.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+
+from spark_jobs.query.settings import Grouping
 
 PARTITIONS, SHUFFLE = "partitions", "shuffle"
-Grouping: TypeAlias = Literal["auto", "partitions", "shuffle"]
 
 _EVIDENCE = 1_000
 # After a record that lay elsewhere, more of them are likely, and each goes a long way round.

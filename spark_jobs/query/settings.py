@@ -16,6 +16,7 @@ from spark_jobs.sink.outgoing import Topics
 
 PREFIX = "DOVECOTE_SPARK"
 
+Grouping: TypeAlias = Literal["auto", "partitions", "shuffle"]
 _Offset: TypeAlias = Annotated[int, Field(ge=-2)]
 
 _CONF_FIXED = {
@@ -108,7 +109,7 @@ class SparkSettings(Settings):
     with state (stateful jobs, `operator.remember`, recirculation), it needs a new checkpoint, too.
     """
 
-    grouping: Literal["auto", "partitions", "shuffle"] = "auto"
+    grouping: Grouping = "auto"
     """
     How the records of a key meet, in a job without state. `partitions`: each task reads whole
     partitions and decides; a record that Kafka's own partitioner would have put elsewhere goes

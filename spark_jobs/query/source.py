@@ -55,7 +55,7 @@ def begin(settings: Reading) -> Offsets:
     Return where a new query begins, by the settings and by what the topics hold now.
 
     Raises:
-        BadSettings: the settings name a partition that does not exist.
+        SourceChanged: a topic, or a partition that the settings name, does not exist.
         KafkaUnavailable: no broker answers.
     """
     cluster, topics = Cluster(settings.kafka), settings.source.topics

@@ -25,7 +25,6 @@ from collections.abc import (
     Mapping,
 )
 from dataclasses import dataclass
-from itertools import groupby
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
@@ -258,16 +257,6 @@ async def awaited(
         else:
             yield verdict
             verdict = next(verdicts, None)
-
-
-def runs(records: Iterable[R], key: Callable[[R], K | None]) -> Iterator[tuple[K | None, list[R]]]:
-    """Group records that are sorted by key; each record without a key is its own group."""
-    for value, group in groupby(records, key):
-        if value is None:
-            for record in group:
-                yield None, [record]
-        else:
-            yield value, list(group)
 
 
 def by_key(records: Iterable[R], key: Callable[[R], K | None]) -> list[tuple[K | None, list[R]]]:

@@ -23,7 +23,6 @@ from dedup.rules.policies.policies import (
     exact,
     first_match,
     latest,
-    runs,
 )
 from dedup.rules.policies.results import Again, Dead, Done, NonRetriable, Result, Retry, Skip
 
@@ -316,14 +315,6 @@ def test_a_batch_is_grouped_by_key_in_order_and_nothing_shares_a_null_key(
         assert all(record[0] == key for record in group)
     firsts = [batch.index(group[0]) for key, group in groups if key is not None]
     assert firsts == sorted(firsts)
-
-
-@given(keyed)
-def test_runs_of_a_sorted_input_are_the_groups_of_a_batch(
-    batch: list[tuple[str | None, int]],
-) -> None:
-    batch.sort(key=lambda record: (record[0] is not None, record[0] or ""))
-    assert list(runs(batch, lambda record: record[0])) == by_key(batch, lambda record: record[0])
 
 
 @pytest.mark.parametrize("name", OF_CONSUMERS)
