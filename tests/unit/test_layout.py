@@ -1,11 +1,12 @@
 """The tests and the packages lie where the house rules say."""
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
 from collections import Counter
-from importlib import import_module
+from importlib import import_module, util
 from pathlib import Path
 from textwrap import dedent
 
@@ -189,3 +190,35 @@ def test_the_command_is_a_module_too() -> None:
     run = [sys.executable, "-m", "dovecote", "--version"]
     done = subprocess.run(run, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == f"dovecote {dovecote.__version__}"
+
+
+SCRIPTS = sorted(
+    path
+    for path in (ROOT / "Makefile", *ROOT.glob(".ci/*"), *ROOT.glob("compose/*"))
+    if path.is_file()
+)
+
+
+def taken(text: str) -> list[tuple[str, list[str]]]:
+    """Return each module that a script runs or imports with `python`, and the names it takes."""
+    imports = re.findall(r"-c '[^']*?from ([\w.]+) import ([\w, ]+)", text)
+    runs = re.findall(r"""python3?["',]* ["']?-m["',]* ["']?([\w.]*\w)""", text)
+    return [
+        *((module, [name.split()[0] for name in names.split(",")]) for module, names in imports),
+        *((module, []) for module in runs),
+    ]
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_a_script_takes_only_what_exists(script: Path) -> None:
+    for module, names in taken(script.read_text(encoding="utf-8")):
+        assert util.find_spec(module), f"no module {module}"
+        for name in names:
+            assert hasattr(import_module(module), name), f"no {name} in {module}"
+
+
+def test_what_a_script_takes_is_found() -> None:
+    line = (
+        """RUN python -c 'from a.b import c as d, e; d()' && python3 -m f ["python", "-m", "h"]"""
+    )
+    assert taken(line) == [("a.b", ["c", "e"]), ("f", []), ("h", [])]
