@@ -96,6 +96,7 @@ def evaluate(
                 retried += 1
             else:
                 dead += 1
+        rows.let_go(of_key)
     return Evaluation(
         outgoing,
         Counts(

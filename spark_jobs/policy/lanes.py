@@ -25,7 +25,7 @@ from spark_jobs.query.batch import Batch, BatchReport
 from spark_jobs.query.failures import failure
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.rows.homes import homes
-from spark_jobs.rows.records import Messages, Shipped, fields
+from spark_jobs.rows.records import Messages, Shipped, blocks, shipped
 from spark_jobs.sink.sink import BatchInput, SinkConfig
 from spark_jobs.source import offsets
 from spark_jobs.source.config import SourceConfig
@@ -172,15 +172,16 @@ class Turns:
         for (topic, partition, first, _), messages, expired in found:
             here = partition % lanes
             parts: dict[int, list[Any]] = {here: []}
-            keys = [each.key() for each in messages]
-            keyed = list({key for key in keys if key is not None})
-            of_key = dict(zip(keyed, homes(keyed, lanes), strict=True))
-            for key, message in zip(keys, messages, strict=True):
-                lane = here if key is None else of_key[key]
-                part = parts.get(lane)
-                if part is None:
-                    part = parts[lane] = []
-                part.append(fields(message))
+            for block in blocks(messages):
+                keys = [each.key() for each in block]
+                keyed = list({key for key in keys if key is not None})
+                of_key = dict(zip(keyed, homes(keyed, lanes), strict=True))
+                for key, message in zip(keys, block, strict=True):
+                    lane = here if key is None else of_key[key]
+                    part = parts.get(lane)
+                    if part is None:
+                        part = parts[lane] = []
+                    part.append(shipped(message))
             for lane, part in parts.items():
                 gone = expired if lane == here else 0
                 if part or gone:

@@ -20,20 +20,21 @@ import numpy as np
 import pyarrow as pa
 
 from outbox.envelope import Record
-from spark_jobs.rows.records import Message
+from spark_jobs.rows.records import PLAIN, Message, blocks, packed, unpacked
 
 SCHEMA = "bucket int, packet binary"
 BUCKET = "bucket"
 _TIME = struct.Struct(">q")
-# A later version looks whether each object has come before, which only pays for headers' names.
-_PLAIN = 2
 _PACKET = pa.schema([(BUCKET, pa.int32()), ("packet", pa.binary())])
 
-Read: TypeAlias = tuple[tuple[str, int, int, int], Sequence[Message], int]
+Read: TypeAlias = tuple[tuple[str, int, int, int], list[Message], int]
 """A range that was read: its place, its records, and how many offsets had been deleted."""
 
-_Chunk: TypeAlias = tuple[str, int, int, bytes, bytes, list[Any], list[Any], bytes]
-"""Topic, partition and deleted offsets; then offsets, timestamps, keys, values and headers."""
+_Columns: TypeAlias = tuple[list[Any], list[Any], list[Any], list[Any], list[bytes]]
+"""Offsets, timestamps, keys, values and packed headers."""
+
+_Chunk: TypeAlias = tuple[str, int, int, bytes, bytes, list[Any], list[Any], list[bytes]]
+"""Topic, partition and deleted offsets; then the same columns, with the numbers as bytes."""
 
 
 class Bucketing(Protocol):
@@ -56,6 +57,7 @@ class Pack:
     """In milliseconds; None: the source never lags."""
 
     def __call__(self, found: Iterable[Read]) -> Iterator[pa.RecordBatch]:
+        """Yield one batch of packets, if anything was read; the lists of `found` are emptied."""
         chunks: dict[int, list[_Chunk]] = {}
         newest: list[int] = []
         for (topic, partition, _, _), messages, expired in found:
@@ -64,29 +66,33 @@ class Pack:
             if messages and self.max_lag is not None:
                 newest.append(max(each.timestamp()[1] for each in messages))
             gone = expired  # told once, by any of the buckets
-            for number, part in self._parts(partition, messages):
-                chunk = _chunk(topic, partition, gone, part)
+            for number, columns in self._parts(partition, messages).items():
+                chunk = _chunk(topic, partition, gone, columns)
                 chunks.setdefault(self.buckets[number], []).append(chunk)
                 gone = 0
-        packets = [(bucket, marshal.dumps(of, _PLAIN)) for bucket, of in chunks.items()]
+        packets = [(bucket, marshal.dumps(of, PLAIN)) for bucket, of in chunks.items()]
         if newest and self._may_lag(least := min(newest)):
             packets += [(bucket, _TIME.pack(least)) for bucket in self.buckets]
         if packets:
             names, data = zip(*packets, strict=True)
-            columns = [pa.array(names, pa.int32()), pa.array(data, pa.binary())]
-            yield pa.RecordBatch.from_arrays(columns, schema=_PACKET)
+            arrays = [pa.array(names, pa.int32()), pa.array(data, pa.binary())]
+            yield pa.RecordBatch.from_arrays(arrays, schema=_PACKET)
 
-    def _parts(
-        self, partition: int, messages: Sequence[Message]
-    ) -> Iterable[tuple[int, Sequence[Message]]]:
-        """Return the records of each bucket that has any, or of one bucket if there are none."""
-        numbers = self.bucketing(partition, messages, len(self.buckets)) if messages else 0
-        if isinstance(numbers, int):
-            return [(numbers, messages)]
-        parts: list[list[Message]] = [[] for _ in self.buckets]
-        for number, message in zip(numbers, messages, strict=True):
-            parts[number].append(message)
-        return ((number, part) for number, part in enumerate(parts) if part)
+    def _parts(self, partition: int, messages: list[Message]) -> dict[int, _Columns]:
+        """Return what each bucket gets; without any records, one bucket gets no rows."""
+        parts: dict[int, _Columns] = {}
+        for block in blocks(messages):
+            numbers = self.bucketing(partition, block, len(self.buckets))
+            if isinstance(numbers, int):
+                _extend(parts.setdefault(numbers, _columns()), block)
+                continue
+            shares: list[list[Message]] = [[] for _ in self.buckets]
+            for number, message in zip(numbers, block, strict=True):
+                shares[number].append(message)
+            for number, share in enumerate(shares):
+                if share:
+                    _extend(parts.setdefault(number, _columns()), share)
+        return parts or {0: _columns()}
 
     def _may_lag(self, newest: int) -> bool:
         """
@@ -100,35 +106,23 @@ class Pack:
         return self.max_lag is not None and newest < now - self.max_lag // 2
 
 
-def _chunk(topic: str, partition: int, expired: int, messages: Sequence[Message]) -> _Chunk:
-    headers = [each.headers() or () for each in messages]
-    return (
-        topic,
-        partition,
-        expired,
-        np.array([each.offset() for each in messages], "<i8").tobytes(),
-        np.array([each.timestamp()[1] for each in messages], "<i8").tobytes(),
-        [each.key() for each in messages],
-        [each.value() for each in messages],
-        marshal.dumps(headers) if any(headers) else b"",
-    )
+def _columns() -> _Columns:
+    return [], [], [], [], []
 
 
-class Headers:
-    """The headers of rows, which are only made if they are asked for."""
+def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
+    offsets, times, keys, values, headers = columns
+    offsets += [each.offset() for each in messages]
+    times += [each.timestamp()[1] for each in messages]
+    keys += [each.key() for each in messages]
+    values += [each.value() for each in messages]
+    headers += [packed(each.headers()) for each in messages]
 
-    def __init__(self, packed: Sequence[tuple[bytes, int]], order: Sequence[int] | None) -> None:
-        """`packed`: those of some rows, and how many rows that are."""
-        self._packed, self._order = packed, order
-        self._all: Sequence[Any] | None = None
 
-    def all(self) -> Sequence[Any]:
-        """Return a list of pairs, or an empty tuple, for each row."""
-        if self._all is None:
-            self._all = _picked(
-                list(chain.from_iterable(_unpacked(*each) for each in self._packed)), self._order
-            )
-        return self._all
+def _chunk(topic: str, partition: int, expired: int, columns: _Columns) -> _Chunk:
+    offsets, times, *rest = columns
+    numbers = [np.array(each, "<i8").tobytes() for each in (offsets, times)]
+    return topic, partition, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,8 +130,7 @@ class BucketRows:
     """The rows of one bucket, in the order in which its operator takes them."""
 
     columns: Sequence[Sequence[Any]] = ((),) * len(Record._fields)
-    """One for each field of a record. Headers may be empty, as few need them: `whole` has them."""
-    headers: Headers | None = None
+    """One for each field of a record. Headers may be packed: `whole` unpacks those of one row."""
     newest: int = 0
     """The greatest timestamp."""
     is_behind: bool = False
@@ -154,7 +147,8 @@ class BucketRows:
     def whole(self, row: int) -> Record:
         """Return a record with its headers."""
         found = Record(*(column[row] for column in self.columns))
-        pairs = found.headers if self.headers is None else self.headers.all()[row]
+        headers: Any = found.headers
+        pairs = unpacked(headers) if isinstance(headers, bytes) else headers
         return found._replace(headers=[*pairs])
 
 
@@ -188,7 +182,7 @@ def unpack(
     if not by_offset and (times[1:] < times[:-1]).any():
         places = np.argsort(times, kind="stable")
         order, numbers = places.tolist(), [each[places] for each in numbers]
-    found = Headers([*zip(headers, sizes, strict=True)], order)
+    own = list(chain.from_iterable(headers))
     return BucketRows(
         [
             _picked(_repeated(topics, sizes), order),
@@ -196,18 +190,12 @@ def unpack(
             *(each.tolist() for each in numbers),
             _picked(list(chain.from_iterable(keys)), order),
             _picked(list(chain.from_iterable(values)), order),
-            found.all() if with_headers else [()] * len(times),
+            _picked(list(map(unpacked, own)) if with_headers else own, order),
         ],
-        found,
         max(0, int(times.max(initial=0))),
         is_behind,
         sum(expired),
     )
-
-
-def _unpacked(packed: bytes, rows: int) -> Iterable[Any]:
-    found: Iterable[Any] = marshal.loads(packed) if packed else repeat((), rows)  # noqa: S302  # ours
-    return found
 
 
 def _repeated(values: Sequence[Any], sizes: Sequence[int]) -> list[Any]:

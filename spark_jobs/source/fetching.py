@@ -10,10 +10,12 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Message as Received
 
 from outbox.kafka import kafka_logger
 from spark_jobs.errors import KafkaUnavailable, SourceChanged
+from spark_jobs.rows.records import Message
 from spark_jobs.sink import kafka_options
 from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.offsets import Range
@@ -41,7 +43,7 @@ class Fetched(NamedTuple):
 
     range: Range
     messages: list[Message]
-    """In the order of their offsets."""
+    """In the order of their offsets. The list is the caller's."""
     expired: int = 0
     """The number of offsets that the topic had deleted before they were read."""
 
@@ -143,7 +145,7 @@ class _Fetching:
             for key in [(each.topic, each.partition)]
         }
 
-    def _take(self, messages: Sequence[Message]) -> list[tuple[str, int]]:
+    def _take(self, messages: Sequence[Received]) -> list[tuple[str, int]]:
         """Take in what has come; return the partitions whose ranges are at their ends."""
         self._heard = time.monotonic()
         if len(self._plan) == 1 and self._took_all(messages):
@@ -174,7 +176,7 @@ class _Fetching:
                 end = -1
         return done
 
-    def _took_all(self, messages: Sequence[Message]) -> bool:
+    def _took_all(self, messages: Sequence[Received]) -> bool:
         """Take in all records of the only range, if its end is not among them."""
         ((key, left),) = self._left.items()
         # Records of a partition come in order, so the last one says whether all belong here.
@@ -183,7 +185,7 @@ class _Fetching:
         self._messages[key] += messages
         return True
 
-    def _is_over(self, error: KafkaError, message: Message) -> bool:
+    def _is_over(self, error: KafkaError, message: Received) -> bool:
         """Return whether an event of a partition means that its range is at its end."""
         key = (message.topic() or "", message.partition() or 0)
         left = self._left.get(key)

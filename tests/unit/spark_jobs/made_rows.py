@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from outbox.envelope import ID, ROUND, Record
 from spark_jobs.rows.packets import Pack, Read
-from spark_jobs.rows.records import Shipped
+from spark_jobs.rows.records import Message as Received
+from spark_jobs.rows.records import Shipped, shipped
 
 
 def record(
@@ -28,7 +29,7 @@ def record(
 
 
 def rows(*records: Record) -> Shipped:
-    return Shipped([tuple(each) for each in records])
+    return Shipped([shipped(Message(each)) for each in records])
 
 
 @dataclass(frozen=True)
@@ -62,10 +63,10 @@ class Message:
 def read(records: Sequence[Record], *, expired: int = 0) -> Iterator[Read]:
     """Yield what a task reads: `records` by topic and partition, in the order of offsets."""
     ordered = sorted(records, key=lambda each: each[:3])
-    for (topic, partition), of in groupby(ordered, lambda each: each[:2]):
-        messages = [Message(each) for each in of]
-        start, end = messages[0].offset(), messages[-1].offset() + 1
-        yield (topic, partition, start, end), messages, expired
+    for (topic, partition), group in groupby(ordered, lambda each: each[:2]):
+        of = list(group)
+        messages: list[Received] = [Message(each) for each in of]
+        yield (topic, partition, of[0].offset, of[-1].offset + 1), messages, expired
 
 
 def packed(pack: Pack, tasks: Iterable[Iterable[Read]]) -> dict[int, list[bytes]]:

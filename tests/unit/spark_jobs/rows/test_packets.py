@@ -49,13 +49,16 @@ def _records(rows: BucketRows) -> list[Record]:
 
 def test_every_row_comes_out_once_in_its_bucket_with_its_headers() -> None:
     records = [_record(n, partition=n // 10) for n in range(50)]
-    tasks = [[*read(records[:20])], [*read(records[20:])], []]
-    found = _through(tasks, 3)
+
+    def tasks() -> list[list[Read]]:
+        return [[*read(records[:20])], [*read(records[20:])], []]
+
+    found = _through(tasks(), 3)
     for bucket, rows in found.items():
         expected = [each for each in records if each.offset % 3 == bucket]
         assert [rows.whole(row) for row in range(len(expected))] == expected
-        assert [each._replace(headers=()) for each in expected] == _records(rows)
-    whole = _through(tasks, 3, with_headers=True)
+        assert [each[:6] for each in expected] == [each[:6] for each in _records(rows)]
+    whole = _through(tasks(), 3, with_headers=True)
     assert sorted(each.offset for rows in whole.values() for each in _records(rows)) == [
         *range(50)
     ]
@@ -90,7 +93,7 @@ def test_the_order_does_not_depend_on_the_tasks(*, by_offset: bool) -> None:
         ranges = [*read(records)]
         dice.shuffle(ranges)
         found = _through([ranges[:1], ranges[1:]], 1, by_offset=by_offset)[0]
-        assert _records(found) == [each._replace(headers=()) for each in expected]
+        assert [each[:6] for each in _records(found)] == [each[:6] for each in expected]
         assert [found.whole(row) for row in range(40)] == expected
 
 
@@ -107,9 +110,13 @@ def test_a_source_that_is_behind_tells_every_bucket() -> None:
 
 def test_the_clock_of_the_batch_decides_what_is_behind() -> None:
     lag = 600_000
-    task = [*read([_record(0, time=NOW - lag)])]
     for recent, behind in ((NOW - lag, False), (NOW - lag + 1, True)):
-        assert _through([task], 1, max_lag=lag, recent=recent)[0].is_behind is behind
+        assert (
+            _through([[*read([_record(0, time=NOW - lag)])]], 1, max_lag=lag, recent=recent)[
+                0
+            ].is_behind
+            is behind
+        )
 
 
 def test_an_old_record_among_newer_ones_of_its_partition_is_no_sign() -> None:

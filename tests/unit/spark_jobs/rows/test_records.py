@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dedup.rules.policies import decode
 from outbox.envelope import ID, ORIGIN, ROUND, Pair, Record
-from spark_jobs.rows.records import Messages, Records, Shipped, by_key, fields
+from spark_jobs.rows.records import Message, Messages, Records, Shipped, by_key, shipped
 
 
 class _Message:
@@ -38,8 +38,8 @@ class _Message:
 
 
 def _rows(records: list[Record]) -> list[Records]:
-    messages = [_Message(each) for each in records]
-    return [Messages(messages), Shipped([fields(each) for each in messages])]
+    messages: list[Message] = [_Message(each) for each in records]
+    return [Messages([*messages]), Shipped([shipped(each) for each in messages])]
 
 
 _HEADERS = st.lists(
@@ -61,16 +61,18 @@ def test_an_identity_is_what_decoding_the_record_says(
     ]
     identities = [decode.identity(each) for each in records]
 
+    numbers = list(range(len(records)))
     for rows in _rows(records):
-        numbers = list(range(len(records)))
         assert rows.keys == [each.key for each in records]
         assert [rows.identity(row) for row in numbers] == identities
-        for of in identities:
-            assert rows.duplicates(numbers, of) == identities.count(of)
         for row in numbers:
             made = rows.record(row)
             assert made._replace(headers=tuple(made.headers)) == records[row]
             assert rows.fingerprint(row) == b"v"
+    for of in identities:
+        for rows in _rows(records):
+            assert rows.duplicates(numbers, of) == identities.count(of)
+            rows.let_go(numbers)  # again does no harm
 
 
 @pytest.mark.parametrize("time", [-1, 0, 1_700_000_000_000_000_000, 2**63 - 1])
