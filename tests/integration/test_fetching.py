@@ -1,6 +1,7 @@
 """Ranges of offsets, read to their ends."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -13,7 +14,9 @@ from spark_jobs.source import fetching
 from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.fetching import fetch
 from spark_jobs.source.offsets import Range
+from tests.support.compacting import compacted
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.waiting import consume, until
 
 SECONDS = 20
 
@@ -115,6 +118,29 @@ def test_nothing_is_read_of_control_records_and_aborted_transactions(
     assert read(4, 7) == []  # an aborted transaction alone
     assert read(8, 10) == []  # the same at the end of the topic
     assert read(2, 8) == [2, 7]
+
+
+def test_ranges_with_gaps_of_compaction_end(tmp_path: Path) -> None:
+    with compacted(tmp_path) as (bootstrap, name):
+        config = _config(bootstrap)
+
+        def offsets() -> list[int]:
+            return [each.offset() or 0 for each in consume(bootstrap, name)]
+
+        def is_read_right() -> bool:
+            there = offsets()
+            end = there[-1] + 1
+            gap = next(offset for offset in range(there[0], end) if offset not in there)
+            bounds = [(0, end), (0, gap + 1), (gap, gap + 1), (gap, end)]
+            found = [_read(config, Range(name, 0, *each)) for each in bounds]
+            right = [[[at for at in there if first <= at < last]] for first, last in bounds]
+            if there != offsets():  # the broker has gone on with it meanwhile
+                return False
+            assert found == right
+            return True
+
+        until(is_read_right, within=SECONDS, what="a topic that stays the same while it is read")
+        fetching.forget()  # its broker ends here
 
 
 def test_an_open_transaction_after_the_range_does_not_matter(
