@@ -3,8 +3,7 @@ The aggregation job: `make bench-spark_aggregate`, `ARGS='--scripts all'`.
 
 It has 20,000 keys in random order, and a window for every five events of a key. Without scripts:
 the record's key, a count trigger, and unchanged events as output. `trigger`: a script counts
-instead. `all`: scripts also find the key and sum the window. `memory`: the operator in Spark;
-`kafka`: the whole job.
+instead. `all`: scripts also find the key and sum the window.
 """
 
 import argparse

@@ -2,8 +2,7 @@
 The delay job: `make bench-spark_delay`.
 
 There are 20,000 keys. Every other record has to wait until about two seconds after the benchmark
-begins, so that in the end as many records go out as come in. `memory`: the operator in Spark;
-`kafka`: the whole job.
+begins, so that in the end as many records go out as come in.
 """
 
 import time

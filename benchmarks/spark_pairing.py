@@ -2,7 +2,7 @@
 The pairing job: `make bench-spark_pairing`.
 
 Pairs of users, 20,000 of them, call each other in turn, a call a millisecond; each call is an
-event on each of two topics. `memory`: the operator in Spark; `kafka`: the whole job.
+event on each of two topics.
 """
 
 from pyspark.sql import Column

@@ -1,5 +1,5 @@
 """
-What a task of the Spark jobs reads: `make bench-spark_reading`.
+A task of the Spark jobs reads, without Spark: `make bench-spark_reading`.
 
 A worker reads and decides batches, as a task does that has all partitions of a lane, in a process
 of its own. The benchmark measures records a second, processor time, the largest memory, and how

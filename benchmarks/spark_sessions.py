@@ -2,8 +2,8 @@
 The sessions job: `make bench-spark_sessions`.
 
 There are 20,000 keys in random order, and an event a millisecond. Sessions have a gap of 10 s and
-a grace of 5 s, and list their events' values. `memory`: the operator in Spark. `kafka`: the whole
-job, and after it Kafka Streams on the same topic and servers.
+a grace of 5 s, and list their events' values. After the job, Kafka Streams works on the same topic
+and servers.
 """
 
 import argparse
