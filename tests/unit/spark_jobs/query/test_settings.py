@@ -11,6 +11,7 @@ from dedup.settings.policy import ExactSettings, FirstMatchSettings
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
 from spark_jobs.query.settings import PREFIX, DedupSettings
+from spark_jobs.stateful.settings import recirculation
 
 TOML = """
 [kafka]
@@ -137,6 +138,19 @@ def test_what_cannot_be_is_refused_by_its_name(
         loaded(TOML.replace(old, new))
 
     assert named in str(refused.value)
+
+
+def test_the_query_that_puts_records_back_has_the_secrets_of_the_job(
+    loaded: Callable[..., DedupSettings],
+) -> None:
+    options = '"client.rack" = "a"\n"sasl.password" = { env = "PASSWORD" }'
+    settings = loaded(TOML.replace('"client.rack" = "a"', options) + _TOGETHER)
+
+    second = recirculation(settings)
+
+    assert second.kafka == settings.kafka
+    assert second.kafka["sasl.password"] == "pw"
+    assert second.source.options == settings.source.options
 
 
 def test_speculation_may_be_said_to_be_off(loaded: Callable[..., Any]) -> None:
