@@ -85,7 +85,6 @@ _UNTOLD = {
     "HeadersKey.keys": "Names of the headers.",
     "Located.path": "The file's path.",
     "OperatorStep.type": "The operator.",
-    "Source.topic": "The topic that is read, or a list of topics.",
     "Step.key": "The key that events are grouped by.",
     "Step.trigger": "The rule that fires a window.",
     "TimeTrigger.time": "The time of day, in the form of `timePattern`.",

@@ -13,7 +13,7 @@ from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.policy.evaluation import load
 from spark_jobs.query.pins import PINNED, foreign, refusal
 from spark_jobs.query.settings import DedupSettings
-from spark_jobs.query.topics import Job, require_topics
+from spark_jobs.query.topics import Job, reading, require_matches, require_topics
 from spark_jobs.sink import markers
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.stateful.settings import recirculation
@@ -44,7 +44,7 @@ def check_job(settings: Job, what: str, load_it: Callable[[], None]) -> Iterator
     looks: tuple[tuple[str, Callable[[Job], None]], ...] = (
         (what, lambda _: load_it()),
         ("checkpoint", _checkpoint),
-        ("topics", require_topics),
+        ("topics", _topics),
         (f"marker topic {marker_topic}", _marker_topic),
         ("markers", _markers),
     )
@@ -62,6 +62,14 @@ def _looked(part: str, look: Callable[[Job], None], settings: Job) -> Finding:
 
 def _forget(_: object) -> None:
     """Ignore a result that was only made as a check."""
+
+
+def _topics(settings: Job) -> None:
+    """Refuse missing topics; before the first start also a pattern that takes in none."""
+    require_topics(settings)
+    folder = _local(settings.spark.checkpoint)
+    if folder is not None and not (folder / PINNED).exists() and query_id(folder) is None:
+        require_matches(reading(settings), settings.source.topics)
 
 
 def _marker_topic(settings: Job) -> None:

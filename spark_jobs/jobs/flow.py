@@ -9,9 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
-from dedup.settings.retries import TopicName
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation import loading
 from spark_jobs.operators.aggregation.config import (
@@ -24,6 +23,7 @@ from spark_jobs.operators.aggregation.config import (
 )
 from spark_jobs.operators.aggregation.settings import SCRIPTS, resolve
 from spark_jobs.query.settings import DedupSettings, SparkSettings, StateSettings
+from spark_jobs.source import topics
 from spark_jobs.stateful.settings import JOBS, AggregationJob, StatefulSettings
 
 Job: TypeAlias = DedupSettings | StatefulSettings
@@ -34,12 +34,20 @@ class Source(Model):
 
     name: Name
     type: Literal["source"]
-    topic: TopicName | Annotated[tuple[TopicName, ...], Field(min_length=1)]
+    topic: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    """The topic that is read, or a list of them, with the patterns of a job's `source.topics`."""
     config: Connection
     destination: Name | None = None
     """The step that reads it; by default, the first."""
     starting_offsets: str = "earliest"
     """Where a new checkpoint begins: `earliest`, `latest`, or Spark's JSON of offsets."""
+
+    @field_validator("topic")
+    @classmethod
+    def _can_match(cls, found: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if (problem := topics.problem((found,) if isinstance(found, str) else found)) is not None:
+            raise ValueError(problem)
+        return found
 
     def topics(self) -> tuple[str, ...]:
         return (self.topic,) if isinstance(self.topic, str) else self.topic
@@ -148,6 +156,10 @@ class _Names:
         for number, step in enumerate(flow.steps):
             if not _sources(flow, step.name):
                 yield f"steps.{number}: no destination and no source leads to {step.name}"
+        for number, step in enumerate(flow.steps):
+            written = _written(step, besides=flow.source.destination or flow.steps[0].name)
+            if (problem := topics.read_by_pattern(written, flow.source.topics())) is not None:
+                yield f"steps.{number}: {problem}"
         used = [flow.source.config, *(to.config for s in flow.steps for to in s.destinations())]
         for connection in used:
             if connection.name not in flow.connections:
@@ -166,6 +178,12 @@ def _sources(flow: Flow, name: str) -> list[tuple[str, str]]:
         if to.name == name
     ]
     return list(dict.fromkeys([*(source if is_first else []), *chained]))
+
+
+def _written(step: AnyStep, *, besides: str) -> list[str]:
+    """Return the topics that a step writes, without those that lead to the step `besides`."""
+    more = step.target_topics if isinstance(step, Step) else ()
+    return [*(to.topic for to in step.destinations() if to.name != besides), *more]
 
 
 class _Jobs:

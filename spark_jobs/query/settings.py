@@ -3,7 +3,14 @@
 from datetime import timedelta
 from typing import Annotated, Literal, Self, TypeAlias
 
-from pydantic import Field, TypeAdapter, ValidationError, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 
 from dedup.retries.backoff import Backoff
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
@@ -13,6 +20,7 @@ from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, S
 from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
 from spark_jobs.sink.kafka_options import FIXED_READING, leave_guarantees_alone
 from spark_jobs.sink.outgoing import Topics
+from spark_jobs.source import topics
 
 PREFIX = "DOVECOTE_SPARK"
 
@@ -27,11 +35,24 @@ _CONF_FIXED = {
 }
 
 
+def _can_match(entries: tuple[str, ...]) -> tuple[str, ...]:
+    if (problem := topics.problem(entries)) is not None:
+        raise ValueError(problem)
+    return entries
+
+
+TopicEntries: TypeAlias = Annotated[tuple[str, ...], AfterValidator(_can_match)]
+"""Names of topics, patterns, and exclusions."""
+
+
 class SourceSettings(Settings):
     """The topics to read, always `read_committed`, with the same client as everything else."""
 
-    topics: Annotated[tuple[TopicName, ...], Field(min_length=1)]
-    """Topics to read."""
+    topics: Annotated[TopicEntries, Field(min_length=1)]
+    """
+    Topics to read: names, and shell patterns such as `orders.*`. An entry that begins with `!`
+    takes topics out of the patterns: `"!orders.old"`.
+    """
 
     starting_offsets: str = "earliest"
     """
@@ -222,12 +243,15 @@ class DedupSettings(Settings):
 
     @model_validator(mode="after")
     def _no_loop(self) -> Self:
-        read = set(self.source.topics)
+        read = self.source.topics
         output = self.output
         for topic in (output.topic, *output.by_type.values(), output.dead_letter_topic):
             if topic in read:
                 msg = f"topic {topic!r} is read and written: its records would never end"
                 raise ValueError(msg)
+        # The retry topic may be read, but not by accident.
+        if (problem := topics.read_by_pattern(self.topics_written(), read)) is not None:
+            raise ValueError(problem)
         handled = {output.topic, *output.by_type.values()}
         if len(handled | {output.retry_topic, output.dead_letter_topic}) != len(handled) + 2:
             msg = "output, retry and dead letter topics must be three different ones"
@@ -242,6 +266,12 @@ class DedupSettings(Settings):
             msg = (
                 f"topic {self.output.retry_topic!r} is read at once and recirculated as well: its "
                 "records would be handled twice"
+            )
+            raise ValueError(msg)
+        if not topics.plain(self.source.topics):
+            msg = (
+                "source.topics needs a plain name besides its patterns with recirculation.run = "
+                '"together": records whose own topic is unknown go to the first plain one'
             )
             raise ValueError(msg)
         if self.spark.trigger == "available_now":

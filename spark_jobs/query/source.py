@@ -7,6 +7,7 @@ from pyspark.sql import functions as F  # noqa: N812  # the idiom of PySpark
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from spark_jobs.query.settings import SourceSettings, SparkSettings
+from spark_jobs.query.topics import require_matches
 from spark_jobs.rows.packets import Pack
 from spark_jobs.sink import group
 from spark_jobs.source import offsets
@@ -55,10 +56,12 @@ def begin(settings: Reading) -> Offsets:
     Return where a new query begins, by the settings and by what the topics hold now.
 
     Raises:
+        BadSettings: a pattern takes in no topic.
         SourceChanged: a topic, or a partition that the settings name, does not exist.
         KafkaUnavailable: no broker answers.
     """
     cluster, topics = Cluster(settings.kafka), settings.source.topics
+    require_matches(settings.kafka, topics)
     wanted = settings.source.starting_offsets
     return offsets.begin(wanted, cluster.earliest(topics), cluster.latest(topics))
 

@@ -1,5 +1,6 @@
 """The topics that a job reads and writes."""
 
+from collections.abc import Collection, Mapping
 from typing import Protocol
 
 from confluent_kafka import KafkaException
@@ -11,6 +12,7 @@ from spark_jobs.errors import KafkaUnavailable
 from spark_jobs.query.pins import Pins
 from spark_jobs.query.settings import SourceSettings, SparkSettings
 from spark_jobs.sink import kafka_options
+from spark_jobs.source.topics import patterns, plain, unmatched
 
 _SECONDS = 10.0
 # A broker may learn of a topic a moment after its creation was confirmed.
@@ -46,34 +48,61 @@ def require_topics(settings: Job) -> None:
         BadSettings: it is.
         KafkaUnavailable: the broker does not answer.
     """
-    looking = Retrying(
-        retry=retry_if_result(bool),
-        stop=stop_after_delay(_NEWLY_MADE_SECONDS),
-        wait=wait_fixed(0.2),
-        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
-    )
     missing = [
         topic
         for kafka, wanted in _wanted(settings)
-        for topic in looking(_missing_topics, kafka, wanted)
+        for topic in _looking()(_missing_topics, kafka, wanted)
     ]
     if missing:
         msg = f"no such topic: {', '.join(missing)}; create it, or correct its name"
         raise BadSettings(msg)
 
 
+def require_matches(kafka: Mapping[str, str], entries: Collection[str]) -> None:
+    """
+    Raise if a pattern among `entries` takes in no topic; for a query that has read nothing yet.
+
+    Raises:
+        BadSettings: one does not.
+        KafkaUnavailable: the broker does not answer.
+    """
+    if patterns(entries) and (missing := _looking()(_unmatched, kafka, entries)):
+        msg = (
+            f"source.topics: no topic matches {', '.join(missing)}: create one, or correct the "
+            "pattern. After its first start, a job may run while a pattern matches nothing"
+        )
+        raise BadSettings(msg)
+
+
+def _looking() -> Retrying:
+    return Retrying(
+        retry=retry_if_result(bool),
+        stop=stop_after_delay(_NEWLY_MADE_SECONDS),
+        wait=wait_fixed(0.2),
+        retry_error_callback=lambda state: state.outcome.result() if state.outcome else [],
+    )
+
+
 def _wanted(settings: Job) -> list[tuple[dict[str, str], tuple[str, ...]]]:
-    read, written = settings.source.topics, settings.topics_written()
+    read, written = plain(settings.source.topics), settings.topics_written()
     if reading(settings) == settings.kafka:
         return [(settings.kafka, (*read, *written))]
     return [(reading(settings), read), (settings.kafka, written)]
 
 
-def _missing_topics(kafka: dict[str, str], wanted: tuple[str, ...]) -> list[str]:
+def _missing_topics(kafka: Mapping[str, str], wanted: tuple[str, ...]) -> list[str]:
+    there = _topics_there(kafka)
+    return [topic for topic in dict.fromkeys(wanted) if topic not in there]
+
+
+def _unmatched(kafka: Mapping[str, str], entries: Collection[str]) -> list[str]:
+    return unmatched(entries, _topics_there(kafka))
+
+
+def _topics_there(kafka: Mapping[str, str]) -> Collection[str]:
     admin = AdminClient({**kafka_options.client(kafka), "log_level": 0})
     try:
-        there = admin.list_topics(timeout=_SECONDS).topics
+        return admin.list_topics(timeout=_SECONDS).topics
     except KafkaException as error:
         msg = f"{kafka['bootstrap.servers']}: {error.args[0].str()}"
         raise KafkaUnavailable(msg) from error
-    return [topic for topic in dict.fromkeys(wanted) if topic not in there]

@@ -19,6 +19,7 @@ class SourceConfig:
     group: str
     """Names the consumers; nothing is committed with it here."""
     topics: tuple[str, ...]
+    """Names and patterns, as the settings have them."""
     most: int | None = None
     """The most records of a batch; None: all that there are."""
     expired: Expired = "refuse"

@@ -7,6 +7,7 @@ from hashlib import blake2b
 from typing import Any, NamedTuple, Self, TypeAlias
 
 from spark_jobs.errors import SourceChanged
+from spark_jobs.source.topics import belongs, entry_of
 
 Ends: TypeAlias = Mapping[str, Mapping[int, int]]
 """The next offset to read, by topic and partition."""
@@ -62,12 +63,16 @@ class Offsets:
     def encode(self) -> str:
         return json.dumps(self.fields(), separators=(",", ":"))
 
-    def of_topics(self, topics: Collection[str]) -> Self:
-        """Return the offsets of `topics` alone."""
+    def of_topics(self, entries: Collection[str]) -> Self:
+        """Return the offsets of the topics that `entries`, names and patterns, mean."""
+        return self.without({topic for topic in self.ends if not belongs(topic, entries)})
+
+    def without(self, topics: Collection[str]) -> Self:
+        """Return the offsets of all other topics than `topics`."""
         return replace(
             self,
-            ends={topic: ends for topic, ends in self.ends.items() if topic in topics},
-            ids={topic: id_ for topic, id_ in self.ids.items() if topic in topics},
+            ends={topic: ends for topic, ends in self.ends.items() if topic not in topics},
+            ids={topic: id_ for topic, id_ in self.ids.items() if topic not in topics},
         )
 
 
@@ -89,22 +94,24 @@ def begin(wanted: str, earliest: Offsets, latest: Offsets) -> Offsets:
     ends = {topic: dict(partitions) for topic, partitions in earliest.ends.items()}
     for topic, partitions in given.items():
         for partition, offset in partitions.items():
-            if int(partition) not in ends.get(topic, {}):
+            at = latest if offset == -1 else earliest
+            if int(partition) not in at.ends.get(topic, {}):
                 msg = (
                     f"source.starting_offsets names {topic}/{partition}, which does not exist or "
                     "is not read: correct it"
                 )
                 raise SourceChanged(msg)
-            at = latest if offset == -1 else earliest
-            ends[topic][int(partition)] = (
+            ends.setdefault(topic, {})[int(partition)] = (
                 at.ends[topic][int(partition)] if offset < 0 else int(offset)
             )
     return Offsets(ends, earliest.ids)
 
 
-def require_same(start: Offsets, found: Offsets) -> None:
+def require_same(start: Offsets, found: Offsets, entries: Collection[str] = ()) -> None:
     """
     Make sure that the topics are those from which the query has read up to `start`.
+
+    `entries` are those of `source.topics`, for a message that says how to take a topic out.
 
     Raises:
         SourceChanged: a topic is gone, was made anew, or has lost a partition.
@@ -112,9 +119,15 @@ def require_same(start: Offsets, found: Offsets) -> None:
     for topic, partitions in start.ends.items():
         there = found.ends.get(topic)
         if there is None:
+            by = entry_of(topic, entries)
+            out = (
+                "take it out of source.topics"
+                if by in {None, topic}
+                else f'add "!{topic}" to source.topics, which takes it out of {by},'
+            )
             msg = (
-                f"topic {topic} is gone: the job has read a part of it. Put it back, or take it "
-                "out of source.topics and run once with --adopt"
+                f"topic {topic} is gone: the job has read a part of it. Put it back, or {out} and "
+                "run once with --adopt"
             )
             raise SourceChanged(msg)
         was, now = start.ids.get(topic), found.ids.get(topic)
@@ -146,7 +159,8 @@ def limited(start: Offsets, latest: Offsets, earliest: Offsets, most: int | None
     Return the end of the batch after `start`: at most about `most` records, in fair shares.
 
     A partition gets the share of `most` that it has of all waiting records, and at least one. A
-    partition that is new is noted at its earliest offset, and is read from the next batch on.
+    partition that is new is noted at its earliest offset, and is read from the next batch on. If
+    `earliest` lacks it, it is not there yet: a broker may learn of a new topic after another one.
     """
     waiting = {
         (topic, partition): max(0, end - start.ends[topic][partition])
@@ -158,15 +172,18 @@ def limited(start: Offsets, latest: Offsets, earliest: Offsets, most: int | None
     share = 1.0 if most is None or total <= most else most / total
     ends: dict[str, dict[int, int]] = {}
     for topic, partitions in latest.ends.items():
-        ends[topic] = {}
+        found: dict[int, int] = {}
         for partition in partitions:
             records = waiting.get((topic, partition))
-            if records is None:
-                ends[topic][partition] = earliest.ends[topic][partition]
-            else:
+            if records is not None:
                 taken = records if share == 1.0 else min(records, max(1, int(records * share)))
-                ends[topic][partition] = start.ends[topic][partition] + taken
-    return Offsets(ends, {**start.ids, **latest.ids})
+                found[partition] = start.ends[topic][partition] + taken
+            elif partition in (beginnings := earliest.ends.get(topic, {})):
+                found[partition] = beginnings[partition]
+        if found or topic in start.ends:
+            ends[topic] = found
+    ids = {**start.ids, **latest.ids}
+    return Offsets(ends, {topic: id_ for topic, id_ in ids.items() if topic in ends})
 
 
 def ranges(start: Offsets, end: Offsets) -> list[Range]:

@@ -113,9 +113,10 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # as above
         """Return the end of the next batch, which begins at `start`."""
         # With --adopt, the settings may have fewer topics than the query has read.
-        read = Offsets.of(start).of_topics(self._config.topics)
-        latest = self._target or self._cluster.latest(self._config.topics)
-        offsets.require_same(read, latest)
+        entries = self._config.topics
+        read = Offsets.of(start).of_topics(entries)
+        latest = self._target or self._cluster.latest(entries, known=read.ends)
+        offsets.require_same(read, latest, entries)
         self._require_all(read, latest)
         self._latest = latest
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -137,7 +138,9 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partitions.keys() - read.ends.get(topic, {}).keys()
             for topic, partitions in latest.ends.items()
         )
-        return self._cluster.earliest(self._config.topics) if has_new else Offsets({})
+        if not has_new:
+            return Offsets({})
+        return self._cluster.earliest(self._config.topics, known=read.ends)
 
     def _require_all(self, read: Offsets, latest: Offsets) -> None:
         """

@@ -32,6 +32,7 @@ from spark_jobs.operators.step import (
 from spark_jobs.rows.packets import BucketRows
 from spark_jobs.sink.markers import Counts, kind
 from spark_jobs.sink.outgoing import Outgoing
+from spark_jobs.source.topics import belongs, entry_of
 
 _Place: TypeAlias = tuple[str, int, int]
 
@@ -44,7 +45,9 @@ class OperatorTopics:
     late: str | None
     dead_letter: str
     back_to: frozenset[str] = frozenset()
-    """Topics to which a delayed record returns if it came from there."""
+    """Topics to which a delayed record returns if it came from there: names and patterns."""
+    read: frozenset[str] = frozenset()
+    """Topics that the job reads: names and patterns. A record that returned there would loop."""
 
 
 @dataclass(slots=True)
@@ -175,7 +178,10 @@ class Reporter:
         if not topics.back_to:
             return topics.output
         origin = (copies.delivery(record).origin or "").partition("/")[0]
-        return origin if origin in topics.back_to else topics.output
+        entry = entry_of(origin, topics.back_to)
+        if entry is None or (entry != origin and belongs(origin, topics.read)):
+            return topics.output
+        return origin
 
     def _paired(self, output: Paired) -> tuple[Any, ...]:
         key, time, fields, sides = output

@@ -17,9 +17,16 @@ from spark_jobs.operators.settings import (
     milliseconds,
 )
 from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
-from spark_jobs.query.settings import DedupSettings, SourceSettings, SparkSettings, StateSettings
+from spark_jobs.query.settings import (
+    DedupSettings,
+    SourceSettings,
+    SparkSettings,
+    StateSettings,
+    TopicEntries,
+)
 from spark_jobs.query.source import Reading
 from spark_jobs.sink.kafka_options import leave_guarantees_alone
+from spark_jobs.source import topics
 from spark_jobs.stateful.outcome import OperatorTopics
 
 
@@ -46,8 +53,11 @@ class StatefulOutput(Settings):
 class DelayOutput(StatefulOutput):
     """The topics to write, for records that were delayed."""
 
-    back_to: tuple[TopicName, ...] = ()
-    """Topics to which their own records go back; all other records go to `topic`."""
+    back_to: TopicEntries = ()
+    """
+    Topics to which their own records go back, with patterns as in `source.topics`; all other
+    records go to `topic`.
+    """
 
 
 class StatefulSettings(Settings):
@@ -93,6 +103,8 @@ class StatefulSettings(Settings):
         if loop := set(self.source.topics) & set(written):
             msg = f"topics {', '.join(sorted(loop))} are read and written: that would never end"
             raise ValueError(msg)
+        if (problem := topics.read_by_pattern(written, self.source.topics)) is not None:
+            raise ValueError(problem)
         if len(set(written)) != len(written):
             msg = "output, late and dead letter topics must be different ones"
             raise ValueError(msg)
@@ -158,6 +170,12 @@ class PairingJob(StatefulSettings):
     @model_validator(mode="after")
     def _reads_its_sides(self) -> Self:
         sides = {side.topic for side in self.operator.sides.values()}
+        if patterns := topics.patterns(self.source.topics):
+            msg = (
+                f"source.topics has the pattern {patterns[0]!r}, and pairing takes none: name the "
+                f"topics of the sides, {', '.join(sorted(sides))}"
+            )
+            raise ValueError(msg)
         if sides != set(self.source.topics):
             msg = f"source.topics must be those of the sides: {', '.join(sorted(sides))}"
             raise ValueError(msg)
@@ -176,12 +194,35 @@ class DelayJob(StatefulSettings):
     operator: DelaySettings
     output: DelayOutput
 
+    @model_validator(mode="after")
+    def _goes_back_elsewhere(self) -> Self:
+        output = self.output
+        aside = {"late": output.late_topic, "dead letter": output.dead_letter_topic}
+        found = {
+            **dict.fromkeys(topics.plain(self.source.topics), "source"),
+            **{topic: which for which, topic in aside.items() if topic is not None},
+        }
+        for topic, which in found.items():
+            entry = topics.entry_of(topic, output.back_to)
+            if entry is not None and entry != topic:
+                msg = (
+                    f"the {which} topic {topic!r} is among those to go back to, by the pattern "
+                    f'{entry!r}: add "!{topic}" to output.back_to'
+                )
+                raise ValueError(msg)
+        return self
+
     def topics_written(self) -> tuple[str, ...]:
-        back = (topic for topic in self.output.back_to if topic != self.output.topic)
+        back_to = topics.plain(self.output.back_to)
+        back = (topic for topic in back_to if topic != self.output.topic)
         return (*super().topics_written(), *back)
 
     def topics(self) -> OperatorTopics:
-        return replace(super().topics(), back_to=frozenset(self.output.back_to))
+        return replace(
+            super().topics(),
+            back_to=frozenset(self.output.back_to),
+            read=frozenset(self.source.topics),
+        )
 
 
 class AggregationJob(StatefulSettings):
@@ -219,16 +260,16 @@ JOBS: dict[str, type[StatefulSettings]] = {
 def recirculation(settings: DedupSettings) -> DelayJob:
     """Return the job that puts back the records on the retry topic of `settings`."""
     loop, spark, source = settings.recirculation, settings.spark, settings.source
-    return DelayJob(
-        kafka=settings.kafka,
+    # Properties come as copies: checked once more, a secret would count as written in the file.
+    made = DelayJob(
+        kafka={"bootstrap.servers": settings.kafka["bootstrap.servers"]},
         source=SourceSettings(
             topics=(settings.output.retry_topic,),
             max_offsets_per_trigger=source.max_offsets_per_trigger,
-            options=source.options,
-        ),
+        ).model_copy(update={"options": source.options}),
         operator=DelaySettings(),
         output=DelayOutput(
-            topic=source.topics[0],
+            topic=topics.plain(source.topics)[0],
             back_to=source.topics,
             dead_letter_topic=settings.output.dead_letter_topic,
         ),
@@ -242,3 +283,4 @@ def recirculation(settings: DedupSettings) -> DelayJob:
         ),
         transaction_timeout=settings.transaction_timeout,
     )
+    return made.model_copy(update={"kafka": settings.kafka})

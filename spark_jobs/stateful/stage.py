@@ -15,8 +15,10 @@ from spark_jobs.query.batch import SCHEMA, Batch, BatchReport, partition_id
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.sink import sink
 from spark_jobs.sink.markers import Counts, Turn
-from spark_jobs.sink.outgoing import Evaluation
+from spark_jobs.sink.missing import missing
+from spark_jobs.sink.outgoing import Evaluation, Outgoing
 from spark_jobs.sink.sink import BatchInput, Settled, SinkConfig
+from spark_jobs.source.topics import patterns, plain
 from spark_jobs.stateful.outcome import OperatorTopics, Outcome, unwritable
 
 
@@ -74,6 +76,23 @@ class StatefulTask:
             writer=settled.writer,
         )
 
+    def _with_topics(self, outgoing: list[Outgoing]) -> list[Outgoing]:
+        """
+        Return `outgoing`, with the job's own topic in place of topics that do not exist.
+
+        A pattern to go back to lets a record's origin name any topic, and a topic that is missing
+        would fail its batch for ever.
+        """
+        topics = self._config.topics
+        if not patterns(topics.back_to):
+            return outgoing
+        written = {each.topic for each in outgoing}
+        ours = {topics.output, topics.late, topics.dead_letter, *plain(topics.back_to)}
+        gone = missing(self._config.sink.kafka, written - ours)
+        return [
+            each._replace(topic=topics.output) if each.topic in gone else each for each in outgoing
+        ]
+
     def _settle(self, outcomes: list[Outcome], counts: Counts, partition: int) -> Settled:
         config, batch = self._config, self._batch
         outgoing = [record for each in outcomes for record in each.outgoing]
@@ -92,7 +111,7 @@ class StatefulTask:
             ),
             BatchInput(digest=digest.hexdigest(), ranges={}),
             config=config.sink,
-            evaluate=lambda: Evaluation(outgoing, counts),
+            evaluate=lambda: Evaluation(self._with_topics(outgoing), counts),
             replace_poison=partial(unwritable, config.topics.dead_letter, batch.now),
             adopt=batch.adopt,
             newest=batch.writers.get(partition, ""),

@@ -181,6 +181,19 @@ def test_a_record_does_not_say_where_it_goes(desk: Desk) -> None:
     assert desk.events() == [("e1", b"v")]
 
 
+def test_a_letter_of_a_job_goes_back_to_a_topic_that_its_pattern_takes_in(buried: Desk) -> None:
+    found = buried.config.read_text().split("\n", 2)[2]
+    pattern = f"{buried.orders[:-1]}?"
+    buried.config.write_text(f'{found}[source]\ntopics = ["{pattern}", "!{buried.orders}"]\n')
+    with pytest.raises(BadSettings, match="which is not in the settings"):
+        buried.run("requeue", "e0", catch_exceptions=False)
+
+    buried.config.write_text(f'{found}[source]\ntopics = ["{pattern}"]\n')
+    assert buried.run("requeue", "e0").exit_code == 0
+
+    assert buried.events() == [("e0", b"0")]
+
+
 def test_a_topic_that_is_not_there_is_said_at_once(buried: Desk) -> None:
     with pytest.raises(DovecoteError, match=r"no topic 'nowhere' .* by --to"):
         buried.run("requeue", "--all", "--to", "nowhere", catch_exceptions=False)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from dedup.rules.policies import decode
-from outbox.envelope import ERROR, ID, Delivery, Record, delivery
+from outbox.envelope import ERROR, ID, ORIGIN, Delivery, Record, delivery
 from spark_jobs.jobs import together
 from spark_jobs.jobs.check import check
 from spark_jobs.query.progress import BatchLine
@@ -163,6 +163,22 @@ def test_a_record_goes_back_to_the_topic_it_came_from(loop: Job, job: MakeJob) -
     rounds = Counter(decode.identity(each) for each in both.input())
     assert rounds == {("one", 0): 1, ("one", 1): 1}
     assert {dict(each.headers)[ERROR] for each in both.output()} == {b"not yet"}
+
+
+def test_a_record_goes_back_by_a_pattern_if_its_topic_exists(loop: Job, job: MakeJob) -> None:
+    other = job().settings.output.topic
+    both = loop.with_(source={"topics": (loop.source, f"{other}*")})
+    fails = json.dumps({"fails": 1}).encode()
+    missing = f"{other}.missing/0/0".encode()
+    both.send(("a", fails, [(ID, b"lost"), (ORIGIN, missing)]))
+    by_name = Job(both.kafka, both.folder, both.settings).with_(source={"topics": (other,)})
+    by_name.send(("b", fails, [(ID, b"other")]))
+
+    with _running(both) as (failed, lines):
+        until(lambda: failed or _completed(both, lines) == 2, within=SECONDS, what="both done")
+
+    assert [decode.identity(each) for each in both.input()] == [("lost", 0), ("lost", 1)]
+    assert [decode.identity(each) for each in by_name.input()] == [("other", 0), ("other", 1)]
 
 
 def test_a_check_looks_at_the_second_query_too(loop: Job) -> None:

@@ -7,15 +7,19 @@ import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
+from pydantic import ValidationError
 
 from outbox import envelope
+from outbox.errors import BadSettings
 from spark_jobs.errors import SourceChanged
+from spark_jobs.jobs.check import check
 from spark_jobs.rows.homes import homes
 from tests.spark.fix_spark import PARTITIONS, Job, MakeJob
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import until
 
 SECONDS = 20
+START_SECONDS = 120
 
 
 def _written(job: Job) -> Counter[bytes | None]:
@@ -26,15 +30,18 @@ def _admin(job: Job) -> AdminClient:
     return AdminClient({"bootstrap.servers": job.kafka})
 
 
-def _put(job: Job, partition: int, *keys: bytes, aborted: bool = False) -> None:
+def _put(
+    job: Job, partition: int, *keys: bytes, aborted: bool = False, topic: str | None = None
+) -> None:
     """Put records into a partition, whatever their keys are."""
+    into = topic or job.source
     producer = Producer(
-        {"bootstrap.servers": job.kafka, "transactional.id": f"{job.source}-{partition}"}
+        {"bootstrap.servers": job.kafka, "transactional.id": f"{into}-{partition}"}
     )
     producer.init_transactions(SECONDS)
     producer.begin_transaction()
     for key in keys:
-        producer.produce(job.source, b"{}", key, partition=partition)
+        producer.produce(into, b"{}", key, partition=partition)
     producer.flush(SECONDS)
     if aborted:
         producer.abort_transaction(SECONDS)
@@ -56,20 +63,29 @@ def _trim(job: Job, partition: int, offset: int) -> None:
     admin.delete_records([place])[place].result(SECONDS)
 
 
-def _make_anew(job: Job) -> None:
+def _make(job: Job, topic: str, partitions: int = 2) -> None:
     admin = _admin(job)
-    admin.delete_topics([job.source])[job.source].result(SECONDS)
+    admin.create_topics([NewTopic(topic, partitions)])[topic].result(SECONDS)
     until(
-        lambda: job.source not in admin.list_topics(timeout=SECONDS).topics,
-        within=SECONDS,
-        what="the topic is gone",
-    )
-    admin.create_topics([NewTopic(job.source, 4)])[job.source].result(SECONDS)
-    until(
-        lambda: job.source in admin.list_topics(timeout=SECONDS).topics,
+        lambda: topic in admin.list_topics(timeout=SECONDS).topics,
         within=SECONDS,
         what="the topic is there",
     )
+
+
+def _delete(job: Job, topic: str) -> None:
+    admin = _admin(job)
+    admin.delete_topics([topic])[topic].result(SECONDS)
+    until(
+        lambda: topic not in admin.list_topics(timeout=SECONDS).topics,
+        within=SECONDS,
+        what="the topic is gone",
+    )
+
+
+def _make_anew(job: Job) -> None:
+    _delete(job, job.source)
+    _make(job, job.source, 4)
 
 
 @pytest.mark.parametrize("grouping", ["partitions", "shuffle"])
@@ -149,6 +165,80 @@ def test_a_topic_may_come_and_another_go_if_the_operator_consents(
     rest.run(adopt=True)
 
     assert _written(dedup) == {b"a": 1, b"b": 1, b"c": 1, b"d": 1}
+
+
+def test_a_pattern_takes_in_a_topic_that_is_made_later(job: MakeJob) -> None:
+    dedup = job()
+    more, old = f"{dedup.source}.more", f"{dedup.source}.old"
+    _make(dedup, old)
+    all_ = dedup.with_(source={"topics": (f"{dedup.source}*",), "starting_offsets": "latest"})
+    _put(dedup, 0, b"before")
+    assert all_.run() == []
+    _put(dedup, 0, b"a")
+    all_.run()
+    _make(dedup, more)
+    _put(dedup, 0, b"b")
+    _put(dedup, 1, b"first", b"second", topic=more)
+    _put(dedup, 0, b"c", topic=old)
+
+    all_.run()
+    _put(dedup, 1, b"third", topic=more)
+    all_.run()
+
+    expected = {b"a": 1, b"b": 1, b"c": 1, b"first": 1, b"second": 1, b"third": 1}
+    assert _written(dedup) == expected
+    assert all_.run() == []
+
+    _delete(dedup, old)
+    says = rf'{old} is gone.* add "!{old}" to source.topics'
+    with pytest.raises(SourceChanged, match=says):
+        all_.run()
+    without = all_.with_(source={"topics": (f"{dedup.source}*", f"!{old}")})
+    _put(dedup, 0, b"d")
+    without.run(adopt=True)
+
+    assert _written(dedup) == {**expected, b"d": 1}
+
+
+def test_a_pattern_takes_in_a_topic_that_is_made_while_the_job_runs(job: MakeJob) -> None:
+    dedup = job()
+    more = f"{dedup.source}.more"
+    running = dedup.with_(source={"topics": (f"{dedup.source}*",)}, spark={"trigger": "200ms"})
+    _put(dedup, 0, b"a")
+
+    with running.running() as failed:
+        until(lambda: failed or dedup.output(), within=START_SECONDS, what="it runs")
+        _make(dedup, more)
+        _put(dedup, 0, b"b", topic=more)
+        until(lambda: failed or len(dedup.output()) == 2, within=START_SECONDS, what="b is there")
+        _put(dedup, 1, b"c", topic=more)
+        until(lambda: failed or len(dedup.output()) == 3, within=START_SECONDS, what="c is there")
+
+    assert _written(dedup) == {b"a": 1, b"b": 1, b"c": 1}
+
+
+def test_a_pattern_that_matches_nothing_is_refused_at_the_first_start(job: MakeJob) -> None:
+    dedup = job()
+    both = dedup.with_(source={"topics": (dedup.source, f"{dedup.source}.*")})
+
+    with pytest.raises(BadSettings, match=rf"no topic matches {dedup.source}\.\*: create one"):
+        both.run()
+    problems = {each.what: each.problem for each in check(both.settings)}
+    assert "no topic matches" in (problems["topics"] or "")
+
+    dedup.run()
+    _put(dedup, 0, b"a")
+    both.run(adopt=True)
+    assert _written(dedup) == {b"a": 1}
+
+
+def test_a_pattern_that_takes_in_what_the_job_writes_is_refused(job: MakeJob) -> None:
+    dedup = job()
+    output = dedup.settings.output
+    for topic in (output.topic, output.retry_topic, output.dead_letter_topic):
+        with pytest.raises(ValidationError, match=f'Add "!{topic}" to the topics that are read'):
+            dedup.with_(source={"topics": (dedup.source, f"{topic[:-1]}?")})
+        dedup.with_(source={"topics": (dedup.source, f"{topic[:-1]}?", f"!{topic}")})
 
 
 def test_a_topic_that_was_made_anew_is_refused(job: MakeJob) -> None:

@@ -30,6 +30,7 @@ from dovecote.process.settings import load
 from dovecote.process.topics import topics
 from outbox.envelope import Record
 from outbox.errors import BadSettings, DovecoteError
+from spark_jobs.source.topics import matched, patterns, plain
 
 dead = App("dead", "See, requeue or drop records that were given up.")
 
@@ -136,6 +137,8 @@ def requeue(
     if where is not None:
         _require_topic(settings, where, "--to")
     known = settings.known_topics()
+    if patterns(known):  # of a Spark job
+        known = (*plain(known), *matched(known, topics(settings.kafka)))
     done = opened.resolve(which, "requeued", lambda each: target(each, to=where, known=known))
     _say(done, which, "requeued", as_json=as_json)
 

@@ -11,6 +11,7 @@ from dedup.settings.policy import ExactSettings, FirstMatchSettings
 from dovecote.process.settings import load
 from outbox.errors import BadSettings
 from spark_jobs.query.settings import PREFIX, DedupSettings
+from spark_jobs.stateful.settings import recirculation
 
 TOML = """
 [kafka]
@@ -95,7 +96,15 @@ def test_the_operators_type_decides_its_fields(loaded: Callable[..., DedupSettin
         ("[operator]", "[operator]\nwindow = 1", "operator.first_match.window"),
         ('topics = ["orders"]', "topics = []", "source.topics"),
         ('topics = ["orders"]', 'topics = ["a b"]', "source.topics"),
+        ('topics = ["orders"]', 'topics = ["orders.[ab"]', "'orders.[ab' matches no topic"),
+        ('topics = ["orders"]', 'topics = ["orders", "!old"]', "no other entry is a pattern"),
+        ('topics = ["orders"]', 'topics = ["o*", "!orders.[f"]', "'orders.[f' matches no topic"),
         ('topics = ["orders"]', 'topics = ["orders.first"]', "read and written"),
+        ('topics = ["orders"]', 'topics = ["orders.f*"]', 'Add "!orders.first"'),
+        ('topics = ["orders"]', 'topics = ["orders.d*"]', 'Add "!orders.dead"'),
+        ('topics = ["orders"]', 'topics = ["orders.r*"]', 'Add "!orders.retry"'),
+        ('topics = ["orders"]', 'topics = ["x.*"]' + _TOGETHER, "needs a plain name"),
+        ('topics = ["orders"]', 'topics = ["x.*", "orders.retry"]' + _TOGETHER, "twice"),
         ('topics = ["orders"]', 'topics = ["orders.dead"]', "read and written"),
         ('"orders.retry"', '"orders.first"', "three different"),
         ("[retry]", '[output.by_type]\nPaid = "orders"\n[retry]', "read and written"),
@@ -137,6 +146,50 @@ def test_what_cannot_be_is_refused_by_its_name(
         loaded(TOML.replace(old, new))
 
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        ["orders", "returns.*"],
+        ["*", "!orders.first", "!orders.dead", "!orders.retry"],
+        ["*", "!orders.[!x]*"],
+        ["*", "!orders.*", "orders.retry"],  # read at once, because it is named
+    ],
+)
+def test_patterns_are_read_and_kept_as_they_are_written(
+    loaded: Callable[..., DedupSettings], topics: list[str]
+) -> None:
+    settings = loaded(TOML.replace('["orders"]', str(topics)))
+
+    assert settings.source.topics == tuple(topics)
+    assert settings.pins()["source.topics"] == sorted(topics)
+
+
+def test_the_query_that_puts_records_back_has_the_secrets_of_the_job(
+    loaded: Callable[..., DedupSettings],
+) -> None:
+    options = '"client.rack" = "a"\n"sasl.password" = { env = "PASSWORD" }'
+    settings = loaded(TOML.replace('"client.rack" = "a"', options) + _TOGETHER)
+
+    second = recirculation(settings)
+
+    assert second.kafka == settings.kafka
+    assert second.kafka["sasl.password"] == "pw"
+    assert second.source.options == settings.source.options
+
+
+def test_records_go_back_by_the_same_patterns_and_by_default_to_the_first_plain_topic(
+    loaded: Callable[..., DedupSettings],
+) -> None:
+    entries = ["o*", "!orders.*", "returns", "orders"]
+    settings = loaded(TOML.replace('["orders"]', str(entries)) + _TOGETHER)
+
+    second = recirculation(settings)
+
+    assert second.topics().output == "returns"
+    assert second.topics().back_to == {*entries}
+    assert second.topics_written() == ("returns", "orders.dead", "orders")
 
 
 def test_speculation_may_be_said_to_be_off(loaded: Callable[..., Any]) -> None:

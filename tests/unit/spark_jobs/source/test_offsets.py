@@ -37,6 +37,8 @@ def test_offsets_are_written_as_sparks_own_source_writes_them_with_the_topics_id
 
 def test_a_topic_that_is_no_longer_read_is_left_out() -> None:
     assert LATEST.of_topics(["b", "c"]) == Offsets({"b": {0: 0}}, {"b": "ib"})
+    assert LATEST.of_topics(["?", "!a"]) == Offsets({"b": {0: 0}}, {"b": "ib"})
+    assert LATEST.of_topics(["[ab]"]) == LATEST
 
 
 def test_equal_offsets_have_equal_texts() -> None:
@@ -62,6 +64,12 @@ def test_a_query_begins_where_the_settings_say(
     assert begin(wanted, EARLIEST, LATEST) == Offsets(ends, EARLIEST.ids)
 
 
+def test_a_topic_that_only_one_of_the_answers_has_is_not_there_yet() -> None:
+    assert begin("{}", EARLIEST, LATEST.without({"b"})) == EARLIEST
+    with pytest.raises(SourceChanged, match="b/0, which does not exist"):
+        begin('{"b": {"0": -1}}', EARLIEST, LATEST.without({"b"}))
+
+
 @pytest.mark.parametrize("wanted", ['{"a": {"2": 1}}', '{"c": {"0": 1}}'])
 def test_a_query_cannot_begin_where_nothing_is(wanted: str) -> None:
     with pytest.raises(SourceChanged, match="does not exist"):
@@ -79,6 +87,21 @@ def test_a_query_cannot_begin_where_nothing_is(wanted: str) -> None:
 def test_another_topic_of_the_same_name_is_refused(found: Offsets, named: str) -> None:
     with pytest.raises(SourceChanged, match=named):
         require_same(EARLIEST, found)
+
+
+@pytest.mark.parametrize(
+    ("entries", "says"),
+    [
+        (("a", "b"), "Put it back, or take it out of source.topics and run once with --adopt"),
+        (("a", "b", "*"), "or take it out of source.topics and run"),
+        (("a", "?*"), 'or add "!b" to source.topics, which takes it out of ?*, and run once with'),
+    ],
+)
+def test_a_topic_that_is_gone_can_be_taken_out(entries: tuple[str, ...], says: str) -> None:
+    with pytest.raises(SourceChanged, match="topic b is gone") as refused:
+        require_same(EARLIEST, EARLIEST.without({"b"}), entries)
+
+    assert says in str(refused.value)
 
 
 def test_more_topics_partitions_and_records_are_the_same_topics() -> None:
@@ -111,6 +134,20 @@ def test_a_new_partition_is_noted_where_it_begins_and_read_from_the_next_batch_o
     assert ranges(LATEST, first) == []
     assert ranges(first, second) == [Range("a", 2, 3, 9), Range("c", 0, 0, 7)]
     assert second.ids == {"a": "ia", "b": "ib", "c": "ic"}
+
+
+def test_a_whole_new_topic_is_read_from_its_first_record_once_its_beginning_is_known() -> None:
+    latest = Offsets({**LATEST.ends, "c": {0: 7, 1: 2}}, {**LATEST.ids, "c": "ic"})
+    beginnings = Offsets({"c": {0: 3}})
+
+    unknown = limited(LATEST, latest, EARLIEST, 100)
+    half = limited(unknown, latest, beginnings, 100)
+    whole = limited(half, latest, Offsets({"c": {0: 3, 1: 0}}), 100)
+
+    assert unknown == LATEST
+    assert half == Offsets({**LATEST.ends, "c": {0: 3}}, latest.ids)
+    assert ranges(half, whole) == [Range("c", 0, 3, 7)]
+    assert ranges(whole, limited(whole, latest, Offsets({}), 100)) == [Range("c", 1, 0, 2)]
 
 
 def test_an_end_that_went_back_reads_nothing() -> None:

@@ -1,7 +1,10 @@
 """An operator's outputs become records: keys, values, headers, and counts."""
 
 import json
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from outbox.envelope import ERROR, ID, ORIGIN, TYPE, Record
 from spark_jobs.operators.lines import result
@@ -75,6 +78,37 @@ def test_a_session_is_a_record_at_its_end() -> None:
 def test_a_record_that_was_held_goes_out_as_it_came() -> None:
     (record,) = _told(DelaySettings(), Released(RECORD)).outgoing
     assert record[:5] == ("out", b"k", RECORD.value, [("h", b"x")], 0)
+
+
+@pytest.mark.parametrize(
+    ("origin", "topic"),
+    [
+        ("orders.eu/0/7", "orders.eu"),
+        ("returns/0/7", "returns"),
+        ("orders.old/0/7", "out"),  # taken out
+        ("orders.eu.retry/0/7", "out"),  # the job reads it
+        ("__orders/0/7", "out"),
+        ("dovecote.markers.x/0/7", "out"),
+        ("orders.*/0/7", "out"),
+        ("!orders.old/0/7", "out"),
+        ("", "out"),
+        (None, "out"),
+    ],
+)
+def test_a_record_that_was_held_goes_back_where_a_pattern_lets_it(
+    origin: str | None, topic: str
+) -> None:
+    topics = replace(
+        TOPICS,
+        back_to=frozenset({"returns", "orders.*", "*s", "!orders.old"}),
+        read=frozenset({"*.retry"}),
+    )
+    headers = [] if origin is None else [(ORIGIN, origin.encode())]
+    released = Released(RECORD._replace(headers=headers))
+
+    (record,) = _told(DelaySettings(), released, topics=topics).outgoing
+
+    assert record.topic == topic
 
 
 def test_what_is_late_or_wrong_says_why_and_everything_is_counted() -> None:

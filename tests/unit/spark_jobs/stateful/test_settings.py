@@ -23,6 +23,11 @@ OPERATORS: dict[str, dict[str, Any]] = {
 }
 
 
+def _back_to(*entries: str) -> dict[str, object]:
+    topics = {"topic": "out", "late_topic": "late", "dead_letter_topic": "dead"}
+    return {**topics, "back_to": entries}
+
+
 def _job(name: str = "pairing", **tables: Any) -> Any:
     given = {
         "kafka": {"bootstrap.servers": "x:1"},
@@ -52,6 +57,25 @@ def test_global_stream_time_has_one_bucket() -> None:
         ("pairing", {"operator": {"type": "sessions"}}, "pairing was asked for"),
         ("delay", {"output": {"topic": "tx", "dead_letter_topic": "d"}}, "read and written"),
         ("delay", {"output": {"topic": "o", "dead_letter_topic": "o"}}, "different ones"),
+        ("pairing", {"source": {"topics": ["t?"]}}, "pairing takes none: name the .* tx, ty"),
+        ("pairing", {"source": {"topics": ["tx", "ty", "t*"]}}, "pairing takes none"),
+        ("sessions", {"source": {"topics": ["o*"]}}, 'Add "!out" to the topics that are read'),
+        ("sessions", {"source": {"topics": ["l*"]}}, 'Add "!late"'),
+        (
+            "sessions",
+            {"source": {"topics": ["tx", "!ty"]}},
+            "(?s)source.topics.*takes nothing out",
+        ),
+        (
+            "delay",
+            {"output": _back_to("t*")},
+            "the source topic 'tx' is among .*\"!tx\" to output",
+        ),
+        ("delay", {"output": _back_to("d*")}, "the dead letter topic 'dead' is among"),
+        ("delay", {"output": _back_to("l*")}, "the late topic 'late' is among"),
+        ("delay", {"output": _back_to("a[")}, "(?s)output.back_to.*matches no topic"),
+        ("delay", {"output": _back_to("a", "!b")}, "(?s)output.back_to.*takes nothing out"),
+        ("delay", {"output": _back_to("tx")}, "read and written"),
         ("delay", {"kafka": {}}, "bootstrap.servers"),
         ("delay", {"kafka": {"bootstrap.servers": "x", "acks": "1"}}, "exactly once rests"),
         (
@@ -66,6 +90,14 @@ def test_global_stream_time_has_one_bucket() -> None:
 def test_settings_that_cannot_be_are_refused(name: str, tables: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
         _job(name, **tables)
+
+
+def test_a_job_that_delays_writes_no_topic_that_only_a_pattern_names() -> None:
+    job = _job("delay", output=_back_to("orders", "o*", "!other"))
+
+    assert job.topics_written() == ("out", "late", "dead", "orders")
+    assert job.topics().back_to == {"orders", "o*", "!other"}
+    assert job.topics().read == {"tx", "ty"}
 
 
 def _names(model: type[BaseModel], prefix: str = "") -> set[str]:

@@ -108,6 +108,37 @@ def test_a_step_reads_every_destination_of_its_name(tmp_path: Path) -> None:
     assert jobs["second"].source.topics == ("sums", "more", "wrong")
 
 
+def test_a_flow_reads_patterns(tmp_path: Path) -> None:
+    between = {**place("between"), "name": "second"}
+    flow = _flow(step(destination=between), step(name="second"))
+    flow["source"]["config"]["name"] = "output"
+    flow["source"]["topic"] = ["orders.*", "!orders.old"]
+    jobs = _load(tmp_path, flow)
+    assert jobs["aggregation"].source.topics == ("orders.*", "!orders.old")
+    assert jobs["second"].source.topics == ("between",)
+
+
+@pytest.mark.parametrize(
+    ("topic", "says"),
+    [
+        ("orders.[a", r"source.topic.*matches no topic"),
+        ("!orders", r"source.topic.*takes nothing out"),
+        (["orders", "!a"], r"source.topic.*takes nothing out"),
+        ("sum?", r"steps.1: topic 'sums' is written, and read by the pattern 'sum\?'"),
+        ("m*", r"steps.1: topic 'more' is written, and read by the pattern 'm\*'"),
+    ],
+)
+def test_a_pattern_that_would_go_round_the_flow_is_refused(
+    tmp_path: Path, topic: object, says: str
+) -> None:
+    first = step(destination={**place("between"), "name": "second"})
+    flow = _flow(first, step(name="second", destination=place("sums"), targetTopics=["more"]))
+    flow["source"]["config"]["name"] = "output"
+    flow["source"]["topic"] = topic
+    with pytest.raises(BadSettings, match=says):
+        _load(tmp_path, flow)
+
+
 def test_other_operators_are_steps_too(tmp_path: Path) -> None:
     common = {"destination": place("out"), "error": place("dead")}
     sessions = {"name": "s", "type": "sessions", "operator": {"gap": "5s"}, **common}
