@@ -46,7 +46,7 @@ _PATHS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=2_000 * TIMES)
+@settings(max_examples=800 * TIMES)
 @given(st.lists(st.tuples(st.sampled_from(_PATHS), JSON), min_size=1, max_size=4))
 def test_a_configuration_loads_or_says_what_is_wrong(changes: list[Any]) -> None:
     found: dict[str, Any] = step()
