@@ -7,6 +7,7 @@ import pytest
 from tests import durations
 from tests.spark_classes import java_options
 from tests.support.fix_containers import NEEDED, lacking
+from tests.support.fix_relays import fleet
 from tests.support.fix_stack import (
     cluster,
     database,
@@ -23,6 +24,7 @@ __all__ = [
     "cluster",
     "database",
     "embedded",
+    "fleet",
     "module_stack",
     "own_stack",
     "pair",

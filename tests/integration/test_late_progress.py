@@ -3,7 +3,6 @@
 import threading
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -21,15 +20,10 @@ from relay.rules.places.snapshot import Snapshot
 from relay.settings import RelaySettings
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relayed import running
-from tests.support.relaying import Relays, commit, committed, event, ids, installed
+from tests.support.relaying import Relays, commit, committed, event, ids
 from tests.support.waiting import consume, patient, until
 
 BATCH, LATER = 50, 1_000
-
-
-@pytest.fixture
-def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
-    return Relays(tmp_path, installed(database), stack.kafka.bootstrap)
 
 
 class Crashed(Exception):

@@ -1,7 +1,6 @@
 """An outbox is itself to Kafka: no name and no cluster is mistaken for another."""
 
 from collections import Counter
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -14,11 +13,6 @@ from tests.support.relaying import Relays, commit, event, ids, installed
 from tests.support.waiting import consume, until
 
 EVENTS = 300
-
-
-@pytest.fixture
-def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
-    return Relays(tmp_path, installed(database), stack.kafka.bootstrap)
 
 
 def wanted(fleet: Relays, **more: int | str) -> RelaySettings:

@@ -1,6 +1,5 @@
 """The relay refuses to go on: it says why, and how to resolve it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -19,12 +18,6 @@ from tests.support.commands import program
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
 from tests.support.waiting import consume, patient, until
-
-
-@pytest.fixture
-def fleet(database: str, stack: Servers, tmp_path: Path) -> Iterator[Relays]:
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def test_a_transaction_timeout_that_the_broker_does_not_allow_is_named(fleet: Relays) -> None:

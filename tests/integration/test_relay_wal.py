@@ -3,13 +3,9 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
-import pytest
 
-from dovecote.devstack import Stack
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_wal
 from tests.support.fix_stack import MakeTopic
@@ -24,19 +20,10 @@ from tests.support.relaying import (
     difference,
     drained,
     event,
-    installed,
     published,
-    relays,
     write_known,
 )
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def init(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -2,16 +2,14 @@
 
 import os
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from dovecote.devstack import Stack
 from relay.errors import Refused
 from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import TransactionalPublisher
@@ -37,22 +35,13 @@ from tests.support.relaying import (
     difference,
     drained,
     event,
-    installed,
     published,
-    relays,
     settings,
 )
 from tests.support.shards import crew_of, wanted
 from tests.support.waiting import patient, until
 
 SHARDS = 4
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def active(crew: list[RelayProcess]) -> dict[int, RelayProcess]:

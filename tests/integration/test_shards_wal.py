@@ -1,14 +1,12 @@
 """An outbox in the log in several shards: a slot each, taken over, changed, switched, missed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from dovecote.devstack import Stack
 from outbox.schema import slots
 from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
@@ -27,19 +25,10 @@ from tests.support.relaying import (
     difference,
     drained,
     event,
-    installed,
     published,
-    relays,
 )
 from tests.support.shards import crew_of, in_log, key_of, names, seen, slots_of, wanted
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def agree(fleet: Relays, name: str) -> bool:
