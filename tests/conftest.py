@@ -7,11 +7,13 @@ import pytest
 from tests import durations
 from tests.spark_classes import java_options
 from tests.support.fix_containers import NEEDED, lacking
+from tests.support.fix_outboxes import conn, dsn, installation, writer
 from tests.support.fix_relays import fleet
 from tests.support.fix_stack import (
     cluster,
     database,
     embedded,
+    lazy,
     module_stack,
     own_stack,
     pair,
@@ -22,15 +24,20 @@ from tests.support.fix_tracing import spans
 
 __all__ = [
     "cluster",
+    "conn",
     "database",
+    "dsn",
     "embedded",
     "fleet",
+    "installation",
+    "lazy",
     "module_stack",
     "own_stack",
     "pair",
     "spans",
     "stack",
     "topic",
+    "writer",
 ]
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,30 +18,8 @@ from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.table import TableCapture
 from relay.postgres.capture.wal import Timing
 from relay.rules.places.progress import Cursor
-from tests.support.capturing import (
-    LARGE,
-    append,
-    append_range,
-    capturing,
-    read,
-    sessions,
-)
-from tests.support.fix_stack import Servers, new_database
+from tests.support.capturing import LARGE, append, append_range, capturing, read, sessions
 from tests.support.relaying import installed
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events")
-    return installation
 
 
 def restore(conn: Connection, xid: str, *, above: int = 0) -> None:

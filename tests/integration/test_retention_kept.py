@@ -10,7 +10,6 @@ import pytest
 from psycopg import Connection
 from psycopg.conninfo import make_conninfo
 
-from dovecote.devstack import Stack
 from outbox import schema, write
 from outbox.schema import capture
 from relay.postgres.capture.switching import SwitchingCapture
@@ -19,32 +18,10 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.lease import try_acquire
 from relay.rules.places.progress import Cursor, Place
 from tests import old_schemas
-from tests.support.fix_stack import new_database
 from tests.support.relaying import event, installed
 from tests.support.retaining import LEAF, Shop, append, held, shop
 from tests.support.rows import numbers
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, as new."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events, outbox.relays")
-        conn.execute("SELECT outbox.write_to_leaf(0)")
-    return installation
-
-
-@pytest.fixture
-def writer(dsn: str) -> Iterator[Connection]:
-    with psycopg.connect(dsn) as conn:
-        yield conn
 
 
 def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
