@@ -6,6 +6,7 @@ import pytest
 
 from tests import durations
 from tests.spark_classes import java_options
+from tests.support.crews import bare, crew
 from tests.support.fix_containers import NEEDED, lacking
 from tests.support.fix_outboxes import conn, dsn, installation, writer
 from tests.support.fix_relays import fleet
@@ -23,8 +24,10 @@ from tests.support.fix_stack import (
 from tests.support.fix_tracing import spans
 
 __all__ = [
+    "bare",
     "cluster",
     "conn",
+    "crew",
     "database",
     "dsn",
     "embedded",

@@ -1,8 +1,15 @@
 """The roles of an outbox: its owner, its writer, its relay and a stranger."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
+from uuid import uuid4
 
 import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.support.commands import init
+from tests.support.fix_stack import Servers, new_database
 
 ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
@@ -40,3 +47,31 @@ def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
                 parameters,
             ).fetchall()
         )
+
+
+@pytest.fixture
+def bare(stack: Servers) -> Iterator[Crew]:
+    """Roles of this test, in a database without an outbox."""
+    prefix = f"crew_{uuid4().hex[:12]}"
+    names = [f"{prefix}_{duty}" for duty in ("writer", "relay", "stranger")]
+    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
+        for name in names:
+            admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
+        try:
+            with new_database(stack) as dsn:
+                yield Crew(dsn, *[make_conninfo(dsn, user=name, password="x") for name in names])  # noqa: S106  # of this test's roles
+        finally:
+            for name in names:
+                admin.execute(f"DROP ROLE {name}".encode())
+
+
+@pytest.fixture
+def crew(bare: Crew) -> Crew:
+    """Roles of this test, which `dovecote init outbox` has given the rights that they need."""
+    done = init(
+        *("--dsn", bare.owner, "--writer-role", bare.role("writer")),
+        *("--relay-role", bare.role("relay")),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"granted {bare.role('writer')} what a writer needs" in done.stdout
+    return bare
