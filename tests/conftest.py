@@ -22,6 +22,7 @@ from tests.support.fix_stack import (
     topic,
 )
 from tests.support.fix_tracing import spans
+from tests.support.restoring import files
 
 __all__ = [
     "bare",
@@ -31,6 +32,7 @@ __all__ = [
     "database",
     "dsn",
     "embedded",
+    "files",
     "fleet",
     "installation",
     "lazy",

@@ -38,16 +38,10 @@ from tests.support.relaying import (
     relays,
     settings,
 )
-from tests.support.restoring import Volume, asked, reconcile, volume
+from tests.support.restoring import Volume, asked, on_kafka, reconcile
 from tests.support.waiting import consume, patient, until
 
 ACCEPT = "--accept-restored"
-
-
-@pytest.fixture
-def files() -> Iterator[Volume]:
-    with volume() as own:
-        yield own
 
 
 @contextmanager
@@ -71,10 +65,6 @@ def writing(dsn: str, topic: str, first: int) -> Iterator[list[int]]:
     finally:
         stop.set()
         thread.join()
-
-
-def on_kafka(fleet: Relays, topic: str) -> list[str]:
-    return ids(consume(fleet.bootstrap, topic))
 
 
 @pytest.mark.parametrize(("capture", "seed"), [("table", 0), ("table", 1), ("wal", 2)])

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,26 +12,15 @@ from tests.support.relaying import (
     DSN,
     Relays,
     fill,
-    ids,
     installed,
     published,
     relays,
     settings,
 )
-from tests.support.restoring import Volume, volume
-from tests.support.waiting import consume, patient
+from tests.support.restoring import Volume, on_kafka
+from tests.support.waiting import patient
 
 PUT_BACK = "put back to an earlier state"
-
-
-@pytest.fixture
-def files() -> Iterator[Volume]:
-    with volume() as own:
-        yield own
-
-
-def on_kafka(fleet: Relays, topic: str) -> list[str]:
-    return ids(consume(fleet.bootstrap, topic))
 
 
 def doctor(fleet: Relays) -> str:

@@ -4,17 +4,17 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import pytest
 from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from tests.support.relaying import COMMAND, DSN, Relays, settings
-from tests.support.waiting import patient
+from tests.support.relaying import COMMAND, DSN, Relays, ids, settings
+from tests.support.waiting import consume, patient
 
 
 class Volume:
@@ -50,15 +50,19 @@ class Volume:
         self.postgres.start()
 
 
-@contextmanager
-def volume() -> Iterator[Volume]:
-    """Yield a server of its own."""
+@pytest.fixture
+def files() -> Iterator[Volume]:
+    """A server of this test alone."""
     folder = temporary_directory(server_user())
     try:
         with Postgres(folder / "postgres", fsync=False) as postgres:
             yield Volume(postgres)
     finally:
         rmtree(folder)
+
+
+def on_kafka(fleet: Relays, topic: str) -> list[str]:
+    return ids(consume(fleet.bootstrap, topic))
 
 
 def reconcile(
