@@ -8,6 +8,7 @@ import psycopg
 
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_wal
+from tests.support.commands import init
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relaying import (
@@ -26,22 +27,11 @@ from tests.support.relaying import (
 from tests.support.waiting import patient, until
 
 
-def init(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "init", "outbox", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", "DOVECOTE_DSN": dsn},
-    )
-
-
 def test_an_outbox_without_a_table_is_set_up_published_and_watched(
     fleet: Relays, topic: MakeTopic
 ) -> None:
     name = topic(3)
-    done = init(fleet.dsn, "--capture", "wal")
+    done = init("--capture", "wal", DOVECOTE_DSN=fleet.dsn)
     assert done.returncode == 0, done.stderr
     assert re.search(r"write-ahead log, which slot dovecote_\d+_\d+ holds back", done.stdout)
     relay = fleet.active(capture="wal")
@@ -71,7 +61,7 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
 
 
 def switch(fleet: Relays, capture: str) -> None:
-    done = init(fleet.dsn, "--capture", capture)
+    done = init("--capture", capture, DOVECOTE_DSN=fleet.dsn)
     assert done.returncode == 0, done.stderr
 
 
@@ -193,7 +183,7 @@ def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
     first = fleet.active()
     commit(fleet.dsn, event(name, 0))
     published(fleet, name, 1)
-    assert init(fleet.dsn, "--capture", "table").returncode == 0
+    assert init("--capture", "table", DOVECOTE_DSN=fleet.dsn).returncode == 0
     first.until_logged("going on in the table")
     commit(fleet.dsn, event(name, 1))
     published(fleet, name, 2)
@@ -214,7 +204,7 @@ def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
     commit(fleet.dsn, event(name, 3))
     published(fleet, name, 5)
     # When the log is wanted again, it begins after all of that.
-    assert init(fleet.dsn, "--capture", "wal").returncode == 0
+    assert init("--capture", "wal", DOVECOTE_DSN=fleet.dsn).returncode == 0
     again.until_logged("going on in the log")
     commit(fleet.dsn, event(name, 4))
     found = [int(message.value() or b"") for message in published(fleet, name, 6)]
@@ -227,6 +217,6 @@ def test_the_switch_is_refused_without_a_server_to_switch(database: str) -> None
         ["--accept-gap"],
         ["--shard", "1", "--capture", "wal"],
     ):
-        done = init(database, *arguments)
+        done = init(*arguments, DOVECOTE_DSN=database)
         assert done.returncode == 2
         assert re.search("--capture|--accept-gap", done.stderr)

@@ -1,41 +1,15 @@
 """A database that is restored to an earlier state is refused until its loss is accepted."""
 
-import os
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import doctor
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.relaying import (
-    COMMAND,
-    DSN,
-    Relays,
-    fill,
-    installed,
-    published,
-    relays,
-    settings,
-)
+from tests.support.relaying import fill, installed, published, relays
 from tests.support.restoring import Volume, on_kafka
-from tests.support.waiting import patient
 
 PUT_BACK = "put back to an earlier state"
-
-
-def doctor(fleet: Relays) -> str:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name))
-    done = subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config)],
-        env={**os.environ, DSN: fleet.dsn},
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-        check=False,
-    )
-    assert done.returncode == 1
-    return done.stdout
 
 
 @pytest.mark.parametrize("first", ["writers", "relay"])
@@ -67,6 +41,7 @@ def test_it_is_refused_however_often_a_supervisor_starts_the_relay(
             # Only a reader of the slot sees the end of the log.
             return
         found = doctor(fleet)
-        assert "fail  this database was put back to an earlier state: progress of" in found
-        assert "goes on with `--accept-restored`" in found
+        assert found.returncode == 1
+        assert "fail  this database was put back to an earlier state: progress of" in found.stdout
+        assert "goes on with `--accept-restored`" in found.stdout
         assert on_kafka(fleet, name) == before

@@ -1,6 +1,5 @@
 """Rows that Postgres would hide are an error, and never count as published rows."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -18,9 +17,9 @@ from outbox.event import Limits
 from outbox.producer.fallback import Fallback
 from outbox.schema import Roles
 from relay.postgres.connect import connect
+from tests.support.commands import doctor, status
 from tests.support.fix_stack import MakeTopic, new_database
-from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
-from tests.support.waiting import patient
+from tests.support.relaying import Relays, event, published, relays
 
 _DISABLE = "DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
 
@@ -72,19 +71,6 @@ def alter(crew: Crew, table: str, what: str) -> None:
         conn.execute(f"ALTER TABLE outbox.{table} {what} ROW LEVEL SECURITY".encode())
 
 
-def command(fleet: Relays, name: str) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / f"{name}.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
-    return subprocess.run(
-        [COMMAND, "relay", name, "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
-    )
-
-
 def test_a_relay_whose_rows_are_hidden_ends_and_says_so_and_goes_on_once_they_are_not(
     crew: Crew, fleet: Relays, topic: MakeTopic
 ) -> None:
@@ -98,9 +84,9 @@ def test_a_relay_whose_rows_are_hidden_ends_and_says_so_and_goes_on_once_they_ar
     assert relay.wait() == 1
     assert 'affected by row-level security policy for table "events"' in relay.log
     assert _DISABLE in relay.log
-    for again in (fleet.start().wait(), command(fleet, "status").returncode):
+    for again in (fleet.start().wait(), status(fleet).returncode):
         assert again == 1
-    found = command(fleet, "doctor")
+    found = doctor(fleet)
     assert found.returncode == 1
     assert "fail  row-level security is on for table events of schema 'outbox'" in found.stdout
     assert 'run `ALTER TABLE "outbox"."events" DISABLE ROW LEVEL SECURITY`' in found.stdout

@@ -1,7 +1,5 @@
 """A server that reports nothing of its write-ahead log can still be read from the table."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -13,9 +11,9 @@ from psycopg.conninfo import make_conninfo
 from dovecote.devstack import Stack
 from outbox import Event, schema, write
 from outbox.schema import Roles
+from tests.support.commands import doctor
 from tests.support.fix_stack import MakeTopic
-from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
-from tests.support.waiting import patient
+from tests.support.relaying import event, published, relays
 
 _FUNCTIONS = (
     "pg_current_wal_lsn()",
@@ -64,19 +62,6 @@ def managed(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str
 def put(dsn: str, *events: Event) -> None:
     with psycopg.connect(dsn) as conn:
         write(conn, *events)
-
-
-def doctor(fleet: Relays) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
-    return subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={**os.environ, DSN: fleet.dsn},
-    )
 
 
 def test_the_table_is_read_of_a_server_that_says_nothing_of_its_log(

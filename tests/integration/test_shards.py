@@ -1,7 +1,5 @@
 """An outbox in several shards: shared out, taken over, refused in another number."""
 
-import os
-import subprocess
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -21,13 +19,12 @@ from relay.postgres.desk import desk
 from relay.rules.places.progress import Cursor
 from relay.rules.sharding import divided, shard_of
 from relay.settings import RelaySettings
+from tests.support.commands import relay
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relayed import running
 from tests.support.relaying import (
     AGREE,
-    COMMAND,
-    DSN,
     RelayProcess,
     Relays,
     commit,
@@ -36,10 +33,9 @@ from tests.support.relaying import (
     drained,
     event,
     published,
-    settings,
 )
 from tests.support.shards import crew_of, wanted
-from tests.support.waiting import patient, until
+from tests.support.waiting import until
 
 SHARDS = 4
 
@@ -213,17 +209,8 @@ def test_a_change_that_is_interrupted_anywhere_is_done_again(
 
 
 def test_the_command_changes_the_number(fleet: Relays) -> None:
-    config = fleet.folder / "reshard.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=3), encoding="utf-8")
     for way in ("", ", as it was before"):
-        done = subprocess.run(
-            [COMMAND, "relay", "reshard", "--config", str(config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patient(60),
-            env={**os.environ, DSN: fleet.dsn},
-        )
+        done = relay("reshard", fleet, shards=3)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"outbox {fleet.name!r} is published with `shards = 3`{way}\n"
 
@@ -247,17 +234,8 @@ def test_parked_events_are_those_of_a_shard_and_keep_the_number(
         assert len(published(fleet, name, 1)) == 1
     with pytest.raises(Refused, match="1 events are parked"):
         resharding.reshard(wanted(fleet, 3))
-    config = fleet.folder / "parked.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=2), encoding="utf-8")
     listed = [
-        subprocess.run(
-            [COMMAND, "relay", "parked", "list", "--config", str(config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patient(60),
-            env={**os.environ, DSN: fleet.dsn, **more},
-        )
+        relay("parked", fleet, "list", shards=2, environ=more)
         for more in ({}, {"DOVECOTE_RELAY_SHARD": str(owner)})
     ]
     assert "has 2 shards: name one" in listed[0].stderr
