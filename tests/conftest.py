@@ -22,6 +22,8 @@ from tests.support.fix_stack import (
     topic,
 )
 from tests.support.fix_tracing import spans
+from tests.support.inboxes import inbox
+from tests.support.registered import registry
 from tests.support.restoring import files
 
 __all__ = [
@@ -34,11 +36,13 @@ __all__ = [
     "embedded",
     "files",
     "fleet",
+    "inbox",
     "installation",
     "lazy",
     "module_stack",
     "own_stack",
     "pair",
+    "registry",
     "spans",
     "stack",
     "topic",

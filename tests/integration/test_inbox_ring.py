@@ -22,14 +22,6 @@ from tests.support.inboxes import DUPLICATE, INBOX, Ring, waits
 from tests.support.waiting import patient, until
 
 
-@pytest.fixture
-def inbox(database: str) -> str:
-    with psycopg.connect(database) as conn:
-        inbox_schema.install(conn)
-        conn.execute("CREATE TABLE effects (id text NOT NULL)")
-    return database
-
-
 def test_an_event_is_known_until_the_retention_is_over(inbox: str) -> None:
     ring, again = Ring(inbox), Again(timedelta(seconds=1))
     with psycopg.connect(inbox) as tx:

@@ -29,8 +29,7 @@ from tests.support.wal_capturing import (
 @pytest.fixture
 def dsn(database: str) -> str:
     """A database whose outbox is written to the log."""
-    use_wal(installed(database), "outbox")
-    return database
+    return installed(database, "wal")
 
 
 def test_a_server_without_logical_decoding_is_named() -> None:
