@@ -19,7 +19,7 @@ from relay.postgres.desk import desk
 from relay.rules.places.progress import Cursor
 from relay.rules.sharding import divided, shard_of
 from relay.settings import RelaySettings
-from tests.support.commands import relay
+from tests.support.commands import relay_command
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relayed import running
@@ -210,7 +210,7 @@ def test_a_change_that_is_interrupted_anywhere_is_done_again(
 
 def test_the_command_changes_the_number(fleet: Relays) -> None:
     for way in ("", ", as it was before"):
-        done = relay("reshard", fleet, shards=3)
+        done = relay_command("reshard", fleet, shards=3)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"outbox {fleet.name!r} is published with `shards = 3`{way}\n"
 
@@ -235,7 +235,7 @@ def test_parked_events_are_those_of_a_shard_and_keep_the_number(
     with pytest.raises(Refused, match="1 events are parked"):
         resharding.reshard(wanted(fleet, 3))
     listed = [
-        relay("parked", fleet, "list", shards=2, environ=more)
+        relay_command("parked", fleet, "list", shards=2, environ=more)
         for more in ({}, {"DOVECOTE_RELAY_SHARD": str(owner)})
     ]
     assert "has 2 shards: name one" in listed[0].stderr

@@ -18,7 +18,7 @@ def init(*arguments: str, part: str = "outbox", **environ: str) -> Done:
     return _done([COMMAND, "init", part, *arguments], environ)
 
 
-def relay(
+def relay_command(
     command: str,
     fleet: Relays,
     *arguments: str,
@@ -38,8 +38,8 @@ def relay(
     )
 
 
-doctor = partial(relay, "doctor")
-status = partial(relay, "status")
+doctor = partial(relay_command, "doctor")
+status = partial(relay_command, "status")
 
 
 def _done(command: list[str], environ: Mapping[str, str]) -> Done:
