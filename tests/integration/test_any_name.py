@@ -22,6 +22,7 @@ from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
 from tests import old_schemas
 from tests.support.commands import init
+from tests.support.crews import new_role
 
 NEWEST = schema.migrations()[-1].version
 
@@ -207,7 +208,6 @@ def test_nobody_else_loses_a_right(database: str, place: str) -> None:
 
 
 def test_what_others_put_into_it_later_keeps_its_rights_in_an_upgrade(database: str) -> None:
-    role = f"other_{uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute(old_schemas.script(old_schemas.OUTBOX).encode())
         conn.execute(
@@ -216,18 +216,14 @@ def test_what_others_put_into_it_later_keeps_its_rights_in_an_upgrade(database: 
             " GRANT USAGE ON outbox.events_position_seq TO PUBLIC"
         )
         schema.install(conn)
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        try:
-            with psycopg.connect(make_conninfo(database, user=role, password="x")) as other:  # noqa: S106  # of a moment
-                assert other.execute("SELECT * FROM outbox.orders").fetchall() == []
-                for query in (
-                    "TABLE outbox.events_1",
-                    "SELECT nextval('outbox.events_position_seq')",
-                ):
-                    with pytest.raises(psycopg.errors.InsufficientPrivilege), other.transaction():
-                        other.execute(query)
-        finally:
-            conn.execute(f"DROP ROLE {role}".encode())
+    with new_role(database) as (_, own), psycopg.connect(own) as other:
+        assert other.execute("SELECT * FROM outbox.orders").fetchall() == []
+        for query in (
+            "TABLE outbox.events_1",
+            "SELECT nextval('outbox.events_position_seq')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), other.transaction():
+                other.execute(query)
 
 
 def test_sql_for_one_that_is_there_says_so_and_of_one_without_data_too(database: str) -> None:

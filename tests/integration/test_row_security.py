@@ -3,11 +3,9 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from dedup.inbox import schema as inbox_schema
 from dovecote.devstack import Stack
@@ -18,7 +16,8 @@ from outbox.producer.fallback import Fallback
 from outbox.schema import Roles
 from relay.postgres.connect import connect
 from tests.support.commands import doctor, status
-from tests.support.fix_stack import MakeTopic, new_database
+from tests.support.crews import new_role
+from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import Relays, event, published, relays
 
 _DISABLE = "DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
@@ -34,25 +33,17 @@ class Crew(NamedTuple):
 
 
 @pytest.fixture
-def crew(stack: Stack) -> Iterator[Crew]:
-    prefix = f"rows_{uuid4().hex[:12]}"
-    names = [f"{prefix}_{duty}" for duty in ("owner", "writer", "relay")]
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-        for name in names:
-            admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        try:
-            with new_database(stack) as dsn:
-                owner, *_ = crew = [make_conninfo(dsn, user=name, password="x") for name in names]  # noqa: S106  # of this test's roles
-                with psycopg.connect(dsn, autocommit=True) as conn:
-                    conn.execute(
-                        f"GRANT ALL ON DATABASE {conn.info.dbname} TO {names[0]}".encode()
-                    )
-                with psycopg.connect(owner) as conn:
-                    schema.install(conn, roles=Roles([names[1]], [names[2]]))
-                yield Crew(dsn, *crew)
-        finally:
-            for name in names:
-                admin.execute(f"DROP ROLE {name}".encode())
+def crew(database: str) -> Iterator[Crew]:
+    with (
+        new_role(database, "owner") as (role, owner),
+        new_role(database, "writer") as (writing, writer),
+        new_role(database, "relay") as (relaying, relay),
+    ):
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(f"GRANT ALL ON DATABASE {conn.info.dbname} TO {role}".encode())
+        with psycopg.connect(owner) as conn:
+            schema.install(conn, roles=Roles([writing], [relaying]))
+        yield Crew(database, owner, writer, relay)
 
 
 @pytest.fixture

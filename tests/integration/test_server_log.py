@@ -2,16 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack import Stack
 from outbox import Event, schema, write
 from outbox.schema import Roles
 from tests.support.commands import doctor
+from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import event, published, relays
 
@@ -48,15 +47,10 @@ def deny(dsn: str, how: str) -> None:
 @pytest.fixture(params=["forbidden", "unsupported"])
 def managed(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str, str, str]]:
     """Yield a database for its owner and for a relay, and how its log is kept from the relay."""
-    role = f"managed_{uuid4().hex[:12]}"
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        schema.install(conn, roles=Roles(relays=[role]))
-        try:
-            yield database, make_conninfo(database, user=role, password="x"), request.param  # noqa: S106  # of a moment
-        finally:
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
+    with new_role(database) as (role, own):
+        with psycopg.connect(database) as conn:
+            schema.install(conn, roles=Roles(relays=[role]))
+        yield database, own, request.param
 
 
 def put(dsn: str, *events: Event) -> None:

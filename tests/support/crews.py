@@ -1,6 +1,7 @@
 """The roles of an outbox: its owner, its writer, its relay and a stranger."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
 from uuid import uuid4
 
@@ -9,7 +10,6 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from tests.support.commands import init
-from tests.support.fix_stack import Servers, new_database
 
 ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
@@ -49,20 +49,28 @@ def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
         )
 
 
+@contextmanager
+def new_role(dsn: str, duty: str = "role", attributes: str = "") -> Iterator[tuple[str, str]]:
+    """Yield a role that can log in and its connection string, and drop all that it has there."""
+    name = f"{duty}_{uuid4().hex[:12]}"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {name} LOGIN {attributes} PASSWORD 'x'".encode())
+    try:
+        yield name, make_conninfo(dsn, user=name, password="x")  # noqa: S106  # of a moment
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}".encode())
+
+
 @pytest.fixture
-def bare(stack: Servers) -> Iterator[Crew]:
+def bare(database: str) -> Iterator[Crew]:
     """Roles of this test, in a database without an outbox."""
-    prefix = f"crew_{uuid4().hex[:12]}"
-    names = [f"{prefix}_{duty}" for duty in ("writer", "relay", "stranger")]
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-        for name in names:
-            admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        try:
-            with new_database(stack) as dsn:
-                yield Crew(dsn, *[make_conninfo(dsn, user=name, password="x") for name in names])  # noqa: S106  # of this test's roles
-        finally:
-            for name in names:
-                admin.execute(f"DROP ROLE {name}".encode())
+    with (
+        new_role(database, "writer") as (_, writer),
+        new_role(database, "relay") as (_, relay),
+        new_role(database, "stranger") as (_, stranger),
+    ):
+        yield Crew(database, writer, relay, stranger)
 
 
 @pytest.fixture
