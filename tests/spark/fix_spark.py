@@ -5,6 +5,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -61,6 +62,30 @@ def persistently(run: Callable[[], None]) -> None:
         except QueryFailed as error:
             if _TOO_LATE not in str(error):
                 raise
+
+
+@contextmanager
+def in_thread(
+    run: Callable[[threading.Event], None], *, within: float
+) -> Iterator[list[BaseException]]:
+    """Run a job persistently, yield its errors, and stop it at the end of the block."""
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            persistently(lambda: run(stop))
+        except BaseException as error:  # noqa: BLE001  # raised below
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield failed
+    finally:
+        stop.set()
+        thread.join(within)
+    if failed:
+        raise failed[0]
 
 
 class Supervised:
