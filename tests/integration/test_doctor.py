@@ -16,18 +16,7 @@ from tests.support.commands import doctor
 from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
-from tests.support.relaying import (
-    AGREE,
-    Relays,
-    commit,
-    committed,
-    difference,
-    drained,
-    event,
-    installed,
-    published,
-    relays,
-)
+from tests.support.relaying import Relays, agrees, commit, event, installed, published, relays
 
 
 @pytest.fixture
@@ -82,7 +71,7 @@ def test_a_relay_that_goes_on_meanwhile_has_nothing_wrong(fleet: Relays, topic: 
             running.goes_on(20)
             found = doctor(fleet, capture="wal")
             assert (found.returncode, found.stderr) == (0, ""), found.stdout
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
 
 
 def test_each_state_of_the_log_is_told(fleet: Relays) -> None:

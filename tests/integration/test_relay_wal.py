@@ -12,14 +12,11 @@ from tests.support.commands import init
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relaying import (
-    AGREE,
     COMMAND,
     DSN,
     Relays,
+    agrees,
     commit,
-    committed,
-    difference,
-    drained,
     event,
     published,
     write_known,
@@ -37,7 +34,7 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
     relay = fleet.active(capture="wal")
     for number in range(50):
         commit(fleet.dsn, event(name, number))
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     with psycopg.connect(fleet.dsn) as conn:
         assert conn.execute("SELECT count(*) FROM outbox.events").fetchone() == (0,)
     until(
@@ -88,7 +85,7 @@ def test_a_live_outbox_is_switched_there_and_back_without_loss_doubling_or_reord
             relay.until_logged("going on in the table", times=times)
             until(lambda: slots(fleet.dsn) == 0, within=10, what="the slot dropped")
             running.goes_on(50)
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     assert "outage" not in relay.log
     assert relay.terminate() == 0
     insists = fleet.start(capture="wal")
@@ -115,7 +112,7 @@ def test_the_log_is_not_left_before_who_may_write_to_it_has_ended(
         late.commit()
         relay.until_logged("going on in the table")
     commit(fleet.dsn, event(name, 3))
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     until(lambda: slots(fleet.dsn) == 0, within=10, what="the slot dropped")
 
 
@@ -133,7 +130,7 @@ def test_a_wish_that_is_taken_back_leaves_the_relay_in_the_log(
         switch(fleet, "wal")
         commit(fleet.dsn, event(name, 1))
         late.commit()
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
 
     def is_back() -> bool:
         # It may have gone already; then it comes back.

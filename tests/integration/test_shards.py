@@ -23,17 +23,7 @@ from tests.support.commands import relay_command
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relayed import running
-from tests.support.relaying import (
-    AGREE,
-    RelayProcess,
-    Relays,
-    commit,
-    committed,
-    difference,
-    drained,
-    event,
-    published,
-)
+from tests.support.relaying import RelayProcess, Relays, agrees, commit, event, published
 from tests.support.shards import crew_of, wanted
 from tests.support.waiting import until
 
@@ -81,7 +71,7 @@ def test_processes_share_the_shards_and_a_standby_takes_over_any_of_them(
         holders[2].kill()
         standby.until_logged(f"shard 2 of {SHARDS}")
         until(lambda: "publishing from" in standby.log, within=30, what="the shard goes on")
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     body = standby.get("/metrics").body
     assert body.count("# TYPE dovecote_relay_active gauge") == 1
     for number in range(SHARDS):
@@ -122,7 +112,7 @@ def test_no_row_goes_that_a_shard_has_not_published(fleet: Relays, topic: MakeTo
             published(fleet, name, 1)
             assert conn.execute(query).fetchall() == [(f"unpublished by {fleet.name}.shard-1",)]
         with crew_of(fleet, 2):
-            assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+            agrees(fleet, name)
 
 
 def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) -> None:
@@ -162,7 +152,7 @@ def test_the_number_of_shards_is_changed_while_services_write(
             with crew_of(fleet, shards):
                 published(fleet, name, len(published(fleet, name, 1)) + 100)
     with crew_of(fleet, 2):
-        assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+        agrees(fleet, name)
         with pytest.raises(Refused, match="end all relays of this outbox"):
             resharding.reshard(wanted(fleet, 5))
     require_told(wanted(fleet, 1), "is published in 2 shards")
@@ -205,7 +195,7 @@ def test_a_change_that_is_interrupted_anywhere_is_done_again(
     assert not resharding.reshard(wanted(fleet, 3))
     monkeypatch.undo()
     with crew_of(fleet, 3):
-        assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+        agrees(fleet, name)
 
 
 def test_the_command_changes_the_number(fleet: Relays) -> None:
