@@ -34,10 +34,11 @@ from tests.support.relaying import (
     fill,
     ids,
     installed,
+    on_kafka,
     published,
     relays,
 )
-from tests.support.restoring import Volume, asked, on_kafka, reconcile
+from tests.support.restoring import Volume, asked, reconcile
 from tests.support.waiting import consume, patient, until
 
 ACCEPT = "--accept-restored"

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.commands import doctor
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.relaying import fill, installed, published, relays
-from tests.support.restoring import Volume, on_kafka
+from tests.support.relaying import fill, installed, on_kafka, published, relays
+from tests.support.restoring import Volume
 
 PUT_BACK = "put back to an earlier state"
 

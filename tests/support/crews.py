@@ -51,7 +51,7 @@ def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
 
 @contextmanager
 def new_role(dsn: str, duty: str = "role", attributes: str = "") -> Iterator[tuple[str, str]]:
-    """Yield a role that can log in and its connection string, and drop all that it has there."""
+    """Yield a role that can log in, and its connection string; drop it with all that it has."""
     name = f"{duty}_{uuid4().hex[:12]}"
     with psycopg.connect(dsn, autocommit=True) as conn:
         conn.execute(f"CREATE ROLE {name} LOGIN {attributes} PASSWORD 'x'".encode())

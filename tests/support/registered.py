@@ -1,4 +1,4 @@
-"""A schema registry, with a schema of each kind and a value of theirs."""
+"""A schema registry with schemas and values for it."""
 
 import json
 import threading

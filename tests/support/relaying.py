@@ -237,6 +237,11 @@ def ids(messages: Iterable[Message]) -> list[str]:
     return [event_id(record_of(message)) for message in messages]
 
 
+def on_kafka(fleet: Relays, topic: str) -> list[str]:
+    """Return the ids of the events that `topic` has."""
+    return ids(consume(fleet.bootstrap, topic))
+
+
 def record_of(message: Message) -> Record:
     """Return a consumed message in the form that the envelope takes."""
     return Record(

@@ -13,8 +13,8 @@ from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import Postgres, server_user
-from tests.support.relaying import COMMAND, DSN, Relays, ids, settings
-from tests.support.waiting import consume, patient
+from tests.support.relaying import COMMAND, DSN, Relays, settings
+from tests.support.waiting import patient
 
 
 class Volume:
@@ -59,10 +59,6 @@ def files() -> Iterator[Volume]:
             yield Volume(postgres)
     finally:
         rmtree(folder)
-
-
-def on_kafka(fleet: Relays, topic: str) -> list[str]:
-    return ids(consume(fleet.bootstrap, topic))
 
 
 def reconcile(

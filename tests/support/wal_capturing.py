@@ -33,9 +33,9 @@ def progress_at(place: Place, capture: Capture) -> Progress:
     return Progress.decode(at("shop", capture.origin(), place).encode())
 
 
-def progress_of_one(dsn: str, number: int = 1) -> Progress:
-    """Write an event, read everything, and return the progress record after it."""
-    append(dsn, number)
+def progress_of_one(dsn: str) -> Progress:
+    """Write the event 1, read it, and return the progress record after it."""
+    append(dsn, 1)
     with capturing(dsn) as capture:
         _, place = read(capture, capture.resume(None), 1)
         return progress_at(place, capture)
