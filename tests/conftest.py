@@ -6,11 +6,15 @@ import pytest
 
 from tests import durations
 from tests.spark_classes import java_options
+from tests.support.crews import bare, crew
 from tests.support.fix_containers import NEEDED, lacking
+from tests.support.fix_outboxes import conn, dsn, installation, writer
+from tests.support.fix_relays import fleet
 from tests.support.fix_stack import (
     cluster,
     database,
     embedded,
+    lazy,
     module_stack,
     own_stack,
     pair,
@@ -18,17 +22,31 @@ from tests.support.fix_stack import (
     topic,
 )
 from tests.support.fix_tracing import spans
+from tests.support.inboxes import inbox
+from tests.support.registered import registry
+from tests.support.restoring import files
 
 __all__ = [
+    "bare",
     "cluster",
+    "conn",
+    "crew",
     "database",
+    "dsn",
     "embedded",
+    "files",
+    "fleet",
+    "inbox",
+    "installation",
+    "lazy",
     "module_stack",
     "own_stack",
     "pair",
+    "registry",
     "spans",
     "stack",
     "topic",
+    "writer",
 ]
 
 os.environ.setdefault("SPARK_SUBMIT_OPTS", java_options())

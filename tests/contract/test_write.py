@@ -10,8 +10,7 @@ import psycopg
 import pytest
 
 from outbox import Event, InvalidEvent, Limits, NotAllowed, NoTransaction, SchemaMissing
-from tests.support.fix_stack import Servers, new_database
-from tests.support.relaying import installed
+from tests.support.fix_stack import Servers
 from tests.support.writers import LIBRARIES, Undo, Writer
 
 pytestmark = pytest.mark.contract
@@ -20,24 +19,6 @@ Scenario: TypeAlias = Callable[[Writer], Awaitable[None]]
 Run: TypeAlias = Callable[..., None]
 
 TRACE = "00-" + "a" * 32 + "-" + "b" * 16 + "-01"
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    """A database with the outbox and a table of the caller's own."""
-    with new_database(stack) as database:
-        installed(database)
-        with psycopg.connect(database) as conn:
-            conn.execute("CREATE TABLE orders (id int PRIMARY KEY)")
-        yield database
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """That database, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events, orders")
-    return installation
 
 
 @pytest.fixture(scope="module")

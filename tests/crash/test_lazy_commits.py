@@ -10,8 +10,8 @@ import psycopg
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from dovecote.devstack.places import temporary_directory
-from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.postgres import Postgres
+from tests.support.capturing import database_of
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import (
     AGREE,
@@ -34,15 +34,6 @@ LAZILY = """
         PERFORM outbox.append(topic, 'key', n::text::bytea, 'Counted', id);
     END $$
 """
-
-
-@pytest.fixture
-def lazy() -> Iterator[Postgres]:
-    """A server that writes to disk only what it must, and the rest much later."""
-    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
-    folder = temporary_directory(server_user())
-    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
-        yield postgres
 
 
 class Writer:
@@ -79,7 +70,7 @@ class Writer:
 def test_no_event_is_on_kafka_whose_row_a_crash_took_back(
     stack: Servers, lazy: Postgres, topic: MakeTopic, tmp_path: Path, mode: str
 ) -> None:
-    name, dsn = topic(1), installed(lazy.dsn)
+    name, dsn = topic(1), installed(database_of(lazy))
     with psycopg.connect(dsn) as conn:
         conn.execute(LAZILY)
         conn.execute("SET LOCAL synchronous_commit = on")

@@ -1,7 +1,5 @@
 """Any name, encoding or setting of the caller works, and nobody else loses rights."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from uuid import uuid4
@@ -23,8 +21,8 @@ from outbox.schema.capture import use_table, use_wal
 from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
 from tests import old_schemas
-from tests.support.relaying import COMMAND
-from tests.support.waiting import patient
+from tests.support.commands import init
+from tests.support.crews import new_role
 
 NEWEST = schema.migrations()[-1].version
 
@@ -131,22 +129,9 @@ def encoded(request: pytest.FixtureRequest, stack: Stack) -> Iterator[tuple[str,
             admin.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
 
 
-def init(
-    dsn: str, *arguments: str, part: str = "outbox", **environ: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "init", part, "--dsn", dsn, *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={**os.environ, **environ},
-    )
-
-
 def test_a_database_may_have_any_encoding_that_has_characters(encoded: tuple[str, str]) -> None:
     dsn, name = encoded
-    done = init(dsn, "--schema", name)
+    done = init("--dsn", dsn, "--schema", name)
     assert (done.returncode, done.stderr) == (0, "")
     # Like services that do not mention the encoding; Python itself does not know EUC_TW.
     own = make_conninfo(dsn, client_encoding="UTF8") if name == "outbox" else dsn
@@ -159,7 +144,7 @@ def test_a_database_may_have_any_encoding_that_has_characters(encoded: tuple[str
 
 
 def test_a_client_may_say_nothing_of_its_encoding(database: str) -> None:
-    done = init(database, "--schema", "ünïcode", PGCLIENTENCODING="SQL_ASCII")
+    done = init("--dsn", database, "--schema", "ünïcode", PGCLIENTENCODING="SQL_ASCII")
     assert (done.returncode, done.stderr) == (0, "")
     ascii_only = make_conninfo(database, client_encoding="SQL_ASCII")
     works(database, "ünïcode", writer=ascii_only)
@@ -201,7 +186,7 @@ def test_nobody_else_loses_a_right(database: str, place: str) -> None:
             what = what.partition("(")[0]
             with conn.transaction(force_rollback=True):
                 for part in ("outbox", "inbox", "push"):
-                    refused = init(database, "--schema", place, part=part)
+                    refused = init("--dsn", database, "--schema", place, part=part)
                     assert refused.returncode == 2
                     assert f"schema '{place}' holds what others use ({kind.lower()} {what}" in (
                         refused.stderr
@@ -223,7 +208,6 @@ def test_nobody_else_loses_a_right(database: str, place: str) -> None:
 
 
 def test_what_others_put_into_it_later_keeps_its_rights_in_an_upgrade(database: str) -> None:
-    role = f"other_{uuid4().hex[:12]}"
     with psycopg.connect(database, autocommit=True) as conn:
         conn.execute(old_schemas.script(old_schemas.OUTBOX).encode())
         conn.execute(
@@ -232,18 +216,14 @@ def test_what_others_put_into_it_later_keeps_its_rights_in_an_upgrade(database: 
             " GRANT USAGE ON outbox.events_position_seq TO PUBLIC"
         )
         schema.install(conn)
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        try:
-            with psycopg.connect(make_conninfo(database, user=role, password="x")) as other:  # noqa: S106  # of a moment
-                assert other.execute("SELECT * FROM outbox.orders").fetchall() == []
-                for query in (
-                    "TABLE outbox.events_1",
-                    "SELECT nextval('outbox.events_position_seq')",
-                ):
-                    with pytest.raises(psycopg.errors.InsufficientPrivilege), other.transaction():
-                        other.execute(query)
-        finally:
-            conn.execute(f"DROP ROLE {role}".encode())
+    with new_role(database) as (_, own), psycopg.connect(own) as other:
+        assert other.execute("SELECT * FROM outbox.orders").fetchall() == []
+        for query in (
+            "TABLE outbox.events_1",
+            "SELECT nextval('outbox.events_position_seq')",
+        ):
+            with pytest.raises(psycopg.errors.InsufficientPrivilege), other.transaction():
+                other.execute(query)
 
 
 def test_sql_for_one_that_is_there_says_so_and_of_one_without_data_too(database: str) -> None:

@@ -1,6 +1,5 @@
 """Committed events are read from the table once, whatever the order of transactions."""
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,23 +12,8 @@ from relay.postgres.capture.table import TableCapture
 from relay.rules.places.progress import Cursor
 from relay.rules.places.snapshot import Snapshot
 from tests.support.capturing import LARGE, append, append_range, capturing, read, sessions
-from tests.support.fix_stack import Servers, new_database
 from tests.support.relaying import installed
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events")
-    return installation
 
 
 @pytest.mark.contract
@@ -249,15 +233,6 @@ def test_ids_that_a_crash_gives_out_again_are_not_skipped() -> None:
                 conn.commit()
             found, cursor = read(capture, cursor)
             assert found == list(range(2, 12))
-
-
-@pytest.fixture(scope="module")
-def lazy() -> Iterator[Postgres]:
-    """A server that writes to disk only what it must, and nothing earlier."""
-    folder = temporary_directory(server_user())
-    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
-    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
-        yield postgres
 
 
 def test_a_statement_under_way_is_ended_from_another_thread(dsn: str) -> None:

@@ -1,14 +1,12 @@
 """The table is read in bounded batches, along its indexes, and its lag is counted."""
 
 import time
-from collections.abc import Iterator
 
 import psycopg
 import pytest
 from psycopg import Connection
 
-from dovecote.devstack.places import temporary_directory
-from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.postgres import Postgres
 from relay.postgres.capture.lag import waiting
 from relay.postgres.capture.table import TableCapture
 from relay.postgres.connect import follow_indexes
@@ -26,33 +24,9 @@ from tests.support.capturing import (
     read,
     sessions,
 )
-from tests.support.fix_stack import Servers, new_database
 from tests.support.relaying import installed
 from tests.support.rows import numbers
 from tests.support.waiting import patient
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events")
-    return installation
-
-
-@pytest.fixture(scope="module")
-def lazy() -> Iterator[Postgres]:
-    """A server that writes to disk only what it must, and nothing earlier."""
-    folder = temporary_directory(server_user())
-    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
-    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
-        yield postgres
 
 
 def test_an_event_is_read_soon_while_another_transaction_writes_and_does_not_end(

@@ -1,35 +1,16 @@
 """Events that were read from the table survive a crash of the server."""
 
-from collections.abc import Iterator
-
 import psycopg
 import pytest
 from psycopg import Connection
 
-from dovecote.devstack.places import temporary_directory
-from dovecote.devstack.postgres.postgres import Postgres, server_user
+from dovecote.devstack.postgres.postgres import Postgres
 from outbox.schema import capture as outbox_capture
 from outbox.schema.capture import use_table, use_wal
 from relay.postgres.connect import connect
 from relay.rules.places.progress import Cursor
 from tests.support.capturing import LARGE, capturing, database_of, read
-from tests.support.fix_stack import Servers, new_database
 from tests.support.relaying import installed
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events")
-    return installation
-
 
 ROUND = (
     "INSERT INTO outbox.events (topic, key, value, type, id, source, time)"
@@ -47,15 +28,6 @@ WAYS_TO_COMMIT_LAZILY = {
     ],
     "off round the outbox": [ROUND],
 }
-
-
-@pytest.fixture(scope="module")
-def lazy() -> Iterator[Postgres]:
-    """A server that writes to disk only what it must, and nothing earlier."""
-    folder = temporary_directory(server_user())
-    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
-    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
-        yield postgres
 
 
 @pytest.mark.parametrize("count", [3, LARGE])

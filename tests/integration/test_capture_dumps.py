@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -19,30 +18,9 @@ from relay.postgres.capture.switching import SwitchingCapture
 from relay.postgres.capture.table import TableCapture
 from relay.postgres.capture.wal import Timing
 from relay.rules.places.progress import Cursor
-from tests.support.capturing import (
-    LARGE,
-    append,
-    append_range,
-    capturing,
-    read,
-    sessions,
-)
-from tests.support.fix_stack import Servers, new_database
+from tests.support.capturing import LARGE, append, append_range, capturing, read, sessions
+from tests.support.crews import new_role
 from tests.support.relaying import installed
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events")
-    return installation
 
 
 def restore(conn: Connection, xid: str, *, above: int = 0) -> None:
@@ -185,17 +163,10 @@ def test_transaction_ids_are_told_apart_however_high_they_are(epoch: int) -> Non
 
 
 def test_a_role_that_may_read_the_outbox_is_enough(dsn: str) -> None:
-    role = "reader_of_events"
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        conn.execute(f"GRANT USAGE ON SCHEMA outbox TO {role}".encode())
-        conn.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA outbox TO {role}".encode())
-        try:
-            with conn.transaction():
-                append(conn, 1)
-            own = psycopg.conninfo.make_conninfo(dsn, user=role, password="x")  # noqa: S106  # of a moment
-            with capturing(own) as capture:
-                assert read(capture, Cursor())[0] == [1]
-        finally:
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
+    with new_role(dsn) as (role, own):
+        with psycopg.connect(dsn) as conn:
+            conn.execute(f"GRANT USAGE ON SCHEMA outbox TO {role}".encode())
+            conn.execute(f"GRANT SELECT ON ALL TABLES IN SCHEMA outbox TO {role}".encode())
+            append(conn, 1)
+        with capturing(own) as capture:
+            assert read(capture, Cursor())[0] == [1]

@@ -3,7 +3,6 @@
 import random
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice, pairwise
 
@@ -25,29 +24,10 @@ from relay.postgres.capture.table import TableCapture
 from relay.rules.batch import Batch
 from relay.rules.places.progress import Cursor, Place
 from relay.rules.row import ID, KEY, VALUE
-from tests.support.capturing import (
-    after_restart,
-    append,
-    capturing,
-)
-from tests.support.fix_stack import Servers, new_database
-from tests.support.relaying import event, installed
+from tests.support.capturing import after_restart, append, capturing
+from tests.support.relaying import event
 from tests.support.rows import numbers
 from tests.support.waiting import patient
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Servers) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events")
-    return installation
 
 
 class Interleaving(RuleBasedStateMachine):

@@ -8,15 +8,21 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer
 
 from dedup.consumer import Consumer
 from dedup.retries.aside import Held, HoldInPlace, Outage, Partition, Placed, Unfinished
 from dedup.rules.policies.results import Again, Result, Retry
 from dedup.rules.record import Record
 from outbox import Event
-from outbox.envelope import encode
-from tests.support.consuming import committed, consuming, end_of, event, produce, settings
+from tests.support.consuming import (
+    committed,
+    consuming,
+    end_of,
+    event,
+    produce,
+    settings,
+    transact,
+)
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.waiting import patient, until
 
@@ -67,21 +73,9 @@ def test_transaction_markers_and_aborted_records_are_stepped_over(
     kafka: str, topic: MakeTopic
 ) -> None:
     name = topic()
-    producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-    producer.init_transactions(patient(20))
-    kept: list[str] = []
     for number in range(12):
-        producer.begin_transaction()
-        key, value, headers = encode(event(name, "k", number))
-        producer.produce(name, value, key, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
-        if number % 4 == 1:
-            producer.flush(patient(20))
-            producer.abort_transaction(patient(20))
-            producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-            producer.init_transactions(patient(20))
-        else:
-            producer.commit_transaction(patient(20))
-            kept.append(f"k-{number}")
+        transact(kafka, event(name, "k", number), commit=number % 4 != 1)
+    kept = [f"k-{number}" for number in range(12) if number % 4 != 1]
     with consuming(kafka, name) as run:
         until(
             lambda: committed(kafka, name)[0] == end_of(kafka, name),

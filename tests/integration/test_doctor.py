@@ -13,20 +13,10 @@ from outbox.schema import Roles, install
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_table, use_wal
 from tests.support.commands import doctor
+from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
-from tests.support.relaying import (
-    AGREE,
-    Relays,
-    commit,
-    committed,
-    difference,
-    drained,
-    event,
-    installed,
-    published,
-    relays,
-)
+from tests.support.relaying import Relays, agrees, commit, event, installed, published, relays
 
 
 @pytest.fixture
@@ -81,7 +71,7 @@ def test_a_relay_that_goes_on_meanwhile_has_nothing_wrong(fleet: Relays, topic: 
             running.goes_on(20)
             found = doctor(fleet, capture="wal")
             assert (found.returncode, found.stderr) == (0, ""), found.stdout
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
 
 
 def test_each_state_of_the_log_is_told(fleet: Relays) -> None:
@@ -138,29 +128,22 @@ def test_a_topic_that_would_forget_progress_is_told(fleet: Relays, topic: MakeTo
 
 def test_a_role_that_lacks_a_right_is_told_what_grants_it(fleet: Relays) -> None:
     installed(fleet.dsn)
-    role = "doctors_patient"
-    with psycopg.connect(fleet.dsn, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        try:
-            own = psycopg.conninfo.make_conninfo(fleet.dsn, user=role, password="x")  # noqa: S106  # of a moment
-            (line,) = [
-                line for line in doctor(fleet, dsn=own).stdout.splitlines() if line[:4] == "fail"
-            ]
-            assert "EXECUTE on settle_shards, INSERT on parked, " in line
-            assert f"`dovecote init outbox --relay-role {role}`" in line
-            install(conn, roles=Roles(relays=[role]))
-            assert f"ok    role {role} has the rights of a relay" in doctor(fleet, dsn=own).stdout
-            conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.confirm FROM {role}".encode())
-            found = doctor(fleet, dsn=own).stdout
-            assert f"warn  role {role} lacks EXECUTE on confirm: published rows may stay" in found
-            conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.settle_shards FROM {role}".encode())
-            assert (
-                f"fail  role {role} lacks EXECUTE on settle_shards"
-                in doctor(fleet, dsn=own).stdout
-            )
-        finally:
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
+    with (
+        new_role(fleet.dsn) as (role, own),
+        psycopg.connect(fleet.dsn, autocommit=True) as conn,
+    ):
+        (line,) = [
+            line for line in doctor(fleet, dsn=own).stdout.splitlines() if line[:4] == "fail"
+        ]
+        assert "EXECUTE on settle_shards, INSERT on parked, " in line
+        assert f"`dovecote init outbox --relay-role {role}`" in line
+        install(conn, roles=Roles(relays=[role]))
+        assert f"ok    role {role} has the rights of a relay" in doctor(fleet, dsn=own).stdout
+        conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.confirm FROM {role}".encode())
+        found = doctor(fleet, dsn=own).stdout
+        assert f"warn  role {role} lacks EXECUTE on confirm: published rows may stay" in found
+        conn.execute(f"REVOKE EXECUTE ON FUNCTION outbox.settle_shards FROM {role}".encode())
+        assert f"fail  role {role} lacks EXECUTE on settle_shards" in doctor(fleet, dsn=own).stdout
 
 
 def test_bad_settings_are_bad_usage(fleet: Relays) -> None:

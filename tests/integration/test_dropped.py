@@ -1,7 +1,5 @@
 """An outbox that was dropped, or restored without its data, is reported as such."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -17,19 +15,9 @@ from outbox.schema.slots import drop
 from relay.errors import Outage
 from relay.kafka.progress_topic import ProgressTopic
 from relay.postgres.capture.catalog import running
-from tests.support.commands import program
+from tests.support.commands import copied, doctor
 from tests.support.fix_stack import MakeTopic, Servers, new_database
-from tests.support.relaying import (
-    COMMAND,
-    DSN,
-    Relays,
-    commit,
-    event,
-    installed,
-    published,
-    relays,
-)
-from tests.support.relaying import settings as relay_settings
+from tests.support.relaying import Relays, commit, event, installed, published, relays
 from tests.support.waiting import patient, until
 
 
@@ -37,19 +25,6 @@ from tests.support.waiting import patient, until
 def fleet(database: str, stack: Servers, tmp_path: Path) -> Iterator[Relays]:
     with relays(tmp_path, installed(database, "wal"), stack.kafka.bootstrap) as started:
         yield started
-
-
-def doctor(fleet: Relays, dsn: str = "") -> str:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(relay_settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
-    return subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={**os.environ, DSN: dsn or fleet.dsn},
-    ).stdout
 
 
 def test_a_schema_that_is_dropped_under_a_relay_of_the_log_is_said_and_its_slot_is_found(
@@ -68,31 +43,29 @@ def test_a_schema_that_is_dropped_under_a_relay_of_the_log_is_said_and_its_slot_
             "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()"
         )
         says = f"warn  replication slot {slot} holds back the write-ahead log, and its outbox was"
-        assert says in doctor(fleet)
+        assert says in doctor(fleet).stdout
         # The next outbox is another one, and has a slot of its own.
         installed(fleet.dsn, "wal")
-        found = doctor(fleet)
+        found = doctor(fleet).stdout
         assert says in found
         assert f"SELECT pg_drop_replication_slot('{slot}')" in found
         drop(conn, slot)
-        assert "its outbox was dropped" not in doctor(fleet)
+        assert "its outbox was dropped" not in doctor(fleet).stdout
 
 
 def test_a_dump_without_data_is_told_from_an_outbox_that_is_not_installed(
     fleet: Relays, stack: Servers
 ) -> None:
     with new_database(stack) as restored:
-        plain = program("pg_dump", fleet.dsn, "--schema-only")
-        program("psql", restored, "--quiet", "-v", "ON_ERROR_STOP=1", given=plain)
+        copied(fleet.dsn, restored, "--schema-only")
         relay = fleet.start(dsn=restored)
         assert relay.wait() == 1
         assert "was restored without its data" in relay.log
-        assert "fail" in doctor(fleet, restored)
-        assert "was restored without its data" in doctor(fleet, restored)
+        assert "fail" in doctor(fleet, dsn=restored).stdout
+        assert "was restored without its data" in doctor(fleet, dsn=restored).stdout
         with psycopg.connect(restored, autocommit=True) as conn:
             for table in ("migrations", "reading"):
-                data = program("pg_dump", fleet.dsn, "--data-only", "--table", f"outbox.{table}")
-                program("psql", restored, "--quiet", "-v", "ON_ERROR_STOP=1", given=data)
+                copied(fleet.dsn, restored, "--data-only", "--table", f"outbox.{table}")
             conn.execute("UPDATE outbox.reading SET state = 'table'")
             schema.require(conn)
         again = fleet.start(dsn=restored)

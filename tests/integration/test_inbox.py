@@ -29,14 +29,6 @@ EVENT = Event(topic="orders", key="k", value={"n": 1}, type="Placed", id="e1")
 Make = Callable[[Result | Exception], Callable[[Event], Result]]
 
 
-@pytest.fixture
-def inbox(database: str) -> str:
-    with psycopg.connect(database) as conn:
-        inbox_schema.install(conn)
-        conn.execute("CREATE TABLE effects (id text NOT NULL)")
-    return database
-
-
 def effects(dsn: str) -> int:
     with psycopg.connect(dsn) as conn:
         row = conn.execute("SELECT count(*) FROM effects").fetchone()

@@ -12,7 +12,6 @@ from psycopg import IsolationLevel, errors
 from sqlalchemy import create_engine, text
 from sqlalchemy.orm import Session, sessionmaker
 
-from dedup.inbox import schema as inbox_schema
 from dedup.inbox.claims import InboxClaims
 from dedup.inbox.connections import AsyncConnections, Connections
 from dedup.inbox.inbox import Inbox
@@ -25,14 +24,6 @@ from tests.support.waiting import patient, until
 
 INBOX = Inbox("billing")
 PLACE = [("orders", 0)]
-
-
-@pytest.fixture
-def inbox(database: str) -> str:
-    with psycopg.connect(database) as conn:
-        inbox_schema.install(conn)
-        conn.execute("CREATE TABLE effects (id text NOT NULL)")
-    return database
 
 
 @pytest.fixture

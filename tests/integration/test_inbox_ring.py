@@ -18,16 +18,9 @@ from dedup.rules.record import Record
 from outbox import NotAllowed
 from outbox.envelope import ID
 from tests import old_schemas
+from tests.support.crews import new_role
 from tests.support.inboxes import DUPLICATE, INBOX, Ring, waits
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture
-def inbox(database: str) -> str:
-    with psycopg.connect(database) as conn:
-        inbox_schema.install(conn)
-        conn.execute("CREATE TABLE effects (id text NOT NULL)")
-    return database
 
 
 def test_an_event_is_known_until_the_retention_is_over(inbox: str) -> None:
@@ -128,30 +121,25 @@ def test_no_event_is_taken_twice_while_the_turn_passes_on(inbox: str) -> None:
 
 
 @pytest.fixture
-def consumer_role(inbox: str) -> Iterator[str]:
-    with psycopg.connect(inbox, autocommit=True) as admin:
-        admin.execute("CREATE ROLE test_inbox_consumer LOGIN PASSWORD 'x'")
-        try:
-            yield "test_inbox_consumer"
-        finally:
-            admin.execute("DROP OWNED BY test_inbox_consumer")
-            admin.execute("DROP ROLE test_inbox_consumer")
+def consumer(inbox: str) -> Iterator[tuple[str, str]]:
+    """A role, and its connection string."""
+    with new_role(inbox, "consumer") as made:
+        yield made
 
 
-def as_consumer(dsn: str, role: str) -> str:
-    return psycopg.conninfo.make_conninfo(dsn, user=role, password="x")  # noqa: S106  # of this test's role
-
-
-def test_a_consumer_can_do_its_duty_and_nothing_else(inbox: str, consumer_role: str) -> None:
+def test_a_consumer_can_do_its_duty_and_nothing_else(
+    inbox: str, consumer: tuple[str, str]
+) -> None:
+    role, dsn = consumer
     with psycopg.connect(inbox) as owner:
-        inbox_schema.install(owner, consumers=[consumer_role])
-    with psycopg.connect(as_consumer(inbox, consumer_role)) as tx:
+        inbox_schema.install(owner, consumers=[role])
+    with psycopg.connect(dsn) as tx:
         inbox_schema.require(tx)
         assert INBOX.take(tx, ("e1", 0)) is None
         INBOX.again(tx, ("e1", 0), Again(timedelta(0)))
         tx.execute("SELECT inbox.rotate('7 days')")
     for forbidden in ("SELECT FROM inbox.handled", "DELETE FROM inbox.handled_0"):
-        with refused(as_consumer(inbox, consumer_role)) as tx:
+        with refused(dsn) as tx:
             tx.execute(forbidden.encode())
 
 
@@ -173,10 +161,11 @@ class _Refused:
 
 
 def test_an_upgrade_lets_those_go_on_who_consumed_before(
-    database: str, consumer_role: str
+    database: str, consumer: tuple[str, str]
 ) -> None:
+    role, dsn = consumer
     granted = "".join(
-        f"GRANT {what} TO {consumer_role};"
+        f"GRANT {what} TO {role};"
         for what in (
             "USAGE ON SCHEMA inbox",
             "SELECT ON inbox.migrations",
@@ -189,22 +178,22 @@ def test_an_upgrade_lets_those_go_on_who_consumed_before(
         owner.execute(granted.encode())
         inbox_schema.install(owner)
 
-    with psycopg.connect(as_consumer(database, consumer_role)) as tx:
+    with psycopg.connect(dsn) as tx:
         inbox_schema.require(tx)
         tx.execute("SELECT FROM inbox.held")
 
 
 def test_a_role_without_its_rights_is_refused_with_the_command(
-    inbox: str, consumer_role: str
+    inbox: str, consumer: tuple[str, str]
 ) -> None:
-    command = f"dovecote init inbox --consumer-role {consumer_role}"
-    dsn = as_consumer(inbox, consumer_role)
+    role, dsn = consumer
+    command = f"dovecote init inbox --consumer-role {role}"
     states = PostgresStates(dsn, "billing")
     with psycopg.connect(dsn) as tx, pytest.raises(NotAllowed, match=command):
         inbox_schema.require(tx)
     with psycopg.connect(inbox) as owner:
-        inbox_schema.install(owner, consumers=[consumer_role])
-        owner.execute(f"REVOKE DELETE ON inbox.held FROM {consumer_role}".encode())
+        inbox_schema.install(owner, consumers=[role])
+        owner.execute(f"REVOKE DELETE ON inbox.held FROM {role}".encode())
     with psycopg.connect(dsn) as tx, pytest.raises(NotAllowed, match=command):
         inbox_schema.require(tx)
     with pytest.raises(NotAllowed, match=command):

@@ -3,7 +3,6 @@
 import threading
 from contextlib import closing
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -18,18 +17,13 @@ from relay.postgres.claims import Claim, Mark, Term
 from relay.postgres.connect import connect
 from relay.rules.places.progress import Cursor, Origin, Progress, at
 from relay.rules.places.snapshot import Snapshot
-from relay.settings import RelaySettings
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relayed import running
-from tests.support.relaying import Relays, commit, committed, event, ids, installed
+from tests.support.relaying import Relays, commit, committed, event, ids
+from tests.support.shards import wanted
 from tests.support.waiting import consume, patient, until
 
 BATCH, LATER = 50, 1_000
-
-
-@pytest.fixture
-def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
-    return Relays(tmp_path, installed(database), stack.kafka.bootstrap)
 
 
 class Crashed(Exception):
@@ -52,24 +46,11 @@ class Held:
         monkeypatch.setattr(IdempotentPublisher, "_produce_progress", produced)
 
 
-def wanted(fleet: Relays) -> RelaySettings:
-    return RelaySettings.model_validate(
-        {
-            "name": fleet.name,
-            "mode": "at_least_once",
-            "batch_rows": BATCH,
-            "dsn": {"env": "DSN"},
-            "kafka": {"bootstrap.servers": fleet.bootstrap},
-        },
-        context={"environ": {"DSN": fleet.dsn}},
-    )
-
-
 def test_progress_that_a_paused_relay_writes_late_repeats_no_more_than_its_batch(
     fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, held = topic(1), Held(monkeypatch)
-    with running([wanted(fleet)]):
+    with running([wanted(fleet, 1, mode="at_least_once", batch_rows=BATCH)]):
         commit(fleet.dsn, *[event(name, number) for number in range(BATCH)])
         assert held.has_come.wait(patient(30))
         with psycopg.connect(fleet.dsn) as conn:
@@ -78,7 +59,7 @@ def test_progress_that_a_paused_relay_writes_late_repeats_no_more_than_its_batch
                 " WHERE datname = current_database() AND application_name LIKE '%(lease)'"
             )
         commit(fleet.dsn, *[event(name, BATCH + number) for number in range(LATER)])
-        with running([wanted(fleet)]):
+        with running([wanted(fleet, 1, mode="at_least_once", batch_rows=BATCH)]):
             until(
                 lambda: len(set(ids(consume(fleet.bootstrap, name)))) == BATCH + LATER,
                 within=60,
@@ -99,7 +80,7 @@ def test_progress_that_a_paused_relay_writes_late_repeats_no_more_than_its_batch
 def test_a_nonce_that_an_earlier_relay_writes_late_does_not_look_like_a_restore(
     fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name, settings = topic(1), wanted(fleet)
+    name, settings = topic(1), wanted(fleet, 1, mode="at_least_once", batch_rows=BATCH)
     with running([settings]):
         commit(fleet.dsn, event(name, 0))
         until(lambda: len(consume(fleet.bootstrap, name)) == 1, within=30, what="an event")

@@ -1,44 +1,25 @@
 """An outbox is itself to Kafka: no name and no cluster is mistaken for another."""
 
 from collections import Counter
-from pathlib import Path
 
 import psycopg
 import pytest
 
 from relay.errors import Refused
-from relay.settings import RelaySettings
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relayed import running
 from tests.support.relaying import Relays, commit, event, ids, installed
+from tests.support.shards import wanted
 from tests.support.waiting import consume, until
 
 EVENTS = 300
-
-
-@pytest.fixture
-def fleet(stack: Servers, database: str, tmp_path: Path) -> Relays:
-    return Relays(tmp_path, installed(database), stack.kafka.bootstrap)
-
-
-def wanted(fleet: Relays, **more: int | str) -> RelaySettings:
-    return RelaySettings.model_validate(
-        {
-            "dsn": {"env": "DSN"},
-            "name": fleet.name,
-            "kafka": {"bootstrap.servers": fleet.bootstrap},
-            "standby_poll": "50ms",
-            **more,
-        },
-        context={"environ": {"DSN": fleet.dsn}},
-    )
 
 
 def test_an_outbox_with_a_number_in_its_name_takes_nothing_from_a_shard(
     fleet: Relays, topic: MakeTopic
 ) -> None:
     name = topic(2)
-    shards, other = wanted(fleet, shards=2), wanted(fleet, name=f"{fleet.name}-1")
+    shards, other = wanted(fleet, 2), wanted(fleet, 1, name=f"{fleet.name}-1")
     with running([shards, shards, other]):
         for number in range(EVENTS):
             commit(fleet.dsn, event(name, number, key=f"k{number % 9}"))
@@ -56,17 +37,17 @@ def test_an_outbox_with_a_number_in_its_name_takes_nothing_from_a_shard(
 
 def test_another_cluster_is_refused_by_its_id(fleet: Relays, topic: MakeTopic) -> None:
     name = topic(1)
-    with running([wanted(fleet)]):
+    with running([wanted(fleet, 1)]):
         commit(fleet.dsn, event(name, 1))
     with psycopg.connect(fleet.dsn, autocommit=True) as conn:
         conn.execute("UPDATE outbox.claims SET cluster = 'the-original'")
         with (
             pytest.raises(Refused, match="is published to the Kafka cluster the-original"),
-            running([wanted(fleet)]),
+            running([wanted(fleet, 1)]),
         ):
             pass
         conn.execute("UPDATE outbox.claims SET cluster = NULL")
-    with running([wanted(fleet)]):
+    with running([wanted(fleet, 1)]):
         commit(fleet.dsn, event(name, 2))
         until(lambda: len(consume(fleet.bootstrap, name)) == 2, within=30, what="both events")
 
@@ -77,8 +58,10 @@ def test_two_databases_with_one_name_have_transactional_ids_of_their_own(
     name = topic(1)
     with new_database(stack) as dsn:
         other = Relays(fleet.folder, installed(dsn), fleet.bootstrap)
-        apart = wanted(other, name=fleet.name, progress_topic=topic(1, cleanup_policy="compact"))
-        with running([wanted(fleet), apart]):
+        apart = wanted(
+            other, 1, name=fleet.name, progress_topic=topic(1, cleanup_policy="compact")
+        )
+        with running([wanted(fleet, 1), apart]):
             for number in range(20):
                 commit(fleet.dsn, event(name, number))
                 commit(other.dsn, event(name, number, key="theirs"))

@@ -2,7 +2,6 @@
 
 import json
 import uuid
-from collections.abc import Iterator
 from pathlib import Path
 from typing import LiteralString
 
@@ -32,12 +31,6 @@ from tests.support.topics import alter_topic, metric
 from tests.support.waiting import consume, until
 
 UNCOMPRESSED = {"compression.type": "none"}
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def large(topic: str, number: int, key: str | None = "bad") -> Event:

@@ -3,7 +3,6 @@
 import psycopg
 import pytest
 
-from dedup.inbox import schema as inbox_schema
 from dedup.inbox.held import PostgresStates
 from dedup.rules.record import Record
 from outbox.envelope import ID, Delivery
@@ -12,13 +11,6 @@ RECORD = Record("orders", 3, 44, 0, b"k", b"{}", [(ID, b"e1")])
 WENT_THROUGH = Delivery(
     attempt=3, round=1, first_seen=5, not_before=9, error="no \0 luck", origin="orders/1/2"
 )
-
-
-@pytest.fixture
-def inbox(database: str) -> str:
-    with psycopg.connect(database) as conn:
-        inbox_schema.install(conn)
-    return database
 
 
 def test_a_state_is_found_by_whoever_has_the_partition_next(inbox: str) -> None:

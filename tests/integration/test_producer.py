@@ -3,34 +3,25 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Literal
 
 import psycopg
 import pytest
 
-from dovecote.devstack import Stack
 from outbox import BadSettings, Event, InvalidEvent, schema
 from outbox.errors import NotAccepted, ProducerClosed
 from outbox.producer.producer import Options, Producer
 from outbox.schema.capture import use_table, use_wal
 from tests.support.fix_stack import MakeTopic
 from tests.support.parking import listed, parked
-from tests.support.relaying import Relays, difference, ids, installed, relays
+from tests.support.relaying import Relays, difference, ids
 from tests.support.sending import Sent, doubtful
 from tests.support.topics import alter_topic
 from tests.support.waiting import consume, patient, until
 
 NOWHERE = {"bootstrap.servers": "127.0.0.1:9"}
 NO_DATABASE = "host=127.0.0.1 port=9 dbname=none"
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def agrees(fleet: Relays, topic: str, sent: Sent) -> None:

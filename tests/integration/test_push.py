@@ -11,9 +11,8 @@ import pytest
 from confluent_kafka import Producer
 from standardwebhooks.webhooks import Webhook
 
-from outbox.envelope import encode
 from tests.support.compacting import compacted
-from tests.support.consuming import end_of, event, produce
+from tests.support.consuming import end_of, event, produce, transact
 from tests.support.delivering import (
     Endpoint,
     Reply,
@@ -96,20 +95,8 @@ def test_records_are_found_behind_gaps_of_transactions_and_aborts_in_bundles(
 ) -> None:
     # Defect 1: offsets were taken for numbers, and a gap locked the partition for ever.
     name, kafka = topic(), stack.kafka.bootstrap
-    producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-    producer.init_transactions(patient(20))
     for n in range(12):
-        producer.begin_transaction()
-        for key in ("a", "b"):
-            encoded, value, headers = encode(event(name, key, n))
-            producer.produce(name, value, encoded, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
-        if n % 3 == 2:
-            producer.flush(patient(20))
-            producer.abort_transaction(patient(20))
-            producer = Producer({"bootstrap.servers": kafka, "transactional.id": name})
-            producer.init_transactions(patient(20))
-        else:
-            producer.commit_transaction(patient(20))
+        transact(kafka, *(event(name, key, n) for key in ("a", "b")), commit=n % 3 != 2)
     kept = [n for n in range(12) if n % 3 != 2]
     order = {"type": "per_partition", "concurrency_factor": 3}
     with Endpoint() as endpoint, pushing(kafka, subscribed(name, endpoint.url, order=order)):

@@ -5,18 +5,17 @@ from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from contextlib import closing
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from psycopg.conninfo import make_conninfo
 
 from dovecote.push.api.access import hashed
 from dovecote.push.process import Running
 from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.store import schema
 from dovecote.push.store.lease import Lease
+from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.idle_push import LEAST, Client, Idle, idle, installed, push_settings
 from tests.support.waiting import patient, until
@@ -273,12 +272,9 @@ def test_two_processes_follow_the_same_subscriptions(tables: str, stack: Servers
 def test_a_role_with_the_rights_that_init_grants_can_do_all_of_it(
     database: str, stack: Servers
 ) -> None:
-    role = f"pusher_{uuid4().hex[:8]}"
-    with psycopg.connect(database) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        schema.install(conn, roles=[role])
-    dsn = make_conninfo(database, user=role, password="x")  # noqa: S106  # of this test
-    try:
+    with new_role(database) as (role, dsn):
+        with psycopg.connect(database) as conn:
+            schema.install(conn, roles=[role])
         with idle(push_settings(dsn, stack.kafka.bootstrap)) as (found, engine):
             client = Client(found.at.port)
             assert client("POST", "/subscriptions", with_secrets() | {"id": "a"}).status == 201
@@ -286,9 +282,6 @@ def test_a_role_with_the_rights_that_init_grants_can_do_all_of_it(
             until(lambda: client("GET", "/subscriptions/a/attempts").body, within=5, what="one")
             assert client("POST", "/subscriptions/a/pause").status == 200
             assert client("DELETE", "/subscriptions/a").status == 200
-    finally:
-        with psycopg.connect(database) as conn:
-            conn.execute(f"DROP OWNED BY {role}; DROP ROLE {role}".encode())
 
 
 def test_the_original_routes_take_and_give_the_original_names(client: Client, tables: str) -> None:

@@ -20,10 +20,10 @@ from dovecote.devstack.kafka.kafka import Kafka
 from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from outbox.schema.capture import use_wal
+from tests.support.commands import relay_command
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.relaying import (
     AGREE,
-    COMMAND,
     DSN,
     Relays,
     commit,
@@ -34,20 +34,14 @@ from tests.support.relaying import (
     fill,
     ids,
     installed,
+    on_kafka,
     published,
     relays,
-    settings,
 )
-from tests.support.restoring import Volume, asked, reconcile, volume
+from tests.support.restoring import Volume, asked, reconcile
 from tests.support.waiting import consume, patient, until
 
 ACCEPT = "--accept-restored"
-
-
-@pytest.fixture
-def files() -> Iterator[Volume]:
-    with volume() as own:
-        yield own
 
 
 @contextmanager
@@ -71,10 +65,6 @@ def writing(dsn: str, topic: str, first: int) -> Iterator[list[int]]:
     finally:
         stop.set()
         thread.join()
-
-
-def on_kafka(fleet: Relays, topic: str) -> list[str]:
-    return ids(consume(fleet.bootstrap, topic))
 
 
 @pytest.mark.parametrize(("capture", "seed"), [("table", 0), ("table", 1), ("wal", 2)])
@@ -213,18 +203,9 @@ def parked(dsn: str) -> list[str]:
 
 
 def requeue(fleet: Relays, topic: str, *, wait: bool = True) -> None:
-    config = fleet.folder / "parked.toml"
-    config.write_text(f'name = "{fleet.name}"\n[kafka]\n"bootstrap.servers" = "any"\n')
-    subprocess.run(
-        [
-            *(COMMAND, "relay", "parked", "requeue", "--topic", topic),
-            *(("--wait",) if wait else ()),
-            *("--config", str(config)),
-        ],
-        env={**os.environ, DSN: fleet.dsn},
-        check=True,
-        timeout=patient(60),
-    )
+    waits = ("--wait",) if wait else ()
+    done = relay_command("parked", fleet, "requeue", "--topic", topic, *waits, bootstrap="any")
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("capture", ["table", "wal"])
@@ -235,10 +216,7 @@ def test_each_shard_is_told_and_accepted_by_itself(
     with relays(tmp_path, dsn, stack.kafka.bootstrap) as fleet:
         if capture == "wal":
             use_wal(dsn, "outbox")
-            config = fleet.folder / "reshard.toml"
-            config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=2))
-            command = [COMMAND, "relay", "reshard", "--config", str(config)]
-            subprocess.run(command, env={**os.environ, DSN: dsn}, check=True, timeout=patient(60))
+            assert relay_command("reshard", fleet, shards=2).returncode == 0
         crew = [fleet.start(shards=2) for _ in range(2)]
         fill(dsn, name, 50)
         published(fleet, name, 50)

@@ -1,6 +1,5 @@
 """The relay refuses to go on: it says why, and how to resolve it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
@@ -15,16 +14,10 @@ from outbox.errors import SchemaMissing
 from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
 from relay.postgres.connect import connect
-from tests.support.commands import program
+from tests.support.commands import copied
 from tests.support.fix_stack import MakeTopic, Servers, new_database
 from tests.support.relaying import Relays, commit, event, ids, installed, published, relays
 from tests.support.waiting import consume, patient, until
-
-
-@pytest.fixture
-def fleet(database: str, stack: Servers, tmp_path: Path) -> Iterator[Relays]:
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def test_a_transaction_timeout_that_the_broker_does_not_allow_is_named(fleet: Relays) -> None:
@@ -76,14 +69,7 @@ def test_a_restored_dump_is_refused_and_goes_on_under_a_name_of_its_own(
     published(fleet, name, 2)
     assert relay.terminate() == 0
     with new_database(stack) as restored:
-        program(
-            "psql",
-            restored,
-            "--quiet",
-            "-v",
-            "ON_ERROR_STOP=1",
-            given=program("pg_dump", fleet.dsn),
-        )
+        copied(fleet.dsn, restored)
         refused = fleet.start(dsn=restored)
         assert refused.wait() == 1
         assert "made by another database or schema of this server" in refused.log
@@ -100,8 +86,7 @@ def test_a_dump_brings_no_place_of_the_log_that_it_was_made_beside(
     use_wal(fleet.dsn, "outbox")
     use_table(fleet.dsn, "outbox")
     with new_database(stack) as restored:
-        plain = program("pg_dump", fleet.dsn)
-        program("psql", restored, "--quiet", "-v", "ON_ERROR_STOP=1", given=plain)
+        copied(fleet.dsn, restored)
         # As if it had been far ahead, on another server.
         with psycopg.connect(restored, autocommit=True) as conn:
             conn.execute("UPDATE outbox.reading SET state = 'table', begins_at = 'FF/0'")
@@ -117,8 +102,7 @@ def test_what_was_restored_without_its_data_is_told_and_touched_no_further(
     fleet: Relays, stack: Servers
 ) -> None:
     with new_database(stack) as restored:
-        plain = program("pg_dump", fleet.dsn, "--schema-only")
-        program("psql", restored, "--quiet", "-v", "ON_ERROR_STOP=1", given=plain)
+        copied(fleet.dsn, restored, "--schema-only")
         relay = fleet.start(dsn=restored)
         assert relay.wait() == 1
         with psycopg.connect(restored) as conn:

@@ -2,14 +2,11 @@
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from dovecote.devstack import Stack
 from outbox import Event
 from outbox.envelope import decode, encode
 from tests.support.fix_stack import MakeTopic
@@ -20,22 +17,13 @@ from tests.support.relaying import (
     commit,
     event,
     fill,
-    installed,
     published,
     record_of,
-    relays,
 )
 from tests.support.topics import metric
 from tests.support.waiting import consume, until
 
 BATCHES = "dovecote_relay_batches_total"
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def test_what_was_committed_is_published_as_the_envelope_says(

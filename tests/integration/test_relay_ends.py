@@ -3,14 +3,11 @@
 import re
 import signal
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
 import pytest
-from confluent_kafka.admin import (
-    AdminClient,
-)
+from confluent_kafka.admin import AdminClient
 
 from dovecote.devstack import Stack
 from outbox import Event
@@ -31,13 +28,6 @@ from tests.support.relaying import (
 )
 from tests.support.topics import make_topic
 from tests.support.waiting import consume, patient
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def test_another_database_of_the_same_name_is_refused_before_it_fences(

@@ -1,7 +1,6 @@
 """The relay over TLS, under users with only the rights in the document."""
 
 import shutil
-import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -24,10 +23,9 @@ from dovecote.devstack import Stack
 from dovecote.devstack.places import LOOPBACK, free_port, temporary_directory
 from dovecote.devstack.postgres.postgres import server_user
 from tests.support.certificates import Certificates, certificates
+from tests.support.commands import status
 from tests.support.fix_stack import MakeTopic, new_database, new_topics
 from tests.support.relaying import (
-    COMMAND,
-    DSN,
     RelayProcess,
     Relays,
     commit,
@@ -36,7 +34,6 @@ from tests.support.relaying import (
     published,
     relays,
 )
-from tests.support.relaying import settings as relay_settings
 from tests.support.tls_proxy import tls_in_front
 from tests.support.waiting import patient
 
@@ -183,23 +180,10 @@ def test_it_relays_over_verified_connections_with_the_rights_of_the_document(
     relay = fleet.active(kafka=client(secured), environ=secret())
     commit(fleet.dsn, event(name, 1))
     assert len(published(fleet, name, 1)) == 1
-    said = status(secured, fleet)
+    said = status(fleet, bootstrap=secured.bootstrap, kafka=client(secured), environ=secret())
     assert (said.returncode, said.stderr) == (0, "")
     assert relay.terminate() == 0
     assert PASSWORD not in relay.log + said.stdout
-
-
-def status(secured: Secured, fleet: Relays) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / "status.toml"
-    config.write_text(relay_settings(secured.bootstrap, name=fleet.name, kafka=client(secured)))
-    return subprocess.run(
-        [COMMAND, "relay", "status", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn, **secret()},
-    )
 
 
 WRONG = "wrong-tops3cret"

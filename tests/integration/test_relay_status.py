@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,39 +11,16 @@ import pytest
 from dovecote.devstack import Stack
 from outbox import Event
 from outbox.schema.capture import use_wal
+from tests.support.commands import status
 from tests.support.fix_stack import MakeTopic
-from tests.support.relaying import (
-    COMMAND,
-    DSN,
-    Relays,
-    commit,
-    event,
-    installed,
-    published,
-    relays,
-)
-from tests.support.relaying import settings as relay_settings
-from tests.support.waiting import patient, until
+from tests.support.relaying import Relays, commit, event, installed, published, relays
+from tests.support.waiting import until
 
 
 @pytest.fixture
 def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
     with relays(tmp_path, database, stack.kafka.bootstrap) as started:
         yield started
-
-
-def status(fleet: Relays, *arguments: str, **replaced: str) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / "status.toml"
-    bootstrap = replaced.get("bootstrap", fleet.bootstrap)
-    config.write_text(relay_settings(bootstrap, name=fleet.name), encoding="utf-8")
-    return subprocess.run(
-        [COMMAND, "relay", "status", "--config", str(config), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", DSN: replaced.get("dsn", fleet.dsn)},
-    )
 
 
 def told(fleet: Relays) -> dict[str, Any]:
@@ -85,7 +61,7 @@ def test_it_follows_an_outbox_from_the_first_event_to_the_last(
     ],
 )
 def test_a_server_out_of_reach_is_named(
-    fleet: Relays, replaced: dict[str, str], says: str
+    fleet: Relays, replaced: dict[str, Any], says: str
 ) -> None:
     failed = status(fleet, **replaced)
     assert failed.returncode == 1

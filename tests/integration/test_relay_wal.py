@@ -3,64 +3,38 @@
 import json
 import re
 import subprocess
-from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
-import pytest
 
-from dovecote.devstack import Stack
 from outbox.schema.capture import installed as installed_capture
 from outbox.schema.capture import use_wal
+from tests.support.commands import init
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relaying import (
-    AGREE,
     COMMAND,
     DSN,
     Relays,
+    agrees,
     commit,
-    committed,
-    difference,
-    drained,
     event,
-    installed,
     published,
-    relays,
     write_known,
 )
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
-
-
-def init(dsn: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, "init", "outbox", *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", "DOVECOTE_DSN": dsn},
-    )
 
 
 def test_an_outbox_without_a_table_is_set_up_published_and_watched(
     fleet: Relays, topic: MakeTopic
 ) -> None:
     name = topic(3)
-    done = init(fleet.dsn, "--capture", "wal")
+    done = init("--capture", "wal", DOVECOTE_DSN=fleet.dsn)
     assert done.returncode == 0, done.stderr
     assert re.search(r"write-ahead log, which slot dovecote_\d+_\d+ holds back", done.stdout)
     relay = fleet.active(capture="wal")
     for number in range(50):
         commit(fleet.dsn, event(name, number))
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     with psycopg.connect(fleet.dsn) as conn:
         assert conn.execute("SELECT count(*) FROM outbox.events").fetchone() == (0,)
     until(
@@ -84,7 +58,7 @@ def test_an_outbox_without_a_table_is_set_up_published_and_watched(
 
 
 def switch(fleet: Relays, capture: str) -> None:
-    done = init(fleet.dsn, "--capture", capture)
+    done = init("--capture", capture, DOVECOTE_DSN=fleet.dsn)
     assert done.returncode == 0, done.stderr
 
 
@@ -111,7 +85,7 @@ def test_a_live_outbox_is_switched_there_and_back_without_loss_doubling_or_reord
             relay.until_logged("going on in the table", times=times)
             until(lambda: slots(fleet.dsn) == 0, within=10, what="the slot dropped")
             running.goes_on(50)
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     assert "outage" not in relay.log
     assert relay.terminate() == 0
     insists = fleet.start(capture="wal")
@@ -138,7 +112,7 @@ def test_the_log_is_not_left_before_who_may_write_to_it_has_ended(
         late.commit()
         relay.until_logged("going on in the table")
     commit(fleet.dsn, event(name, 3))
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     until(lambda: slots(fleet.dsn) == 0, within=10, what="the slot dropped")
 
 
@@ -156,7 +130,7 @@ def test_a_wish_that_is_taken_back_leaves_the_relay_in_the_log(
         switch(fleet, "wal")
         commit(fleet.dsn, event(name, 1))
         late.commit()
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
 
     def is_back() -> bool:
         # It may have gone already; then it comes back.
@@ -206,7 +180,7 @@ def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
     first = fleet.active()
     commit(fleet.dsn, event(name, 0))
     published(fleet, name, 1)
-    assert init(fleet.dsn, "--capture", "table").returncode == 0
+    assert init("--capture", "table", DOVECOTE_DSN=fleet.dsn).returncode == 0
     first.until_logged("going on in the table")
     commit(fleet.dsn, event(name, 1))
     published(fleet, name, 2)
@@ -227,7 +201,7 @@ def test_a_name_that_began_when_the_log_had_been_left_goes_on_after_any_trouble(
     commit(fleet.dsn, event(name, 3))
     published(fleet, name, 5)
     # When the log is wanted again, it begins after all of that.
-    assert init(fleet.dsn, "--capture", "wal").returncode == 0
+    assert init("--capture", "wal", DOVECOTE_DSN=fleet.dsn).returncode == 0
     again.until_logged("going on in the log")
     commit(fleet.dsn, event(name, 4))
     found = [int(message.value() or b"") for message in published(fleet, name, 6)]
@@ -240,6 +214,6 @@ def test_the_switch_is_refused_without_a_server_to_switch(database: str) -> None
         ["--accept-gap"],
         ["--shard", "1", "--capture", "wal"],
     ):
-        done = init(database, *arguments)
+        done = init(*arguments, DOVECOTE_DSN=database)
         assert done.returncode == 2
         assert re.search("--capture|--accept-gap", done.stderr)

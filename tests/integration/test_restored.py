@@ -1,53 +1,15 @@
 """A database that is restored to an earlier state is refused until its loss is accepted."""
 
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.commands import doctor
 from tests.support.fix_stack import MakeTopic, Servers
-from tests.support.relaying import (
-    COMMAND,
-    DSN,
-    Relays,
-    fill,
-    ids,
-    installed,
-    published,
-    relays,
-    settings,
-)
-from tests.support.restoring import Volume, volume
-from tests.support.waiting import consume, patient
+from tests.support.relaying import fill, installed, on_kafka, published, relays
+from tests.support.restoring import Volume
 
 PUT_BACK = "put back to an earlier state"
-
-
-@pytest.fixture
-def files() -> Iterator[Volume]:
-    with volume() as own:
-        yield own
-
-
-def on_kafka(fleet: Relays, topic: str) -> list[str]:
-    return ids(consume(fleet.bootstrap, topic))
-
-
-def doctor(fleet: Relays) -> str:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name))
-    done = subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config)],
-        env={**os.environ, DSN: fleet.dsn},
-        capture_output=True,
-        text=True,
-        timeout=patient(60),
-        check=False,
-    )
-    assert done.returncode == 1
-    return done.stdout
 
 
 @pytest.mark.parametrize("first", ["writers", "relay"])
@@ -79,6 +41,7 @@ def test_it_is_refused_however_often_a_supervisor_starts_the_relay(
             # Only a reader of the slot sees the end of the log.
             return
         found = doctor(fleet)
-        assert "fail  this database was put back to an earlier state: progress of" in found
-        assert "goes on with `--accept-restored`" in found
+        assert found.returncode == 1
+        assert "fail  this database was put back to an earlier state: progress of" in found.stdout
+        assert "goes on with `--accept-restored`" in found.stdout
         assert on_kafka(fleet, name) == before

@@ -2,42 +2,18 @@
 
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from psycopg import Connection
 
-from dovecote.devstack import Stack
 from outbox import write
 from relay.rules.places.progress import Cursor
 from relay.rules.server.leaves import Leaf
-from tests.support.fix_stack import new_database
-from tests.support.relaying import event, installed
+from tests.support.relaying import event
 from tests.support.retaining import LEAF, append, held, shop
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, as new."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events, outbox.relays")
-        conn.execute("SELECT outbox.write_to_leaf(0)")
-    return installation
-
-
-@pytest.fixture
-def writer(dsn: str) -> Iterator[Connection]:
-    with psycopg.connect(dsn) as conn:
-        yield conn
 
 
 def test_published_rows_go_and_leave_no_dead_ones_behind(dsn: str, writer: Connection) -> None:

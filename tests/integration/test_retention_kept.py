@@ -8,9 +8,7 @@ from contextlib import closing
 import psycopg
 import pytest
 from psycopg import Connection
-from psycopg.conninfo import make_conninfo
 
-from dovecote.devstack import Stack
 from outbox import schema, write
 from outbox.schema import capture
 from relay.postgres.capture.switching import SwitchingCapture
@@ -19,32 +17,11 @@ from relay.postgres.capture.wal import Timing
 from relay.postgres.lease import try_acquire
 from relay.rules.places.progress import Cursor, Place
 from tests import old_schemas
-from tests.support.fix_stack import new_database
+from tests.support.crews import new_role
 from tests.support.relaying import event, installed
 from tests.support.retaining import LEAF, Shop, append, held, shop
 from tests.support.rows import numbers
 from tests.support.waiting import patient, until
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
-    with new_database(stack) as database:
-        yield installed(database)
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """A database with an outbox, as new."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events, outbox.relays")
-        conn.execute("SELECT outbox.write_to_leaf(0)")
-    return installation
-
-
-@pytest.fixture
-def writer(dsn: str) -> Iterator[Connection]:
-    with psycopg.connect(dsn) as conn:
-        yield conn
 
 
 def test_captured_from_the_log_the_table_is_emptied_of_what_the_log_has_passed(
@@ -150,24 +127,18 @@ def test_with_one_snapshot_for_a_whole_transaction_nothing_is_emptied(writer: Co
 
 
 @pytest.fixture
-def role(dsn: str) -> Iterator[str]:
-    """A role that may write events, and read them."""
-    name = "reader_without_rights"
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        schema.install(conn, roles=schema.Roles(writers=[name]))
-        read = "outbox.events, outbox.migrations, outbox.reading"
-        conn.execute(f"GRANT SELECT ON {read} TO {name}".encode())
-    try:
-        yield name
-    finally:
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute(f"DROP OWNED BY {name}".encode())
-            conn.execute(f"DROP ROLE {name}".encode())
+def reader(dsn: str) -> Iterator[str]:
+    """The database for a role that may write events, and read them."""
+    with new_role(dsn) as (role, own):
+        with psycopg.connect(dsn) as conn:
+            schema.install(conn, roles=schema.Roles(writers=[role]))
+            read = "outbox.events, outbox.migrations, outbox.reading"
+            conn.execute(f"GRANT SELECT ON {read} TO {role}".encode())
+        yield own
 
 
-def test_a_writer_can_make_nobodys_rows_vanish(dsn: str, role: str) -> None:
-    with psycopg.connect(make_conninfo(dsn, user=role, password="x"), autocommit=True) as conn:  # noqa: S106  # of a moment
+def test_a_writer_can_make_nobodys_rows_vanish(reader: str) -> None:
+    with psycopg.connect(reader, autocommit=True) as conn:
         with conn.transaction():
             write(conn, event("t", 1))
         for call in (
@@ -184,9 +155,9 @@ def test_a_writer_can_make_nobodys_rows_vanish(dsn: str, role: str) -> None:
 
 
 def test_a_relay_without_the_rights_goes_on_and_says_that_rows_stay(
-    dsn: str, writer: Connection, role: str, caplog: pytest.LogCaptureFixture
+    dsn: str, writer: Connection, reader: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with shop(make_conninfo(dsn, user=role, password="x")) as relay:  # noqa: S106  # of a moment
+    with shop(reader) as relay:
         append(writer, 0)
         writer.commit()
         relay.publish()

@@ -1,14 +1,12 @@
 """Each role can do what its duty needs, and nothing else."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import errors, sql
-from psycopg.conninfo import make_conninfo
 from typer.testing import CliRunner
 
 from dovecote.cli.main import app
@@ -24,7 +22,7 @@ from relay.standby import Standby
 from tests import old_schemas
 from tests.support.commands import init
 from tests.support.crews import Crew, rights
-from tests.support.fix_stack import MakeTopic, new_database
+from tests.support.fix_stack import MakeTopic
 from tests.support.relaying import event, published, relays
 
 RELAY_RIGHTS = {
@@ -66,34 +64,6 @@ def commit(dsn: str, *events: Event) -> None:
     """Write events in one transaction, as a writer that can do nothing else."""
     with psycopg.connect(dsn) as conn:
         write(conn, *events)
-
-
-@pytest.fixture
-def bare(stack: Stack) -> Iterator[Crew]:
-    """Roles of this test, in a database without an outbox."""
-    prefix = f"crew_{uuid4().hex[:12]}"
-    names = [f"{prefix}_{duty}" for duty in ("writer", "relay", "stranger")]
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-        for name in names:
-            admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        try:
-            with new_database(stack) as dsn:
-                yield Crew(dsn, *[make_conninfo(dsn, user=name, password="x") for name in names])  # noqa: S106  # of this test's roles
-        finally:
-            for name in names:
-                admin.execute(f"DROP ROLE {name}".encode())
-
-
-@pytest.fixture
-def crew(bare: Crew) -> Crew:
-    """Roles of this test, which `dovecote init outbox` has given the rights that they need."""
-    done = init(
-        *("--dsn", bare.owner, "--writer-role", bare.role("writer")),
-        *("--relay-role", bare.role("relay")),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"granted {bare.role('writer')} what a writer needs" in done.stdout
-    return bare
 
 
 def test_nobody_runs_a_function_that_the_writer_has_put_in_the_way(

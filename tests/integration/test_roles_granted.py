@@ -1,49 +1,16 @@
 """Rights are granted by a command, its printed SQL or an upgrade, and to nobody else."""
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
-from uuid import uuid4
 
 import psycopg
 import pytest
 from psycopg import sql
-from psycopg.conninfo import make_conninfo
 
-from dovecote.devstack import Stack
 from outbox import Event, NotAllowed, schema, write, write_async
 from tests import old_schemas
 from tests.support.commands import init
 from tests.support.crews import Crew, rights
-from tests.support.fix_stack import new_database
-
-
-@pytest.fixture
-def bare(stack: Stack) -> Iterator[Crew]:
-    """Roles of this test, in a database without an outbox."""
-    prefix = f"crew_{uuid4().hex[:12]}"
-    names = [f"{prefix}_{duty}" for duty in ("writer", "relay", "stranger")]
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-        for name in names:
-            admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        try:
-            with new_database(stack) as dsn:
-                yield Crew(dsn, *[make_conninfo(dsn, user=name, password="x") for name in names])  # noqa: S106  # of this test's roles
-        finally:
-            for name in names:
-                admin.execute(f"DROP ROLE {name}".encode())
-
-
-@pytest.fixture
-def crew(bare: Crew) -> Crew:
-    """Roles of this test, which `dovecote init outbox` has given the rights that they need."""
-    done = init(
-        *("--dsn", bare.owner, "--writer-role", bare.role("writer")),
-        *("--relay-role", bare.role("relay")),
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"granted {bare.role('writer')} what a writer needs" in done.stdout
-    return bare
 
 
 def test_a_stranger_is_told_which_command_lets_it_write(crew: Crew) -> None:

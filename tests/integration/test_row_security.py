@@ -1,14 +1,11 @@
 """Rows that Postgres would hide are an error, and never count as published rows."""
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from dedup.inbox import schema as inbox_schema
 from dovecote.devstack import Stack
@@ -18,9 +15,10 @@ from outbox.event import Limits
 from outbox.producer.fallback import Fallback
 from outbox.schema import Roles
 from relay.postgres.connect import connect
-from tests.support.fix_stack import MakeTopic, new_database
-from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
-from tests.support.waiting import patient
+from tests.support.commands import doctor, status
+from tests.support.crews import new_role
+from tests.support.fix_stack import MakeTopic
+from tests.support.relaying import Relays, event, published, relays
 
 _DISABLE = "DISABLE ROW LEVEL SECURITY`; who may read there, rights say already"
 
@@ -35,25 +33,17 @@ class Crew(NamedTuple):
 
 
 @pytest.fixture
-def crew(stack: Stack) -> Iterator[Crew]:
-    prefix = f"rows_{uuid4().hex[:12]}"
-    names = [f"{prefix}_{duty}" for duty in ("owner", "writer", "relay")]
-    with psycopg.connect(stack.postgres.dsn, autocommit=True) as admin:
-        for name in names:
-            admin.execute(f"CREATE ROLE {name} LOGIN PASSWORD 'x'".encode())
-        try:
-            with new_database(stack) as dsn:
-                owner, *_ = crew = [make_conninfo(dsn, user=name, password="x") for name in names]  # noqa: S106  # of this test's roles
-                with psycopg.connect(dsn, autocommit=True) as conn:
-                    conn.execute(
-                        f"GRANT ALL ON DATABASE {conn.info.dbname} TO {names[0]}".encode()
-                    )
-                with psycopg.connect(owner) as conn:
-                    schema.install(conn, roles=Roles([names[1]], [names[2]]))
-                yield Crew(dsn, *crew)
-        finally:
-            for name in names:
-                admin.execute(f"DROP ROLE {name}".encode())
+def crew(database: str) -> Iterator[Crew]:
+    with (
+        new_role(database, "owner") as (role, owner),
+        new_role(database, "writer") as (writing, writer),
+        new_role(database, "relay") as (relaying, relay),
+    ):
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(f"GRANT ALL ON DATABASE {conn.info.dbname} TO {role}".encode())
+        with psycopg.connect(owner) as conn:
+            schema.install(conn, roles=Roles([writing], [relaying]))
+        yield Crew(database, owner, writer, relay)
 
 
 @pytest.fixture
@@ -72,19 +62,6 @@ def alter(crew: Crew, table: str, what: str) -> None:
         conn.execute(f"ALTER TABLE outbox.{table} {what} ROW LEVEL SECURITY".encode())
 
 
-def command(fleet: Relays, name: str) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / f"{name}.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
-    return subprocess.run(
-        [COMMAND, "relay", name, "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", DSN: fleet.dsn},
-    )
-
-
 def test_a_relay_whose_rows_are_hidden_ends_and_says_so_and_goes_on_once_they_are_not(
     crew: Crew, fleet: Relays, topic: MakeTopic
 ) -> None:
@@ -98,9 +75,9 @@ def test_a_relay_whose_rows_are_hidden_ends_and_says_so_and_goes_on_once_they_ar
     assert relay.wait() == 1
     assert 'affected by row-level security policy for table "events"' in relay.log
     assert _DISABLE in relay.log
-    for again in (fleet.start().wait(), command(fleet, "status").returncode):
+    for again in (fleet.start().wait(), status(fleet).returncode):
         assert again == 1
-    found = command(fleet, "doctor")
+    found = doctor(fleet)
     assert found.returncode == 1
     assert "fail  row-level security is on for table events of schema 'outbox'" in found.stdout
     assert 'run `ALTER TABLE "outbox"."events" DISABLE ROW LEVEL SECURITY`' in found.stdout

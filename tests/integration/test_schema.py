@@ -16,6 +16,7 @@ from outbox import BadSettings, Event, SchemaMissing, SchemaTooNew, schema, writ
 from outbox.schema.migrations import Migrations
 from tests import old_schemas
 from tests.support.commands import init
+from tests.support.crews import new_role
 from tests.support.fix_stack import new_database
 from tests.support.waiting import patient
 
@@ -293,14 +294,8 @@ def test_a_database_out_of_reach_is_a_clear_error(dsn: str, says: str) -> None:
 
 
 def test_a_role_without_rights_is_told_what_to_do(database: str) -> None:
-    role = "reader_of_nothing"
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-    try:
-        failed = init("--dsn", psycopg.conninfo.make_conninfo(database, user=role, password="x"))  # noqa: S106  # of a moment
+    with new_role(database) as (_, own):
+        failed = init("--dsn", own)
         assert failed.returncode == 1
         assert "--print-sql" in failed.stderr
         assert "Traceback" not in failed.stderr
-    finally:
-        with psycopg.connect(database, autocommit=True) as conn:
-            conn.execute(f"DROP ROLE {role}".encode())

@@ -1,21 +1,18 @@
 """A server that reports nothing of its write-ahead log can still be read from the table."""
 
-import os
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from uuid import uuid4
 
 import psycopg
 import pytest
-from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack import Stack
 from outbox import Event, schema, write
 from outbox.schema import Roles
+from tests.support.commands import doctor
+from tests.support.crews import new_role
 from tests.support.fix_stack import MakeTopic
-from tests.support.relaying import COMMAND, DSN, Relays, event, published, relays, settings
-from tests.support.waiting import patient
+from tests.support.relaying import event, published, relays
 
 _FUNCTIONS = (
     "pg_current_wal_lsn()",
@@ -50,33 +47,15 @@ def deny(dsn: str, how: str) -> None:
 @pytest.fixture(params=["forbidden", "unsupported"])
 def managed(request: pytest.FixtureRequest, database: str) -> Iterator[tuple[str, str, str]]:
     """Yield a database for its owner and for a relay, and how its log is kept from the relay."""
-    role = f"managed_{uuid4().hex[:12]}"
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        schema.install(conn, roles=Roles(relays=[role]))
-        try:
-            yield database, make_conninfo(database, user=role, password="x"), request.param  # noqa: S106  # of a moment
-        finally:
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
+    with new_role(database) as (role, own):
+        with psycopg.connect(database) as conn:
+            schema.install(conn, roles=Roles(relays=[role]))
+        yield database, own, request.param
 
 
 def put(dsn: str, *events: Event) -> None:
     with psycopg.connect(dsn) as conn:
         write(conn, *events)
-
-
-def doctor(fleet: Relays) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name), encoding="utf-8")
-    return subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={**os.environ, DSN: fleet.dsn},
-    )
 
 
 def test_the_table_is_read_of_a_server_that_says_nothing_of_its_log(

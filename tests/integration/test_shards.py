@@ -1,17 +1,13 @@
 """An outbox in several shards: shared out, taken over, refused in another number."""
 
-import os
-import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg import sql
 
-from dovecote.devstack import Stack
 from relay.errors import Refused
 from relay.kafka.progress_topic import ProgressTopic
 from relay.kafka.publisher import TransactionalPublisher
@@ -23,36 +19,15 @@ from relay.postgres.desk import desk
 from relay.rules.places.progress import Cursor
 from relay.rules.sharding import divided, shard_of
 from relay.settings import RelaySettings
+from tests.support.commands import relay_command
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import load
 from tests.support.relayed import running
-from tests.support.relaying import (
-    AGREE,
-    COMMAND,
-    DSN,
-    RelayProcess,
-    Relays,
-    commit,
-    committed,
-    difference,
-    drained,
-    event,
-    installed,
-    published,
-    relays,
-    settings,
-)
+from tests.support.relaying import RelayProcess, Relays, agrees, commit, event, published
 from tests.support.shards import crew_of, wanted
-from tests.support.waiting import patient, until
+from tests.support.waiting import until
 
 SHARDS = 4
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def active(crew: list[RelayProcess]) -> dict[int, RelayProcess]:
@@ -96,7 +71,7 @@ def test_processes_share_the_shards_and_a_standby_takes_over_any_of_them(
         holders[2].kill()
         standby.until_logged(f"shard 2 of {SHARDS}")
         until(lambda: "publishing from" in standby.log, within=30, what="the shard goes on")
-    assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+    agrees(fleet, name)
     body = standby.get("/metrics").body
     assert body.count("# TYPE dovecote_relay_active gauge") == 1
     for number in range(SHARDS):
@@ -137,7 +112,7 @@ def test_no_row_goes_that_a_shard_has_not_published(fleet: Relays, topic: MakeTo
             published(fleet, name, 1)
             assert conn.execute(query).fetchall() == [(f"unpublished by {fleet.name}.shard-1",)]
         with crew_of(fleet, 2):
-            assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+            agrees(fleet, name)
 
 
 def test_another_number_of_shards_is_refused(fleet: Relays, topic: MakeTopic) -> None:
@@ -177,7 +152,7 @@ def test_the_number_of_shards_is_changed_while_services_write(
             with crew_of(fleet, shards):
                 published(fleet, name, len(published(fleet, name, 1)) + 100)
     with crew_of(fleet, 2):
-        assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+        agrees(fleet, name)
         with pytest.raises(Refused, match="end all relays of this outbox"):
             resharding.reshard(wanted(fleet, 5))
     require_told(wanted(fleet, 1), "is published in 2 shards")
@@ -220,21 +195,12 @@ def test_a_change_that_is_interrupted_anywhere_is_done_again(
     assert not resharding.reshard(wanted(fleet, 3))
     monkeypatch.undo()
     with crew_of(fleet, 3):
-        assert difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
+        agrees(fleet, name)
 
 
 def test_the_command_changes_the_number(fleet: Relays) -> None:
-    config = fleet.folder / "reshard.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=3), encoding="utf-8")
     for way in ("", ", as it was before"):
-        done = subprocess.run(
-            [COMMAND, "relay", "reshard", "--config", str(config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patient(60),
-            env={**os.environ, DSN: fleet.dsn},
-        )
+        done = relay_command("reshard", fleet, shards=3)
         assert (done.returncode, done.stderr) == (0, "")
         assert done.stdout == f"outbox {fleet.name!r} is published with `shards = 3`{way}\n"
 
@@ -258,17 +224,8 @@ def test_parked_events_are_those_of_a_shard_and_keep_the_number(
         assert len(published(fleet, name, 1)) == 1
     with pytest.raises(Refused, match="1 events are parked"):
         resharding.reshard(wanted(fleet, 3))
-    config = fleet.folder / "parked.toml"
-    config.write_text(settings(fleet.bootstrap, name=fleet.name, shards=2), encoding="utf-8")
     listed = [
-        subprocess.run(
-            [COMMAND, "relay", "parked", "list", "--config", str(config)],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=patient(60),
-            env={**os.environ, DSN: fleet.dsn, **more},
-        )
+        relay_command("parked", fleet, "list", shards=2, environ=more)
         for more in ({}, {"DOVECOTE_RELAY_SHARD": str(owner)})
     ]
     assert "has 2 shards: name one" in listed[0].stderr

@@ -1,12 +1,8 @@
 """Slots of shards are missed, left and dropped each for itself."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import psycopg
 import pytest
 
-from dovecote.devstack import Stack
 from outbox import DovecoteError
 from outbox.schema import slots
 from outbox.schema.capture import use_table, use_wal
@@ -16,26 +12,9 @@ from relay.operating.doctor import examine
 from relay.rules.sharding import divided
 from tests.support.fix_stack import MakeTopic
 from tests.support.relayed import running
-from tests.support.relaying import (
-    AGREE,
-    Relays,
-    commit,
-    committed,
-    difference,
-    event,
-    installed,
-    published,
-    relays,
-)
+from tests.support.relaying import AGREE, Relays, commit, committed, difference, event, published
 from tests.support.shards import crew_of, in_log, key_of, names, seen, slots_of, wanted
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
 
 
 def test_a_slot_that_is_missing_stops_its_shard_alone_and_its_gap_is_accepted_alone(

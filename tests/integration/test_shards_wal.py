@@ -1,14 +1,12 @@
 """An outbox in the log in several shards: a slot each, taken over, changed, switched, missed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
-from dovecote.devstack import Stack
 from outbox.schema import slots
 from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
@@ -19,31 +17,9 @@ from relay.rules.sharding import divided
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import KEYS, load
 from tests.support.relayed import running
-from tests.support.relaying import (
-    AGREE,
-    Relays,
-    commit,
-    committed,
-    difference,
-    drained,
-    event,
-    installed,
-    published,
-    relays,
-)
+from tests.support.relaying import Relays, agrees, commit, event, published
 from tests.support.shards import crew_of, in_log, key_of, names, seen, slots_of, wanted
 from tests.support.waiting import until
-
-
-@pytest.fixture
-def fleet(stack: Stack, database: str, tmp_path: Path) -> Iterator[Relays]:
-    """Starts relays of one outbox, in a database of its own."""
-    with relays(tmp_path, installed(database), stack.kafka.bootstrap) as started:
-        yield started
-
-
-def agree(fleet: Relays, name: str) -> bool:
-    return difference(committed(fleet.dsn, name), drained(fleet, name)) == AGREE
 
 
 def test_each_shard_reads_its_slot_and_a_standby_takes_over_any(
@@ -64,7 +40,7 @@ def test_each_shard_reads_its_slot_and_a_standby_takes_over_any(
         standby.until_logged("publishing from")
         assert "shard 1 of 3" in standby.log
         writers.goes_on(50)
-    assert agree(fleet, name)
+    agrees(fleet, name)
     assert [found.slot is not None and found.slot.failover for found in seen(fleet, 3)] == [
         True
     ] * 3
@@ -90,7 +66,7 @@ def test_the_number_of_shards_of_the_log_is_changed_while_services_write(
             with crew_of(fleet, shards):
                 published(fleet, name, len(published(fleet, name, 1)) + 100)
     with crew_of(fleet, 2):
-        assert agree(fleet, name)
+        agrees(fleet, name)
         with pytest.raises(Refused, match="end all relays of this outbox"):
             resharding.reshard(wanted(fleet, 5))
     assert not resharding.reshard(wanted(fleet, 2))
@@ -154,7 +130,7 @@ def test_a_change_of_the_log_that_is_interrupted_anywhere_is_done_again(
     assert not resharding.reshard(wanted(fleet, 2))
     assert slots_of(fleet) == sorted(names(fleet, 2))
     with crew_of(fleet, 2):
-        assert agree(fleet, name)
+        agrees(fleet, name)
 
 
 def test_a_change_of_the_log_that_was_interrupted_can_be_taken_back(
@@ -179,7 +155,7 @@ def test_a_change_of_the_log_that_was_interrupted_can_be_taken_back(
     assert resharding.reshard(wanted(fleet, 2))
     assert slots_of(fleet) == sorted(names(fleet, 2))
     with crew_of(fleet, 2):
-        assert agree(fleet, name)
+        agrees(fleet, name)
 
 
 def test_the_slot_of_a_shard_without_events_moves_on(fleet: Relays, topic: MakeTopic) -> None:
@@ -199,7 +175,7 @@ def test_the_slot_of_a_shard_without_events_moves_on(fleet: Relays, topic: MakeT
             return all(look.slot and (look.slot.confirmed or 0) >= end for look in seen(fleet, 2))
 
         until(moved, within=20, what="slots that move on")
-        assert agree(fleet, name)
+        agrees(fleet, name)
 
 
 def test_a_live_outbox_is_switched_there_and_back_in_shards(
@@ -220,7 +196,7 @@ def test_a_live_outbox_is_switched_there_and_back_in_shards(
                 use_table(fleet.dsn, "outbox")
                 until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
                 writers.goes_on(40)
-        assert agree(fleet, name)
+        agrees(fleet, name)
 
 
 def test_a_shard_that_has_left_the_log_waits_for_no_other_and_can_come_back(
@@ -256,4 +232,4 @@ def test_a_shard_that_has_left_the_log_waits_for_no_other_and_can_come_back(
     write(4)
     with crew_of(fleet, 2):
         until(lambda: slots_of(fleet) == [], within=30, what="all slots dropped")
-        assert agree(fleet, name)
+        agrees(fleet, name)

@@ -36,8 +36,7 @@ Fill = Callable[[psycopg.Connection, int, int], None]
 @pytest.fixture
 def dsn(database: str) -> str:
     """A database whose outbox is written to the log."""
-    use_wal(installed(database), "outbox")
-    return database
+    return installed(database, "wal")
 
 
 def append_range(conn: psycopg.Connection, first: int, count: int) -> None:

@@ -37,8 +37,7 @@ from tests.support.wal_capturing import (
 @pytest.fixture
 def dsn(database: str) -> str:
     """A database whose outbox is written to the log."""
-    use_wal(installed(database), "outbox")
-    return database
+    return installed(database, "wal")
 
 
 def test_only_what_is_in_committed_progress_is_confirmed(dsn: str) -> None:

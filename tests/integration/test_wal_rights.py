@@ -14,6 +14,7 @@ from outbox.errors import DovecoteError
 from outbox.schema import capture as outbox_capture
 from outbox.schema.capture import use_wal
 from relay.errors import Refused
+from tests.support.crews import new_role
 from tests.support.relaying import installed
 from tests.support.wal_capturing import (
     MODE,
@@ -29,8 +30,7 @@ from tests.support.wal_capturing import (
 @pytest.fixture
 def dsn(database: str) -> str:
     """A database whose outbox is written to the log."""
-    use_wal(installed(database), "outbox")
-    return database
+    return installed(database, "wal")
 
 
 def test_a_server_without_logical_decoding_is_named() -> None:
@@ -45,12 +45,9 @@ def test_a_server_without_logical_decoding_is_named() -> None:
 
 
 def test_a_writer_can_neither_read_the_prefix_nor_forge_an_event(dsn: str) -> None:
-    role = "writer_to_the_log"
-    with psycopg.connect(dsn, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        schema.install(conn, roles=schema.Roles(writers=[role]))
-    own = psycopg.conninfo.make_conninfo(dsn, user=role, password="x")  # noqa: S106  # of a moment
-    try:
+    with new_role(dsn) as (role, own):
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            schema.install(conn, roles=schema.Roles(writers=[role]))
         append(own, 1)
         with psycopg.connect(own, autocommit=True) as conn:
             for query in (
@@ -65,10 +62,6 @@ def test_a_writer_can_neither_read_the_prefix_nor_forge_an_event(dsn: str) -> No
         with capturing(dsn) as capture:
             assert read(capture, capture.resume(None), 1)[0] == [1]
         assert secret(dsn).encode() not in plans(own)
-    finally:
-        with psycopg.connect(dsn, autocommit=True) as conn:
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
 
 
 def test_how_a_session_reads_backslashes_changes_nothing_of_an_event(dsn: str) -> None:
@@ -108,58 +101,46 @@ def plans(dsn: str) -> bytes:
 
 def test_a_relay_reads_the_log_with_the_rights_that_it_is_granted(database: str) -> None:
     installed(database)
-    role = "relay_of_the_log"
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'x'".encode())
-        own = psycopg.conninfo.make_conninfo(database, user=role, password="x")  # noqa: S106  # of a moment
-        try:
-            schema.install(conn, roles=schema.Roles(relays=[role]))
-            use_wal(database, "outbox")
-            append(database, 1)
-            with capturing(own) as capture:
-                assert read(capture, capture.resume(None), 1)[0] == [1]
-        finally:
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
+    with (
+        new_role(database, attributes="REPLICATION") as (role, own),
+        psycopg.connect(database, autocommit=True) as conn,
+    ):
+        schema.install(conn, roles=schema.Roles(relays=[role]))
+        use_wal(database, "outbox")
+        append(database, 1)
+        with capturing(own) as capture:
+            assert read(capture, capture.resume(None), 1)[0] == [1]
 
 
 def test_a_role_that_cannot_follow_the_log_is_named_and_its_relay_refused(database: str) -> None:
     installed(database)
     use_wal(database, "outbox")
-    role = "relay_without_replication"
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN REPLICATION PASSWORD 'x'".encode())
-        own = psycopg.conninfo.make_conninfo(database, user=role, password="x")  # noqa: S106  # of a moment
-        try:
-            given = ["init", "outbox", "--dsn", database, "--relay-role", role]
-            assert CliRunner().invoke(app, given).exit_code == 0
-            conn.execute(f"ALTER ROLE {role} NOREPLICATION".encode())
-            for more in ([], ["--capture", "wal"]):
-                failed = CliRunner().invoke(app, [*given, *more])
-                assert f'ALTER ROLE "{role}" REPLICATION' in str(failed.exception)
-            append(database, 1)
-            with (
-                capturing(own) as capture,
-                pytest.raises(Refused, match=f'`ALTER ROLE "{role}" REPLICATION`'),
-            ):
-                read(capture, capture.resume(None), 1)
-            outbox_capture.use_table(database, "outbox")
-            with pytest.raises(DovecoteError, match="the capture was not changed"):
-                use_wal(database, "outbox")
-            assert outbox_capture.installed(conn, "outbox").state == "leaving"
-        finally:
-            drop_slot(database)
-            conn.execute(f"DROP OWNED BY {role}".encode())
-            conn.execute(f"DROP ROLE {role}".encode())
+    with (
+        new_role(database, attributes="REPLICATION") as (role, own),
+        psycopg.connect(database, autocommit=True) as conn,
+    ):
+        given = ["init", "outbox", "--dsn", database, "--relay-role", role]
+        assert CliRunner().invoke(app, given).exit_code == 0
+        conn.execute(f"ALTER ROLE {role} NOREPLICATION".encode())
+        for more in ([], ["--capture", "wal"]):
+            failed = CliRunner().invoke(app, [*given, *more])
+            assert f'ALTER ROLE "{role}" REPLICATION' in str(failed.exception)
+        append(database, 1)
+        with (
+            capturing(own) as capture,
+            pytest.raises(Refused, match=f'`ALTER ROLE "{role}" REPLICATION`'),
+        ):
+            read(capture, capture.resume(None), 1)
+        outbox_capture.use_table(database, "outbox")
+        with pytest.raises(DovecoteError, match="the capture was not changed"):
+            use_wal(database, "outbox")
+        assert outbox_capture.installed(conn, "outbox").state == "leaving"
 
 
 def test_a_role_without_replication_is_told_so(database: str) -> None:
-    role = "owner_of_an_outbox"
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(f"CREATE ROLE {role} LOGIN PASSWORD 'x'".encode())
-        conn.execute(f'GRANT CREATE ON DATABASE "{conn.info.dbname}" TO {role}'.encode())
-    own = psycopg.conninfo.make_conninfo(database, user=role, password="x")  # noqa: S106  # of a moment
-    try:
+    with new_role(database) as (role, own):
+        with psycopg.connect(database, autocommit=True) as conn:
+            conn.execute(f'GRANT CREATE ON DATABASE "{conn.info.dbname}" TO {role}'.encode())
         with psycopg.connect(own) as conn:
             schema.install(conn)
         with pytest.raises(DovecoteError, match=f'ALTER ROLE "{role}" REPLICATION'):
@@ -172,7 +153,3 @@ def test_a_role_without_replication_is_told_so(database: str) -> None:
         with capturing(own) as capture:
             assert read(capture, capture.resume(None), 2)[0] == [1, 2]
         drop_slot(database)
-    finally:
-        with psycopg.connect(database, autocommit=True) as conn:
-            conn.execute(f"DROP OWNED BY {role} CASCADE".encode())
-            conn.execute(f"DROP ROLE {role}".encode())

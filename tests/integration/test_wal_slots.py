@@ -24,7 +24,7 @@ from tests.support.wal_capturing import (
     append,
     capturing,
     drop_slot,
-    progress_at,
+    progress_of_one,
     read,
     said,
     seen_by,
@@ -34,15 +34,11 @@ from tests.support.wal_capturing import (
 @pytest.fixture
 def dsn(database: str) -> str:
     """A database whose outbox is written to the log."""
-    use_wal(installed(database), "outbox")
-    return database
+    return installed(database, "wal")
 
 
 def test_a_missing_slot_is_refused_until_the_gap_is_accepted(dsn: str) -> None:
-    append(dsn, 1)
-    with capturing(dsn) as capture:
-        _, place = read(capture, capture.resume(None), 1)
-        progress = progress_at(place, capture)
+    progress = progress_of_one(dsn)
     append(dsn, 2)
     drop_slot(dsn)
     with (
@@ -61,10 +57,7 @@ def test_a_missing_slot_is_refused_until_the_gap_is_accepted(dsn: str) -> None:
 
 
 def test_a_slot_made_anew_behind_our_back_is_refused(dsn: str) -> None:
-    append(dsn, 1)
-    with capturing(dsn) as capture:
-        _, place = read(capture, capture.resume(None), 1)
-        progress = progress_at(place, capture)
+    progress = progress_of_one(dsn)
     append(dsn, 2)
     drop_slot(dsn)
     with psycopg.connect(dsn, autocommit=True) as conn:
@@ -138,10 +131,7 @@ def own_server() -> Iterator[Postgres]:
 def test_an_invalidated_slot_is_refused_until_the_gap_is_accepted(own_server: Postgres) -> None:
     dsn = own_server.dsn
     use_wal(dsn, "outbox")
-    append(dsn, 1)
-    with capturing(dsn) as capture:
-        _, place = read(capture, capture.resume(None), 1)
-        progress = progress_at(place, capture)
+    progress = progress_of_one(dsn)
     with psycopg.connect(dsn, autocommit=True) as conn:
 
         def lost() -> bool:
@@ -166,11 +156,8 @@ def test_an_invalidated_slot_is_refused_until_the_gap_is_accepted(own_server: Po
 def test_it_goes_on_after_a_promotion_that_lost_nothing(own_server: Postgres) -> None:
     dsn = own_server.dsn
     use_wal(dsn, "outbox")
-    append(dsn, 1)
-    with capturing(dsn) as capture:
-        _, place = read(capture, capture.resume(None), 1)
-        progress = progress_at(place, capture)
-    assert isinstance(place, LogPosition)
+    progress = progress_of_one(dsn)
+    assert isinstance(progress.cursor, LogPosition)
     own_server.stop()
     own_server.directory.joinpath("data", "standby.signal").touch()
     own_server.start()

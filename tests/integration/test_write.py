@@ -2,7 +2,6 @@
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -13,7 +12,6 @@ from psycopg.pq import TransactionStatus
 from psycopg.rows import dict_row, namedtuple_row
 from psycopg.types.json import Jsonb
 
-from dovecote.devstack import Stack
 from outbox import (
     Event,
     InvalidEvent,
@@ -24,35 +22,9 @@ from outbox import (
     write,
     write_async,
 )
-from tests.support.fix_stack import new_database
-from tests.support.relaying import installed
 from tests.support.written import Conn, stored
 
 ASKING = {"Sync", "Query", "Flush"}
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
-    """A database with the outbox and a table of the caller's own."""
-    with new_database(stack) as database:
-        installed(database)
-        with psycopg.connect(database) as conn:
-            conn.execute("CREATE TABLE orders (id int PRIMARY KEY)")
-        yield database
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """That database, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events, orders")
-    return installation
-
-
-@pytest.fixture
-def conn(dsn: str) -> Iterator[Conn]:
-    with psycopg.connect(dsn) as conn:
-        yield conn
 
 
 def event(**fields: Any) -> Event:

@@ -1,40 +1,11 @@
 """Writers that call the SQL function are refused what no record can carry."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
-import psycopg
 import pytest
 from psycopg import errors
 
-from dovecote.devstack import Stack
-from tests.support.fix_stack import new_database
-from tests.support.relaying import installed
 from tests.support.written import Conn, stored
-
-
-@pytest.fixture(scope="module")
-def installation(stack: Stack) -> Iterator[str]:
-    """A database with the outbox and a table of the caller's own."""
-    with new_database(stack) as database:
-        installed(database)
-        with psycopg.connect(database) as conn:
-            conn.execute("CREATE TABLE orders (id int PRIMARY KEY)")
-        yield database
-
-
-@pytest.fixture
-def dsn(installation: str) -> str:
-    """That database, emptied."""
-    with psycopg.connect(installation) as conn:
-        conn.execute("TRUNCATE outbox.events, orders")
-    return installation
-
-
-@pytest.fixture
-def conn(dsn: str) -> Iterator[Conn]:
-    with psycopg.connect(dsn) as conn:
-        yield conn
 
 
 def many(**arguments: str) -> str:

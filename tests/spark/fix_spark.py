@@ -64,6 +64,30 @@ def persistently(run: Callable[[], None]) -> None:
                 raise
 
 
+@contextmanager
+def in_thread(
+    run: Callable[[threading.Event], None], *, within: float
+) -> Iterator[list[BaseException]]:
+    """Run a job persistently, yield its errors, and stop it at the end of the block."""
+    stop, failed = threading.Event(), list[BaseException]()
+
+    def work() -> None:
+        try:
+            persistently(lambda: run(stop))
+        except BaseException as error:  # noqa: BLE001  # raised below
+            failed.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield failed
+    finally:
+        stop.set()
+        thread.join(within)
+    if failed:
+        raise failed[0]
+
+
 class Supervised:
     """A command of Spark that is started again for the same reason; any other end fails."""
 

@@ -1,10 +1,10 @@
 """Stateful jobs with topics of their own in the one Spark, and replay's results for a trace."""
 
 import json
-import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from spark_jobs.operators.replay import TracedOperator
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.stateful import job as stateful_job
 from spark_jobs.stateful.settings import JOBS, StatefulSettings
-from tests.spark.fix_spark import PARTITIONS, as_record, persistently
+from tests.spark.fix_spark import PARTITIONS, as_record, in_thread
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import consume, patient, until
 
@@ -76,31 +76,14 @@ class Stateful:
             )
         assert producer.flush(patient(30)) == 0
 
-    @contextmanager
-    def running(self, *, adopt: bool = False) -> Iterator[list[BaseException]]:
+    def running(self, *, adopt: bool = False) -> AbstractContextManager[list[BaseException]]:
         """Run the job meanwhile, and yield its errors; it ends between two batches."""
-        stop = threading.Event()
-        failed: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                persistently(
-                    lambda: stateful_job.run(
-                        self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
-                    )
-                )
-            except BaseException as error:  # noqa: BLE001  # raised below
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield failed
-        finally:
-            stop.set()
-            thread.join(START_SECONDS)
-        if failed:
-            raise failed[0]
+        return in_thread(
+            lambda stop: stateful_job.run(
+                self.settings, self.spark, show=self.lines.append, stop=stop, adopt=adopt
+            ),
+            within=START_SECONDS,
+        )
 
     def run_until(self, done: Callable[[], object], what: str, *, adopt: bool = False) -> None:
         with self.running(adopt=adopt) as failed:
@@ -164,6 +147,29 @@ def _toml(value: object) -> str:
 
 
 MakeStateful = Callable[..., Stateful]
+
+
+def summing(stateful: MakeStateful, clicks: str) -> Stateful:
+    """Return a job that sums clicks in sessions, and reads a hundred of them in a batch."""
+    return stateful(
+        "sessions",
+        [clicks],
+        gap="5s",
+        close_after="2s",
+        stream_time="per_partition",
+        aggregate="sum",
+        max_lag="off",
+    ).with_(source={"max_offsets_per_trigger": 100})
+
+
+def made_clicks(topic: str, count: int) -> list[Sent]:
+    """Return clicks of ten keys in two partitions."""
+    return [Sent(topic, f"k{n % 10}", T0 + n * 700, n, n % 10 % 2) for n in range(count)]
+
+
+def sums(values: Iterable[Mapping[str, Any]]) -> Counter[tuple[Any, ...]]:
+    """Count the sessions and their sums."""
+    return Counter((each["key"], each["start"], each["end"], each["value"]) for each in values)
 
 
 @pytest.fixture

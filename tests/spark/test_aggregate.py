@@ -5,10 +5,9 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from spark_jobs.jobs import running
 from spark_jobs.jobs.flow import load_flow
 from spark_jobs.query.progress import BatchLine
 from spark_jobs.query.session import STATE_STORE
-from tests.spark.fix_spark import PARTITIONS, as_record, persistently
+from tests.spark.fix_spark import PARTITIONS, as_record, in_thread
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import consume, patient, until
 
@@ -120,30 +119,14 @@ class Flowing:
     def read(self, topic: str) -> list[Record]:
         return [as_record(message) for message in consume(self.kafka, topic)]
 
-    @contextmanager
-    def running(self) -> Iterator[list[BaseException]]:
-        stop, failed = threading.Event(), list[BaseException]()
+    def running(self) -> AbstractContextManager[list[BaseException]]:
         _, jobs = load_flow(self.file, {})
         for name, value in STATE_STORE.items():
             self.spark.conf.set(name, value)
-
-        def run() -> None:
-            try:
-                persistently(
-                    lambda: running.run(jobs, self.spark, show=self.lines.append, stop=stop)
-                )
-            except BaseException as error:  # noqa: BLE001  # raised below
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield failed
-        finally:
-            stop.set()
-            thread.join(patient(60))
-        if failed:
-            raise failed[0]
+        return in_thread(
+            lambda stop: running.run(jobs, self.spark, show=self.lines.append, stop=stop),
+            within=patient(60),
+        )
 
     def run_until(self, done: Callable[[], object], what: str) -> None:
         with self.running() as failed:

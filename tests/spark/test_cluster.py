@@ -5,14 +5,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import pyspark
 import pytest
 
 from tests.spark.fix_spark import Supervised
-from tests.spark.fix_stateful import T0, MakeStateful, Sent
+from tests.spark.fix_stateful import MakeStateful, made_clicks, summing, sums
 from tests.support.fix_stack import MakeTopic
 from tests.support.waiting import patient, until
 
@@ -37,16 +36,7 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
     stateful: MakeStateful, topic: MakeTopic, home: Path, tmp_path: Path
 ) -> None:
     clicks = topic(2)
-    job = stateful(
-        "sessions",
-        [clicks],
-        gap="5s",
-        close_after="2s",
-        stream_time="per_partition",
-        aggregate="sum",
-        max_lag="off",
-    ).with_(source={"max_offsets_per_trigger": 100})
-    sent = [Sent(clicks, f"k{n % 10}", T0 + n * 700, n, n % 10 % 2) for n in range(300)]
+    job, sent = summing(stateful, clicks), made_clicks(clicks, 300)
     job.send(*sent)
     expected = [line for line in job.replayed(sent, at=10**9) if line["kind"] == "result"]
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "SPARK_HOME": str(home)}
@@ -60,10 +50,7 @@ def test_a_job_on_several_executors_writes_what_it_writes_on_one(
         )
         sessions.process.send_signal(signal.SIGTERM)
         assert sessions.process.wait(patient(60)) == 0, sessions.said()
-    found = [(v["key"], v["start"], v["end"], v["value"]) for v in job.values()]
-    assert Counter(found) == Counter(
-        (line["key"], line["start"], line["end"], line["value"]) for line in expected
-    )
+    assert sums(job.values()) == sums(expected)
     executors = sorted(folder.name for folder in home.glob("work/app-*/*"))
     assert executors == ["0", "1"]
     # A command of its own can show what it remembers.

@@ -1,23 +1,50 @@
 """Run commands of Dovecote and of Postgres."""
 
 import subprocess
-from typing import Any
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 from psycopg.conninfo import conninfo_to_dict
 
 from dovecote.devstack.postgres.postgres import installation, server_user
-from tests.support.relaying import (
-    COMMAND,
-    DSN,
-    Relays,
-)
-from tests.support.relaying import settings as relay_settings
+from tests.support.relaying import COMMAND, DSN, Relays, settings
 from tests.support.waiting import patient
 
+Done: TypeAlias = subprocess.CompletedProcess[str]
 
-def init(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
+
+def init(*arguments: str, part: str = "outbox", **environ: str) -> Done:
+    return _done([COMMAND, "init", part, *arguments], environ)
+
+
+def relay_command(
+    command: str,
+    fleet: Relays,
+    *arguments: str,
+    dsn: str = "",
+    bootstrap: str = "",
+    environ: Mapping[str, str] | None = None,
+    **fields: Any,
+) -> Done:
+    """Run a command of `dovecote relay` with the settings of the fleet, some of them replaced."""
+    config = fleet.folder / f"{command}.toml"
+    config.write_text(
+        settings(bootstrap or fleet.bootstrap, name=fleet.name, **fields), encoding="utf-8"
+    )
+    return _done(
+        [COMMAND, "relay", command, *arguments, "--config", str(config)],
+        {DSN: dsn or fleet.dsn, **(environ or {})},
+    )
+
+
+doctor = partial(relay_command, "doctor")
+status = partial(relay_command, "status")
+
+
+def _done(command: list[str], environ: Mapping[str, str]) -> Done:
     return subprocess.run(
-        [COMMAND, "init", "outbox", *arguments],
+        command,
         capture_output=True,
         text=True,
         check=False,
@@ -26,21 +53,10 @@ def init(*arguments: str, **environ: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def doctor(
-    fleet: Relays, *arguments: str, dsn: str = "", bootstrap: str = "", **fields: Any
-) -> subprocess.CompletedProcess[str]:
-    config = fleet.folder / "doctor.toml"
-    config.write_text(
-        relay_settings(bootstrap or fleet.bootstrap, name=fleet.name, **fields), encoding="utf-8"
-    )
-    return subprocess.run(
-        [COMMAND, "relay", "doctor", "--config", str(config), *arguments],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=patient(60),
-        env={"PATH": "/usr/bin:/bin", DSN: dsn or fleet.dsn},
-    )
+def copied(source: str, target: str, *options: str) -> None:
+    """Copy a database, or what `pg_dump` takes of it with these options, into another."""
+    dump = program("pg_dump", source, *options)
+    program("psql", target, "--quiet", "-v", "ON_ERROR_STOP=1", given=dump)
 
 
 def program(name: str, dsn: str, *arguments: str, given: str = "") -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+from uuid import uuid4
 
 from confluent_kafka import Consumer as KafkaConsumer
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
@@ -130,6 +131,21 @@ def produce(bootstrap: str, *events: Event, partition: int | None = None) -> Non
         extra = {} if partition is None else {"partition": partition}
         producer.produce(each.topic, value, key, headers=headers, **extra)  # type: ignore[arg-type]  # invariant list, only read
     assert producer.flush(patient(30)) == 0
+
+
+def transact(bootstrap: str, *events: Event, commit: bool = True) -> None:
+    """Produce events in one transaction, and commit or abort it."""
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": uuid4().hex})
+    producer.init_transactions(patient(20))
+    producer.begin_transaction()
+    for each in events:
+        key, value, headers = encode(each)
+        producer.produce(each.topic, value, key, headers=headers)  # type: ignore[arg-type]  # invariant list, only read
+    producer.flush(patient(20))
+    if commit:
+        producer.commit_transaction(patient(20))
+    else:
+        producer.abort_transaction(patient(20))
 
 
 def committed(

@@ -1,8 +1,15 @@
 """The roles of an outbox: its owner, its writer, its relay and a stranger."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple
+from uuid import uuid4
 
 import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from tests.support.commands import init
 
 ON_TABLES = ("SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES", "TRIGGER")
 
@@ -40,3 +47,39 @@ def rights(crew: Crew, duty: str) -> set[tuple[str, str]]:
                 parameters,
             ).fetchall()
         )
+
+
+@contextmanager
+def new_role(dsn: str, duty: str = "role", attributes: str = "") -> Iterator[tuple[str, str]]:
+    """Yield a role that can log in, and its connection string; drop it with all that it has."""
+    name = f"{duty}_{uuid4().hex[:12]}"
+    with psycopg.connect(dsn, autocommit=True) as conn:
+        conn.execute(f"CREATE ROLE {name} LOGIN {attributes} PASSWORD 'x'".encode())
+    try:
+        yield name, make_conninfo(dsn, user=name, password="x")  # noqa: S106  # of a moment
+    finally:
+        with psycopg.connect(dsn, autocommit=True) as conn:
+            conn.execute(f"DROP OWNED BY {name} CASCADE; DROP ROLE {name}".encode())
+
+
+@pytest.fixture
+def bare(database: str) -> Iterator[Crew]:
+    """Roles of this test, in a database without an outbox."""
+    with (
+        new_role(database, "writer") as (_, writer),
+        new_role(database, "relay") as (_, relay),
+        new_role(database, "stranger") as (_, stranger),
+    ):
+        yield Crew(database, writer, relay, stranger)
+
+
+@pytest.fixture
+def crew(bare: Crew) -> Crew:
+    """Roles of this test, which `dovecote init outbox` has given the rights that they need."""
+    done = init(
+        *("--dsn", bare.owner, "--writer-role", bare.role("writer")),
+        *("--relay-role", bare.role("relay")),
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"granted {bare.role('writer')} what a writer needs" in done.stdout
+    return bare

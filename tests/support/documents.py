@@ -2,12 +2,17 @@
 
 import ast
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from prometheus_client import Metric
+
+from tests.support.waiting import patient
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -42,9 +47,28 @@ def blocks(document: Path, language: str | None = None) -> list[Block]:
 def commands(document: Path) -> Iterator[Command]:
     """Yield the commands of the console blocks of `document`, without their comments."""
     for block in blocks(document, "console"):
-        for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
-            line, _, output = part.partition("\n")
-            yield Command(re.sub(r" +# .*", "", line), output)
+        yield from commands_of(block)
+
+
+def commands_of(block: Block) -> Iterator[Command]:
+    """Yield the commands of one console block, without their comments."""
+    for part in re.split(r"^\$ ", block.text, flags=re.MULTILINE)[1:]:
+        line, _, output = part.partition("\n")
+        yield Command(re.sub(r" +# .*", "", line), output)
+
+
+def printed_by(line: str, folder: Path) -> str:
+    """Run the line of a command in `folder`, and return what it prints."""
+    return subprocess.run(
+        [shutil.which("bash") or "bash", "-c", line],
+        cwd=folder,
+        env={"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+        timeout=patient(60),
+    ).stdout
 
 
 def table(document: Path, heading: str, *, number: int = 1) -> list[list[str]]:

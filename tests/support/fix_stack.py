@@ -15,7 +15,9 @@ from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack import Stack
 from dovecote.devstack.kafka.cluster import Cluster
+from dovecote.devstack.places import temporary_directory
 from dovecote.devstack.postgres.pair import Pair
+from dovecote.devstack.postgres.postgres import Postgres, server_user
 from tests.support.clients import no_clients_left
 from tests.support.fix_containers import containers
 from tests.support.waiting import until
@@ -99,6 +101,15 @@ def pair() -> Iterator[Pair]:
     """Yield a primary and its synchronous standby, for this test alone."""
     with Pair() as running:
         yield running
+
+
+@pytest.fixture(scope="module")
+def lazy() -> Iterator[Postgres]:
+    """A server of this module's tests, which writes to disk only what it must, and no earlier."""
+    folder = temporary_directory(server_user())
+    settings = {"wal_writer_delay": "10s", "synchronous_commit": "off", "autovacuum": "off"}
+    with Postgres(folder, fsync=False, settings=settings, temporary=True) as postgres:
+        yield postgres
 
 
 @pytest.fixture

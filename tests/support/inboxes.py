@@ -1,13 +1,24 @@
 """Handle events with an inbox."""
 
 import psycopg
+import pytest
 
+from dedup.inbox import schema
 from dedup.inbox.inbox import Inbox
 from dedup.rules.policies.results import Skip
 from tests.support.waiting import until
 
 INBOX = Inbox("billing")
 DUPLICATE = Skip("duplicate of e1")
+
+
+@pytest.fixture
+def inbox(database: str) -> str:
+    """A database with an inbox and a table of effects."""
+    with psycopg.connect(database) as conn:
+        schema.install(conn)
+        conn.execute("CREATE TABLE effects (id text NOT NULL)")
+    return database
 
 
 def waits(dsn: str) -> bool:

@@ -237,6 +237,11 @@ def ids(messages: Iterable[Message]) -> list[str]:
     return [event_id(record_of(message)) for message in messages]
 
 
+def on_kafka(fleet: Relays, topic: str) -> list[str]:
+    """Return the ids of the events that `topic` has."""
+    return ids(consume(fleet.bootstrap, topic))
+
+
 def record_of(message: Message) -> Record:
     """Return a consumed message in the form that the envelope takes."""
     return Record(
@@ -375,5 +380,6 @@ class Watch:
 
 
 def agrees(fleet: Relays, topic: str) -> None:
-    wanted = committed(fleet.dsn, topic)
-    assert difference(wanted, published(fleet, topic, len(wanted))) == AGREE
+    """Check that every committed event arrives, once and in the order of its key."""
+    found = difference(committed(fleet.dsn, topic), drained(fleet, topic))
+    assert found == AGREE, found

@@ -4,11 +4,11 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
+import pytest
 from psycopg.conninfo import make_conninfo
 
 from dovecote.devstack.places import temporary_directory
@@ -50,9 +50,9 @@ class Volume:
         self.postgres.start()
 
 
-@contextmanager
-def volume() -> Iterator[Volume]:
-    """Yield a server of its own."""
+@pytest.fixture
+def files() -> Iterator[Volume]:
+    """A server of this test alone."""
     folder = temporary_directory(server_user())
     try:
         with Postgres(folder / "postgres", fsync=False) as postgres:

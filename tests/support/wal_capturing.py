@@ -33,6 +33,14 @@ def progress_at(place: Place, capture: Capture) -> Progress:
     return Progress.decode(at("shop", capture.origin(), place).encode())
 
 
+def progress_of_one(dsn: str) -> Progress:
+    """Write the event 1, read it, and return the progress record after it."""
+    append(dsn, 1)
+    with capturing(dsn) as capture:
+        _, place = read(capture, capture.resume(None), 1)
+        return progress_at(place, capture)
+
+
 def read(
     capture: Capture, place: Place, count: int, *, confirm: bool = True
 ) -> tuple[list[int], Place]:

@@ -2,9 +2,6 @@
 
 import json
 import sys
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,56 +19,7 @@ from dedup.settings.consumer import ConsumerSettings
 from outbox import BadSettings, Event
 from outbox.envelope import encode
 from outbox.schema_registry import serialized
-from tests.support.registered import AVRO, ID, JSON_SCHEMA, VALUE
-
-GUID = "89791762-2336-4186-9674-299b90a802e2"
-
-
-class Registry(ThreadingHTTPServer):
-    """A schema registry with the schema that was registered last."""
-
-    def __init__(self) -> None:
-        self.schema: dict[str, Any] = {}
-        super().__init__(("127.0.0.1", 0), _Answer)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Registry
-
-    def do_POST(self) -> None:
-        self.server.schema = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self._say(200, {"id": ID, "guid": GUID, "version": 1, **self.server.schema})
-
-    def do_GET(self) -> None:
-        if self.path.startswith(f"/schemas/ids/{ID}"):
-            self._say(200, {"id": ID, "guid": GUID, "version": 1, **self.server.schema})
-        else:
-            self._say(404, {"error_code": 40403, "message": f"nothing at {self.path}"})
-
-    def _say(self, status: int, what: dict[str, Any]) -> None:
-        said = json.dumps(what).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with Registry() as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+from tests.support.registered import AVRO, JSON_SCHEMA, VALUE, Registry
 
 
 def settings(value: str, **more: Any) -> ConsumerSettings:

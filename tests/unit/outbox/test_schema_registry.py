@@ -2,9 +2,7 @@
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import pytest
@@ -22,59 +20,11 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from outbox import Event
 from outbox.envelope import encode
 from outbox.schema_registry import serialized, serialized_async
-from tests.support.registered import AVRO, ID, JSON_SCHEMA, VALUE
+from tests.support.registered import AVRO, GUID, JSON_SCHEMA, VALUE, Registry
 
 # 42 and the length 6, each doubled like Avro's integers, and the text.
 AVRO_VALUE = b"\x54\x0cplaced"
 FRAME = b"\x00\x00\x00\x03\xe8"
-GUID = "89791762-2336-4186-9674-299b90a802e2"
-
-
-class Registry(ThreadingHTTPServer):
-    """A schema registry that registers everything under one id."""
-
-    def __init__(self) -> None:
-        self.registered: list[tuple[str, dict[str, Any]]] = []
-        super().__init__(("127.0.0.1", 0), _Answer)
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}"
-
-
-class _Answer(BaseHTTPRequestHandler):
-    server: Registry
-
-    def do_POST(self) -> None:
-        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.registered.append((self.path.partition("?")[0], asked))
-        self._say(200, {"id": ID, "guid": GUID, "version": 1, **asked})
-
-    def do_GET(self) -> None:
-        # The question whether a subject other than the topic's own is associated with it: there is
-        # none.
-        self._say(404, {"error_code": 404, "message": f"nothing at {self.path}"})
-
-    def _say(self, status: int, what: dict[str, Any]) -> None:
-        said = json.dumps(what).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/vnd.schemaregistry.v1+json")
-        self.send_header("Content-Length", str(len(said)))
-        self.end_headers()
-        self.wfile.write(said)
-
-    def log_message(self, *_: object) -> None:
-        """Keep quiet."""
-
-
-@pytest.fixture
-def registry() -> Iterator[Registry]:
-    with Registry() as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
 
 
 @pytest.fixture

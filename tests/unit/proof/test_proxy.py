@@ -38,19 +38,13 @@ def connected(proxy: Proxy) -> socket.socket:
 
 
 def test_it_forwards_both_ways(echo: tuple[str, int]) -> None:
-    with (
-        Proxy(echo) as proxy,
-        connected(proxy) as client,
-    ):
+    with Proxy(echo) as proxy, connected(proxy) as client:
         client.sendall(b"hello")
         assert client.recv(100) == b"hello"
 
 
 def test_what_is_sent_while_it_is_stalled_arrives_later(echo: tuple[str, int]) -> None:
-    with (
-        Proxy(echo) as proxy,
-        connected(proxy) as client,
-    ):
+    with Proxy(echo) as proxy, connected(proxy) as client:
         client.sendall(b"1")
         assert client.recv(100) == b"1"
         proxy.stall()
@@ -64,10 +58,7 @@ def test_what_is_sent_while_it_is_stalled_arrives_later(echo: tuple[str, int]) -
 
 
 def test_it_stalls_in_the_middle_of_what_is_sent(echo: tuple[str, int]) -> None:
-    with (
-        Proxy(echo) as proxy,
-        connected(proxy) as client,
-    ):
+    with Proxy(echo) as proxy, connected(proxy) as client:
         proxy.stall_after(3)
         client.sendall(b"12")
         assert client.recv(100) == b"12"
