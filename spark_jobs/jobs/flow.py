@@ -100,6 +100,8 @@ class Flow(Model):
     """The script folders to which `classpath` refers."""
     max_offsets_per_trigger: Count = 100_000
     """The most events in one micro-batch of a step."""
+    max_bytes_per_trigger: Count | None = None
+    """The most bytes of values in one, about; no value: any number."""
     state: StateSettings = StateSettings()
     spark: SparkSettings
 
@@ -228,6 +230,7 @@ class _Jobs:
                 "topics": tuple(topic for topic, _ in _sources(flow, step.name)),
                 "starting_offsets": flow.source.starting_offsets,
                 "max_offsets_per_trigger": flow.max_offsets_per_trigger,
+                "max_bytes_per_trigger": flow.max_bytes_per_trigger,
             },
             "output": _output(step),
             "spark": {

@@ -2,6 +2,7 @@
 
 import threading
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,8 +22,12 @@ from spark_jobs.query.watching import watching
 from spark_jobs.rows.buckets import names
 from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.sink import SinkConfig
+from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.log import BatchLog
 from spark_jobs.source.offsets import Offsets
+
+if TYPE_CHECKING:
+    from spark_jobs.policy.remembering import RememberConfig
 
 
 def run(
@@ -50,22 +55,31 @@ def run(
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)
-    rows, stage = _stage(settings, spark, began)
-    with watching(settings) as watch:
-        query = Query(spark, settings.spark.query, stage, show=show, watch=watch, adopt=adopt)
+    with source.sized(source.config(settings)) as (reads, sizes), watching(settings) as watch:
+        rows, stage = _stage(settings, reads, spark, began)
+        query = Query(
+            spark, settings.spark.query, stage, show=show, watch=watch, sizes=sizes, adopt=adopt
+        )
         query.run(source.writer(settings.spark, rows), stop)
 
 
 def _stage(
-    settings: DedupSettings, spark: SparkSession, began: Offsets
+    settings: DedupSettings, reads: SourceConfig, spark: SparkSession, began: Offsets
 ) -> tuple[DataFrame, Stage]:
     """Return the source of the batches, and the stage for them."""
-    reads = source.config(settings)
+    config = stage_config(settings)
     if settings.operator.remember is not None:
-        return _remembering(settings, settings.operator.remember, spark, began)
+        # Here, for a job that remembers nothing needs nothing of what this imports.
+        from spark_jobs.policy.remembering import RememberingStage, pack, passed
+
+        for name, value in STATE_STORE.items():
+            spark.conf.set(name, value)
+        memory = _memory(settings, settings.operator.remember)
+        rows = source.packets(spark, reads, began, pack(memory))
+        return passed(rows, memory), RememberingStage(config=config)
     lanes = Lanes(
         spark,
-        stage_config(settings),
+        config,
         reads,
         log=BatchLog(spark, settings.spark.checkpoint, began),
         choice=Choice(settings.spark.grouping, settings.spark.shuffle_partitions),
@@ -73,23 +87,15 @@ def _stage(
     return source.planned(spark, reads, began), lanes
 
 
-def _remembering(
-    settings: DedupSettings, within: timedelta, spark: SparkSession, began: Offsets
-) -> tuple[DataFrame, Stage]:
-    # Here, for a job that remembers nothing needs nothing of what this imports.
-    from spark_jobs.policy.remembering import RememberConfig, RememberingStage, pack, passed
+def _memory(settings: DedupSettings, within: timedelta) -> "RememberConfig":
+    from spark_jobs.policy.remembering import RememberConfig
 
-    for name, value in STATE_STORE.items():
-        spark.conf.set(name, value)
-    partitions, state = settings.spark.shuffle_partitions, settings.state
-    config = RememberConfig(
+    return RememberConfig(
         query=settings.spark.query,
         within=milliseconds(within),
-        buckets=names(state.buckets, partitions),
-        max_bucket_bytes=state.max_bucket_bytes,
+        buckets=names(settings.state.buckets, settings.spark.shuffle_partitions),
+        max_bucket_bytes=settings.state.max_bucket_bytes,
     )
-    rows = source.packets(spark, source.config(settings), began, pack(config))
-    return passed(rows, config), RememberingStage(config=stage_config(settings))
 
 
 def stage_config(settings: DedupSettings) -> StageConfig:

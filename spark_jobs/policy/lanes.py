@@ -158,6 +158,7 @@ class Turns:
             found = fetch(plan, self.source)
             parts = [each.messages for each in found if each.messages]
             return Taken(
+                size=self._size(each.value() for part in parts for each in part),
                 rows=Messages(parts[0] if len(parts) == 1 else list(chain.from_iterable(parts))),
                 newest=max((part[-1].timestamp()[1] for part in parts), default=0),
                 here=(lane, self.config.partitions),
@@ -196,6 +197,7 @@ class Turns:
         def take() -> Taken:
             parts = [chunk[4] for chunk in chunks if chunk[4]]
             return Taken(
+                size=self._size(row[5] for part in parts for row in part),
                 rows=Shipped(list(chain.from_iterable(parts))),
                 newest=max((part[-1][3] for part in parts), default=0),
                 misplaced=sum(len(chunk[4]) for chunk in chunks if chunk[1] % lanes != lane),
@@ -208,6 +210,10 @@ class Turns:
             if part
         ]
         return settle(self.config, self.batch, lane, given=self._input(seen), take=take)
+
+    def _size(self, values: Iterable[bytes | None]) -> int:
+        """Return the bytes of `values`, if the planner asks for them."""
+        return 0 if self.source.most_bytes is None else sum(len(each or b"") for each in values)
 
     def _input(self, plan: Iterable[Range]) -> BatchInput:
         ranges: dict[str, dict[int, tuple[int, int]]] = {}

@@ -43,7 +43,7 @@ NOW = "now"
 """A column with Spark's clock of the micro-batch, in milliseconds."""
 _SCHEMA = (
     "bucket int, packet binary, taken long, duplicates long, newest long, known long, bytes long, "
-    "expired long"
+    "expired long, size long"
 )
 # A worker keeps the memories that it used last, each with the bytes that Spark has of it.
 _KEPT = 64
@@ -144,6 +144,7 @@ class Remembering(StatefulProcessor):
                 "known": [len(memory)],
                 "bytes": [len(data)],
                 "expired": [found.expired],
+                "size": [found.size],
             }
         )
 
@@ -238,6 +239,7 @@ class RememberingTask:
         return replace(
             report,
             expired=sum(row["expired"] for row in found),
+            size=sum(row["size"] for row in found),
             newest=max(row["newest"] for row in found),
             buckets={str(row["bucket"]): [row["known"], 0, row["bytes"]] for row in found},
         )

@@ -41,6 +41,8 @@ class Taken:
     """Records of this lane that lay in a partition of another one."""
     expired: int = 0
     """Offsets that were deleted before they were read."""
+    size: int = 0
+    """The bytes of the values."""
     before: Counts = field(default_factory=Counts)
     """The rows that were removed earlier."""
 
@@ -88,6 +90,7 @@ def settle(
         replayed=settled.replayed,
         misplaced=misplaced + sum(each.misplaced for each in taken),
         expired=sum(each.expired for each in taken),
+        size=sum(each.size for each in taken),
         newest=max((each.newest for each in taken), default=0),
         writer=settled.writer,
     )

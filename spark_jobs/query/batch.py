@@ -75,6 +75,8 @@ class BatchReport:
     """Rows that lay in a partition where their key does not belong."""
     expired: int = 0
     """Offsets that the topics had deleted before they were read."""
+    size: int = 0
+    """The bytes that it read, about; 0: it had no need to read."""
     newest: int = 0
     """The newest timestamp among its rows, in milliseconds."""
     buckets: Mapping[str, Sequence[int]] = field(default_factory=dict)

@@ -22,6 +22,7 @@ from spark_jobs.query.watching import Watch, listening
 from spark_jobs.sink.admission import admit
 from spark_jobs.sink.group import Ends
 from spark_jobs.sink.markers import Counts, Turn
+from spark_jobs.source.sizes import Sizes
 
 _log = logging.getLogger("dovecote.spark")
 
@@ -52,8 +53,10 @@ class Query:
         show: Show,
         watch: Watch | None = None,
         rest: Rest | None = None,
+        sizes: Sizes | None = None,
         adopt: bool = False,
     ) -> None:
+        self._sizes = sizes
         self._spark, self._name, self._config = spark, name, config
         self._show, self._watch, self._rest, self._adopt = show, watch, rest, adopt
         self._run = ""
@@ -177,6 +180,11 @@ class Query:
             if report.writer:
                 self._writers[report.partition] = report.writer
         self._admitted = True
+        if self._sizes is not None:
+            read = [report for report in reports if report.size]
+            self._sizes.took(
+                sum(each.counts.rows for each in read), sum(each.size for each in read)
+            )
         return reports
 
     def _admit(self, query: str, number: int) -> str | None:

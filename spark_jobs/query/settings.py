@@ -63,6 +63,12 @@ class SourceSettings(Settings):
     max_offsets_per_trigger: int = Field(default=100_000, ge=1)
     """The most rows in one micro-batch. A task's share of it is held in memory."""
 
+    max_bytes_per_trigger: int | None = Field(default=None, ge=1)
+    """
+    The most bytes of values in one micro-batch, by the mean size of the rows before it; no value:
+    any number. The first batch after a start takes each row for 1 MiB. Set it for large records.
+    """
+
     expired: Literal["refuse", "skip"] = "refuse"
     """
     The answer to records that a topic has deleted before the job read them: `refuse` stops the

@@ -1,5 +1,8 @@
 """The source of a job's batches, and their start."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Protocol
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -14,6 +17,7 @@ from spark_jobs.source import offsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.offsets import Offsets
+from spark_jobs.source.sizes import Sizes, shared
 from spark_jobs.source.stream import (
     BEGIN,
     CONFIG,
@@ -47,8 +51,16 @@ def config(settings: Reading) -> SourceConfig:
         group=group.name(settings.spark.query),
         topics=tuple(sorted(source.topics)),
         most=source.max_offsets_per_trigger,
+        most_bytes=source.max_bytes_per_trigger,
         expired=source.expired,
     )
+
+
+@contextmanager
+def sized(found: SourceConfig) -> Iterator[tuple[SourceConfig, Sizes]]:
+    """Yield `found` with a place for the sizes of records, and the sizes."""
+    with shared() as file:
+        yield replace(found, sizes=file), Sizes(file)
 
 
 def begin(settings: Reading) -> Offsets:

@@ -136,6 +136,8 @@ class BucketRows:
     is_behind: bool = False
     expired: int = 0
     """How many offsets had been deleted before they were read."""
+    size: int = 0
+    """The bytes of the packets."""
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -162,9 +164,10 @@ def unpack(
     partition and offset only. The source lags if all records of a partition are older than
     `recent`.
     """
-    is_behind = False
+    is_behind, size = False, 0
     chunks: list[_Chunk] = []
     for packet in packets:
+        size += len(packet)
         if len(packet) == _TIME.size:
             is_behind |= _TIME.unpack(packet)[0] < recent
         else:
@@ -195,6 +198,7 @@ def unpack(
         max(0, int(times.max(initial=0))),
         is_behind,
         sum(expired),
+        size,
     )
 
 

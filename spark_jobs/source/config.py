@@ -22,6 +22,10 @@ class SourceConfig:
     """Names and patterns, as the settings have them."""
     most: int | None = None
     """The most records of a batch; None: all that there are."""
+    most_bytes: int | None = None
+    """The most bytes of values in a batch, about; None: any number."""
+    sizes: str = ""
+    """The file of `Sizes`, with `most_bytes`."""
     expired: Expired = "refuse"
     """Whether to go on without records that the topic has deleted unread."""
 

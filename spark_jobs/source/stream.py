@@ -25,6 +25,7 @@ from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
 from spark_jobs.source.fetching import fetch
 from spark_jobs.source.offsets import Offsets, Range
+from spark_jobs.source.sizes import Sizes
 
 NAME, PACKED = "dovecote", "dovecote_packed"
 CONFIG, BEGIN = "kafka", "begin"
@@ -120,6 +121,9 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._require_all(read, latest)
         self._latest = latest
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        if self._config.most_bytes is not None:
+            fit = Sizes(self._config.sizes).records(self._config.most_bytes)
+            most = fit if most is None else min(most, fit)
         return offsets.limited(read, latest, self._beginnings(read, latest), most).fields()
 
     def partitions(

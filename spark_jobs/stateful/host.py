@@ -164,6 +164,7 @@ class Bucket(StatefulProcessor):
             rows=len(rows),
             newest=rows.newest,
             expired=rows.expired,
+            read=rows.size,
             keys=extent.keys(step.state),
             open=extent.opened(step.state),
             size=len(data),

@@ -54,13 +54,17 @@ def run(
     markers.ensure(settings.spark.shuffle_partitions)
     first_batch.begin(spark, settings.spark.checkpoint)
     config = stateful_config(settings)
-    packed = source.packets(spark, source.config(reads), began, pack(config))
     rest = Rest(
         settings.spark.pause(),
         has_come=Arrivals(reads.kafka).has_after,
         stored=partial(stored_alarms, spark, settings),
     )
-    with watching(settings, reads=reads.kafka) as watch, closing(rest):
+    with (
+        source.sized(source.config(reads)) as (read, sizes),
+        watching(settings, reads=reads.kafka) as watch,
+        closing(rest),
+    ):
+        packed = source.packets(spark, read, began, pack(config))
         watch.metrics.limit(settings.state.max_bucket_bytes)
         query = Query(
             spark,
@@ -69,6 +73,7 @@ def run(
             show=show,
             watch=watch,
             rest=rest,
+            sizes=sizes,
             adopt=adopt,
         )
         query.run(source.writer(settings.spark, outcomes(packed, config)), stop)

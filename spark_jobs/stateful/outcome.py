@@ -70,6 +70,8 @@ class Outcome:
     """The size of its state in bytes."""
     expired: int = 0
     """Offsets that the topics had deleted before they were read."""
+    read: int = 0
+    """The size of its packets in bytes."""
     envelope: list[Pair] = field(default_factory=list)
     """The common headers of all results."""
     outgoing: list[Any] = field(default_factory=list)

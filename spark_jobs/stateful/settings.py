@@ -266,6 +266,7 @@ def recirculation(settings: DedupSettings) -> DelayJob:
         source=SourceSettings(
             topics=(settings.output.retry_topic,),
             max_offsets_per_trigger=source.max_offsets_per_trigger,
+            max_bytes_per_trigger=source.max_bytes_per_trigger,
         ).model_copy(update={"options": source.options}),
         operator=DelaySettings(),
         output=DelayOutput(

@@ -70,6 +70,7 @@ class StatefulTask:
             counts=settled.counts,
             replayed=settled.replayed,
             expired=sum(each.expired for each in outcomes),
+            size=sum(each.read for each in outcomes),
             newest=max(each.newest for each in outcomes),
             buckets={str(each.bucket): [each.keys, each.open, each.size] for each in last},
             alarms={str(outcome.bucket): alarm for outcome, alarm in stepped},
