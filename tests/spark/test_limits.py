@@ -33,7 +33,9 @@ def test_a_stateful_job_does_so_too(stateful: MakeStateful, topic: MakeTopic) ->
     sessions = stateful("sessions", [clicks], gap="5s", aggregate="count").with_(
         source={"max_bytes_per_trigger": AT_ONCE * BYTES}
     )
-    sessions.send(*(Sent(clicks, f"k{n}", 1_000 + n, "x" * BYTES, n % PARTITIONS) for n in range(RECORDS)))
+    sessions.send(
+        *(Sent(clicks, f"k{n}", 1_000 + n, "x" * BYTES, n % PARTITIONS) for n in range(RECORDS))
+    )
 
     sessions.run_until(lambda: sessions.rows() >= RECORDS, "all records are read")
 
