@@ -5,12 +5,13 @@ Never begins, commits or rolls back.
 """
 
 from collections.abc import Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from outbox.errors import NoTransaction, UnsupportedConnection
+from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.kinds import SQLAlchemyAsync, SQLAlchemyConnection, SQLAlchemySession
 
 Transaction: TypeAlias = psycopg.Connection[Any] | SQLAlchemySession | SQLAlchemyConnection
@@ -36,6 +37,8 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
         UnsupportedConnection: `tx` is not such a connection.
     """
     if isinstance(tx, psycopg.Connection):
+        if in_pipeline(tx):
+            hear(tx)
         _require_transaction(tx)
         # Not tx.execute: the connection may have a cursor class with other rows.
         row = psycopg.Cursor(tx).execute(question.query.encode(), question.params).fetchone()
@@ -48,6 +51,8 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
 async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
     """As `ask`, for an async connection."""
     if isinstance(tx, psycopg.AsyncConnection):
+        if in_pipeline(tx):
+            await hear_async(tx)
         _require_transaction(tx)
         cursor = psycopg.AsyncCursor(tx)
         await cursor.execute(question.query.encode(), question.params)
@@ -65,19 +70,15 @@ def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a ses
     if conn.dialect.driver != "psycopg":
         msg = f"the inbox takes SQLAlchemy's psycopg driver, not {conn.dialect.driver}"
         raise UnsupportedConnection(msg)
-    driver = conn.connection.driver_connection
-    if conn.connection.dbapi_connection.autocommit and not _is_open(driver):
+    # Not imported at the top, since most consumers have no SQLAlchemy.
+    if not import_module("outbox.writing.sqlalchemy").is_tied(conn):
         raise _autocommit()
     return conn.exec_driver_sql(question.query, tuple(question.params)).scalar()
 
 
 def _require_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    if conn.autocommit and not _is_open(conn):
+    if not is_open(conn):
         raise _autocommit()
-
-
-def _is_open(conn: Any) -> bool:  # noqa: ANN401  # psycopg's, sync or not
-    return bool(conn.info.transaction_status is not TransactionStatus.IDLE)
 
 
 def _autocommit() -> NoTransaction:

@@ -3,9 +3,9 @@
 from typing import Any
 
 from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, errors
-from psycopg.pq import TransactionStatus
 
 from outbox.errors import DovecoteError
+from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
 
@@ -22,6 +22,8 @@ def way(kind: type) -> Way | None:
 
 
 def _write(conn: Connection[Any], append: Append) -> None:
+    if in_pipeline(conn):
+        hear(conn)
     _require_transaction(conn)
     if not append.events:
         return
@@ -36,6 +38,8 @@ def _write(conn: Connection[Any], append: Append) -> None:
 
 
 async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
+    if in_pipeline(conn):
+        await hear_async(conn)
     _require_transaction(conn)
     if not append.events:
         return
@@ -59,7 +63,7 @@ def _encoded(conn: Connection[Any] | AsyncConnection[Any], query: bytes) -> byte
 
 
 def _require_transaction(conn: Connection[Any] | AsyncConnection[Any]) -> None:
-    if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
+    if not is_open(conn):
         block = "async with" if isinstance(conn, AsyncConnection) else "with"
         remedy = f"open `{block} conn.transaction():` around the write"
         raise autocommit(remedy)

@@ -1,13 +1,15 @@
 """Write on SQLAlchemy's sessions and connections, sync and async."""
 
-import psycopg
-from psycopg.pq import TransactionStatus
+from typing import Any
+
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
+from sqlalchemy.util import await_only
 
 from outbox.errors import UnsupportedConnection
+from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
 from outbox.writing.statements import Statement
@@ -51,18 +53,24 @@ def _require_transaction(conn: Connection) -> None:
             "with postgresql+psycopg or postgresql+asyncpg"
         )
         raise UnsupportedConnection(msg)
-    # Ask the driver: the level may come from the engine, the connection or the session.
-    pooled = conn.connection
-    commits = getattr(pooled.dbapi_connection, "autocommit", False)
-    if commits and not _in_block(pooled.driver_connection):
+    if not is_tied(conn):
         raise autocommit(_LEVEL)
 
 
-def _in_block(driver: object) -> bool:
-    """Return whether the caller has run BEGIN on a connection that commits each statement."""
-    if isinstance(driver, psycopg.Connection | psycopg.AsyncConnection):
-        return driver.info.transaction_status is not TransactionStatus.IDLE
-    return bool(driver.is_in_transaction())  # type: ignore[attr-defined]  # asyncpg, which may be absent
+def is_tied(conn: Connection) -> bool:
+    """Return whether a statement is in a transaction that the caller ends."""
+    # Ask the driver: the level may come from the engine, the connection or the session.
+    pooled = conn.connection
+    driver: Any = pooled.driver_connection
+    if conn.dialect.driver == "asyncpg":
+        commits = getattr(pooled.dbapi_connection, "autocommit", False)
+        return not commits or bool(driver.is_in_transaction())
+    if in_pipeline(driver):
+        if conn.dialect.is_async:
+            await_only(hear_async(driver))
+        else:
+            hear(driver)
+    return is_open(driver)
 
 
 def _execute(conn: Connection, append: Append, statement: Statement) -> None:
