@@ -4,13 +4,14 @@ Run one query in the handler's transaction, whichever library it is from.
 Never begins, commits or rolls back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
 
 from outbox.errors import NoTransaction, UnsupportedConnection
+from outbox.postgres.ours import Ours, async_cursor, cursor
 from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.kinds import SQLAlchemyAsync, SQLAlchemyConnection, SQLAlchemySession
 
@@ -22,10 +23,12 @@ AsyncTransaction: TypeAlias = psycopg.AsyncConnection[Any] | SQLAlchemyAsync
 
 
 class Question(NamedTuple):
-    """A query that returns one value, with its parameters."""
+    """A call of a function in SQL, with its parameters."""
 
-    query: str
+    call: str
     params: Sequence[object]
+    read: Callable[[str], Any] | None
+    """Returns the function's value, given its text; None if it has none."""
 
 
 def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
@@ -41,8 +44,8 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
             hear(tx)
         _require_transaction(tx)
         # Not tx.execute: the connection may have a cursor class with other rows.
-        row = psycopg.Cursor(tx).execute(question.query.encode(), question.params).fetchone()
-        return None if row is None else row[0]
+        row = cursor(tx).execute(_select(question), question.params).fetchone()
+        return None if row is None or question.read is None else row[0]
     if _root(tx) == "sqlalchemy":
         return _on_sqlalchemy(tx, question)
     raise _unsupported(tx)
@@ -54,10 +57,9 @@ async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # w
         if in_pipeline(tx):
             await hear_async(tx)
         _require_transaction(tx)
-        cursor = psycopg.AsyncCursor(tx)
-        await cursor.execute(question.query.encode(), question.params)
-        row = await cursor.fetchone()
-        return None if row is None else row[0]
+        asked = await async_cursor(tx).execute(_select(question), question.params)
+        row = await asked.fetchone()
+        return None if row is None or question.read is None else row[0]
     if _root(tx) == "sqlalchemy" and hasattr(tx, "run_sync"):
         return await tx.run_sync(_on_sqlalchemy, question)
     raise _unsupported(tx)
@@ -71,9 +73,21 @@ def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a ses
         msg = f"the inbox takes SQLAlchemy's psycopg driver, not {conn.dialect.driver}"
         raise UnsupportedConnection(msg)
     # Not imported at the top, since most consumers have no SQLAlchemy.
-    if not import_module("outbox.writing.sqlalchemy").is_tied(conn):
+    adapter = import_module("outbox.writing.sqlalchemy")
+    if not adapter.is_tied(conn):
         raise _autocommit()
-    return conn.exec_driver_sql(question.query, tuple(question.params)).scalar()
+    params = [Ours(param) for param in question.params]
+    if question.read is None:
+        adapter.run_on_psycopg(conn, f"SELECT {question.call}", params)
+        return None
+    # The application may load integers as it likes. No column is of type cstring, so it is text.
+    query = f"SELECT pg_catalog.textout(({question.call})::text)"
+    text = adapter.run_on_psycopg(conn, query, params)
+    return None if text is None else question.read(text)
+
+
+def _select(question: Question) -> bytes:
+    return f"SELECT {question.call}".encode()
 
 
 def _require_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:

@@ -7,6 +7,7 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
 from outbox.errors import UnsupportedConnection
+from outbox.postgres.ours import accept, tuples
 from outbox.postgres.standing import hear, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
@@ -33,8 +34,9 @@ def _write(conn: BaseDatabaseWrapper, append: Append) -> None:
     try:
         # Use Django's cursor, not the driver's, so that its wrappers and its query log see the
         # write.
-        with conn.cursor() as cursor:
-            cursor.execute(statement.query.decode(), statement.params)
+        accept(conn.connection)
+        with tuples(conn.connection), conn.cursor() as cursor:
+            cursor.execute(statement.query.decode(), statement.ours())
     except DatabaseError as error:
         place = {"database": conn.settings_dict["NAME"], "role": conn.settings_dict["USER"]}
         if explained := append.explained(error.__cause__, **place):

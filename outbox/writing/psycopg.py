@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, errors
+from psycopg import AsyncConnection, Connection, errors
 
 from outbox.errors import DovecoteError
+from outbox.postgres.ours import async_cursor, cursor
 from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
@@ -30,7 +31,7 @@ def _write(conn: Connection[Any], append: Append) -> None:
     statement = append.statement()
     try:
         # Not conn.execute: the connection may have a cursor class with other placeholders.
-        Cursor(conn).execute(_encoded(conn, statement.query), statement.params)
+        cursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
             raise explained from error
@@ -45,7 +46,7 @@ async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
         return
     statement = append.statement()
     try:
-        await AsyncCursor(conn).execute(_encoded(conn, statement.query), statement.params)
+        await async_cursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
             raise explained from error

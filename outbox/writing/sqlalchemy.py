@@ -1,5 +1,6 @@
 """Write on SQLAlchemy's sessions and connections, sync and async."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -9,6 +10,7 @@ from sqlalchemy.orm import Session, scoped_session
 from sqlalchemy.util import await_only
 
 from outbox.errors import UnsupportedConnection
+from outbox.postgres.ours import accept, tuples
 from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
@@ -17,6 +19,7 @@ from outbox.writing.statements import Statement
 ADVICE = "give a connection or a session of it, such as `with engine.begin() as conn:`"
 
 _LEVEL = "take a connection or session of another isolation level than AUTOCOMMIT"
+_AT_ONCE: Mapping[str, Any] = {"stream_results": False, "yield_per": None}
 _DRIVERS = frozenset({"psycopg", "asyncpg"})
 
 
@@ -74,17 +77,32 @@ def is_tied(conn: Connection) -> bool:
 
 
 def _execute(conn: Connection, append: Append, statement: Statement) -> None:
-    numbers = conn.dialect.driver == "asyncpg"
-    query = statement.numbered() if numbers else statement.query.decode()
     try:
-        # Go through SQLAlchemy, which begins its transaction here and lets its listeners see the
-        # write.
-        conn.exec_driver_sql(query, tuple(statement.params)).close()
+        if conn.dialect.driver == "asyncpg":
+            run(conn, statement.numbered(), statement.texts())
+        else:
+            run_on_psycopg(conn, statement.query.decode(), statement.ours())
     except DBAPIError as error:
         url = conn.engine.url
         if explained := append.explained(error.orig, database=url.database, role=url.username):
             raise explained from error
         raise
+
+
+def run_on_psycopg(conn: Connection, query: str, params: Sequence[object]) -> str | None:
+    """As `run`, whatever the application has configured on psycopg's connection."""
+    driver: Any = conn.connection.driver_connection
+    accept(driver)
+    with tuples(driver):
+        return run(conn, query, params)
+
+
+def run(conn: Connection, query: str, params: Sequence[object]) -> str | None:
+    """Execute a query and return its first value; this ends the result, not the transaction."""
+    # Go through SQLAlchemy, which begins its transaction here and lets its listeners see the
+    # statement. A cursor on the server's side would not execute it before somebody fetches.
+    result = conn.exec_driver_sql(query, tuple(params), execution_options=_AT_ONCE)
+    return result.scalar() if result.returns_rows else None
 
 
 # The async classes run the sync code, as everything in SQLAlchemy does.
