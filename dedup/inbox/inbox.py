@@ -197,13 +197,13 @@ class Inbox:
         ids, rounds = [_stored(id_) for id_, _ in known], [round_ for _, round_ in known]
         if all(claim is None for claim in claims):
             call = _filled("{schema}.take_many(%s::text, %s::text[], %s::int[])", self.schema)
-            return Question(call, (self.consumer, ids, rounds), _numbers)
+            return Question(self.schema, call, (self.consumer, ids, rounds), _numbers)
         # In binary: in text, NULL is just a word if `array_nulls` is off.
         call = _filled(
             "{schema}.take_many_claimed(%s::text, %s::text[], %s::int[], %b::bigint[])",
             self.schema,
         )
-        return Question(call, (self.consumer, ids, rounds, list(claims)), _numbers)
+        return Question(self.schema, call, (self.consumer, ids, rounds, list(claims)), _numbers)
 
     def _asking_again(self, identity: Identity, result: Again) -> Question:
         after = round(result.after.total_seconds() * 1000)
@@ -218,7 +218,7 @@ class Inbox:
         read: Callable[[str], object] | None = None,
     ) -> Question:
         params = (self.consumer, _stored(identity[0]), identity[1], *more)
-        return Question(_filled(call, self.schema), params, read)
+        return Question(self.schema, _filled(call, self.schema), params, read)
 
 
 def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, unless stated otherwise

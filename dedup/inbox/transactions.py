@@ -25,6 +25,7 @@ AsyncTransaction: TypeAlias = psycopg.AsyncConnection[Any] | SQLAlchemyAsync
 class Question(NamedTuple):
     """A call of a function in SQL, with its parameters."""
 
+    schema: str
     call: str
     params: Sequence[object]
     read: Callable[[str], Any] | None
@@ -66,14 +67,14 @@ async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # w
 
 
 def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a session or a connection
-    conn = tx.connection() if hasattr(tx, "connection") and callable(tx.connection) else tx
-    if not hasattr(conn, "exec_driver_sql"):
+    # Not imported at the top, since most consumers have no SQLAlchemy.
+    adapter = import_module("outbox.writing.sqlalchemy")
+    conn = adapter.connection_for(tx, question.schema, "handled")
+    if conn is None:
         raise _unsupported(tx)
     if conn.dialect.driver != "psycopg":
         msg = f"the inbox takes SQLAlchemy's psycopg driver, not {conn.dialect.driver}"
         raise UnsupportedConnection(msg)
-    # Not imported at the top, since most consumers have no SQLAlchemy.
-    adapter = import_module("outbox.writing.sqlalchemy")
     if not adapter.is_tied(conn):
         raise _autocommit()
     params = [Ours(param) for param in question.params]

@@ -226,7 +226,8 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
                 "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
                 " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
                 " WHERE c.oid IN (to_regclass({}), to_regclass({}))"
-                " AND acl.privilege_type = 'INSERT' AND acl.grantee = r.oid AND acl.grantee <> c.relowner ORDER BY 1"
+                " AND acl.privilege_type = 'INSERT' AND acl.grantee = r.oid"
+                " AND acl.grantee <> c.relowner ORDER BY 1"
             ).format(*tables)
         )
         .fetchall()
