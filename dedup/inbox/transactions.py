@@ -102,7 +102,7 @@ def _autocommit() -> NoTransaction:
 
 
 def _unsupported(tx: object) -> UnsupportedConnection:
-    kind = type(tx)
+    kind = tx.__class__
     msg = (
         f"the inbox cannot use {kind.__module__}.{kind.__qualname__}; give a connection of "
         "psycopg 3, or a session or connection of SQLAlchemy with its psycopg driver"
@@ -114,7 +114,7 @@ def _root(tx: object) -> str:
     return next(
         (
             "sqlalchemy"
-            for base in type(tx).__mro__
+            for base in tx.__class__.__mro__  # not its type: it may be a proxy
             if base.__module__.partition(".")[0] == "sqlalchemy"
         ),
         "",

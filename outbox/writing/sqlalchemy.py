@@ -68,7 +68,7 @@ def connection_for(tx: object, schema: str, name: str) -> Connection | None:
         UnsupportedConnection: a session that has no connection for other tables than its own.
     """
     if isinstance(tx, scoped_session):
-        tx = tx()
+        tx = tx.registry()  # not `tx()`: a proxy of it need not be callable
     if isinstance(tx, Session):
         conn = _connection_of(tx, schema, name)
         _require_one(tx)
@@ -182,10 +182,12 @@ def run(conn: Connection, query: str, params: Sequence[object]) -> str | None:
 _WAYS = {
     Session: Way(_on_session, awaits=False),
     Connection: Way(_on_connection, awaits=False),
-    scoped_session: Way(lambda registry, append: _on_session(registry(), append), awaits=False),
+    scoped_session: Way(
+        lambda registry, append: _on_session(registry.registry(), append), awaits=False
+    ),
     AsyncSession: Way(lambda session, append: session.run_sync(_on_session, append), awaits=True),
     AsyncConnection: Way(lambda conn, append: conn.run_sync(_on_connection, append), awaits=True),
     async_scoped_session: Way(
-        lambda registry, append: registry().run_sync(_on_session, append), awaits=True
+        lambda registry, append: registry.registry().run_sync(_on_session, append), awaits=True
     ),
 }
