@@ -196,7 +196,9 @@ async def take_async(conn: Any) -> None:
     assert (await INBOX.take_many_async(conn, [E1, E2]))[:1] == [LATER]
 
 
-def test_psycopg(both: str, configure: Configure) -> None:
+def test_adapters_and_rows_of_a_connection_do_not_reach_our_statement(
+    both: str, configure: Configure
+) -> None:
     with psycopg.connect(both) as conn:
         configure(conn)
         publish(conn)
@@ -204,7 +206,7 @@ def test_psycopg(both: str, configure: Configure) -> None:
     assert found(both) == WRITTEN
 
 
-def test_psycopg_async(both: str, configure: Configure) -> None:
+def test_nor_those_of_an_async_connection(both: str, configure: Configure) -> None:
     async def scenario() -> None:
         async with await AsyncConnection.connect(both) as conn:
             configure(conn)
@@ -215,7 +217,7 @@ def test_psycopg_async(both: str, configure: Configure) -> None:
     assert found(both) == WRITTEN
 
 
-def test_sqlalchemy(both: str, configure: Configure) -> None:
+def test_nor_those_below_sqlalchemy(both: str, configure: Configure) -> None:
     engine = sqlalchemy.create_engine(url(both, "psycopg"), poolclass=NullPool)
     with engine.begin() as conn:
         conn.execution_options(stream_results=True)
@@ -228,7 +230,7 @@ def test_sqlalchemy(both: str, configure: Configure) -> None:
     assert found(both) == WRITTEN
 
 
-def test_sqlalchemy_async(both: str, configure: Configure) -> None:
+def test_nor_those_below_sqlalchemys_async_connection(both: str, configure: Configure) -> None:
     async def scenario() -> None:
         engine = create_async_engine(url(both, "psycopg"), poolclass=NullPool)
         async with engine.begin() as conn:
@@ -241,7 +243,7 @@ def test_sqlalchemy_async(both: str, configure: Configure) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"server_side_binding": True}], ids=["client", "server"])
-def test_django(dsn: str, configure: Configure, options: dict[str, Any]) -> None:
+def test_nor_those_below_django(dsn: str, configure: Configure, options: dict[str, Any]) -> None:
     with django_database(dsn, **options) as conn:
         conn.set_autocommit(False)
         configure(conn.connection)
@@ -251,7 +253,7 @@ def test_django(dsn: str, configure: Configure, options: dict[str, Any]) -> None
     assert found(dsn) == WRITTEN
 
 
-CODECS = ["text", "bytea", "uuid", "timestamptz", "int4", "json", "name", "varchar"]
+CODECS = ["text", "bytea", "uuid", "timestamptz", "int4", "json", "varchar"]
 
 
 async def with_codecs(conn: Any) -> None:
@@ -264,7 +266,7 @@ async def with_codecs(conn: Any) -> None:
         )
 
 
-def test_asyncpg(dsn: str) -> None:
+def test_codecs_of_asyncpg_do_not_reach_our_statement(dsn: str) -> None:
     async def scenario() -> None:
         conn = await asyncpg.connect(address(dsn))
         await with_codecs(conn)
@@ -277,7 +279,7 @@ def test_asyncpg(dsn: str) -> None:
     assert found(dsn) == WRITTEN
 
 
-def test_asyncpg_within_sqlalchemy(dsn: str) -> None:
+def test_nor_do_codecs_of_asyncpg_below_sqlalchemy(dsn: str) -> None:
     async def scenario() -> None:
         engine = create_async_engine(url(dsn, "asyncpg"), poolclass=NullPool)
         async with engine.begin() as conn:
@@ -305,7 +307,7 @@ def everywhere(configure: Configure) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("everywhere")
-def test_connections_of_our_own(both: str) -> None:
+def test_adapters_of_the_whole_process_do_not_reach_our_own_connections(both: str) -> None:
     producing = Fallback(both, "outbox", Limits())
     producing.write([FULL, BARE])
     assert producing.drained({b"k": producing.token()}) == []
@@ -320,7 +322,9 @@ def test_connections_of_our_own(both: str) -> None:
     own.close()
 
 
-def test_an_installation(database: str, configure: Configure) -> None:
+def test_an_installation_does_not_depend_on_the_connections_adapters(
+    database: str, configure: Configure
+) -> None:
     with psycopg.connect(database) as conn:
         configure(conn)
         for installing in (schema, inbox_schema):

@@ -63,7 +63,7 @@ def written(dsn: str) -> bool:
 
 
 @PROXIES
-def test_psycopg(both: str, proxy: Proxy) -> None:
+def test_a_proxy_of_psycopgs_connection_will_do(both: str, proxy: Proxy) -> None:
     with psycopg.connect(both) as conn:
         publish(proxy(conn))
         assert INBOX.take(proxy(conn), E1) is None
@@ -77,7 +77,7 @@ def test_psycopg(both: str, proxy: Proxy) -> None:
 
 
 @PROXIES
-def test_psycopg_async(both: str, proxy: Proxy) -> None:
+def test_a_proxy_of_psycopgs_async_connection_will_do(both: str, proxy: Proxy) -> None:
     async def scenario() -> None:
         async with await AsyncConnection.connect(both) as conn:
             await publish_async(proxy(conn))
@@ -90,7 +90,7 @@ def test_psycopg_async(both: str, proxy: Proxy) -> None:
 
 
 @PROXIES
-def test_sqlalchemy(both: str, proxy: Proxy) -> None:
+def test_proxies_of_sqlalchemys_and_below_it_will_do(both: str, proxy: Proxy) -> None:
     engine = sqlalchemy.create_engine(
         "postgresql+psycopg://", poolclass=NullPool, creator=lambda: proxy(psycopg.connect(both))
     )
@@ -111,7 +111,9 @@ def test_sqlalchemy(both: str, proxy: Proxy) -> None:
 
 @PROXIES
 @pytest.mark.parametrize("driver", ["psycopg", "asyncpg"])
-def test_sqlalchemy_async(both: str, proxy: Proxy, driver: str) -> None:
+def test_proxies_of_sqlalchemys_async_connections_will_do(
+    both: str, proxy: Proxy, driver: str
+) -> None:
     async def scenario() -> None:
         engine = create_async_engine(url(both, driver), poolclass=NullPool)
         async with engine.begin() as conn:
@@ -125,7 +127,7 @@ def test_sqlalchemy_async(both: str, proxy: Proxy, driver: str) -> None:
 
 
 @PROXIES
-def test_django(dsn: str, proxy: Proxy) -> None:
+def test_proxies_of_djangos_connection_and_below_it_will_do(dsn: str, proxy: Proxy) -> None:
     with django_database(dsn) as conn:
         conn.set_autocommit(False)
         conn.connection = proxy(conn.connection)
@@ -135,7 +137,7 @@ def test_django(dsn: str, proxy: Proxy) -> None:
 
 
 @PROXIES
-def test_asyncpg(dsn: str, proxy: Proxy) -> None:
+def test_proxies_of_asyncpgs_connections_will_do(dsn: str, proxy: Proxy) -> None:
     async def scenario() -> None:
         pool = await asyncpg.create_pool(address(dsn), min_size=1, max_size=1)
         async with pool.acquire() as conn, conn.transaction():
@@ -150,7 +152,7 @@ def test_asyncpg(dsn: str, proxy: Proxy) -> None:
     assert written(dsn)
 
 
-def test_our_own_connections(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_connections_of_our_own_may_be_proxies(both: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tracer may have replaced `connect` of the driver's classes."""
     connect = psycopg.Connection.connect.__func__  # type: ignore[attr-defined]  # a class method
 
