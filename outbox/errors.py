@@ -29,7 +29,9 @@ class UnsupportedConnection(DovecoteError, TypeError):
 
 
 class NoTransaction(DovecoteError):
-    """The connection is in autocommit mode and no transaction is open; nothing was written."""
+    """
+    No transaction is open, or a session has several that commit one by one; nothing was written.
+    """
 
 
 class NotAccepted(DovecoteError):

@@ -27,7 +27,8 @@ def write(
 
     Raises:
         UnsupportedConnection: `conn` is none of these, or has to be awaited; also a `TypeError`.
-        NoTransaction: `conn` is in autocommit mode outside a transaction block.
+        NoTransaction: `conn` is in autocommit mode outside a transaction block, or a session's
+            transaction has several connections.
         InvalidEvent: an event could never be published; none was written.
         NotAllowed: the role may not write events here.
         SchemaMissing: the outbox is not installed in this database.

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from outbox import forks
+from outbox.postgres.ours import ADAPTERS, async_cursor
 from outbox.postgres.overdue import AsyncConnection, Connection
 from outbox.postgres.session import SESSION, is_direct, settle
 
@@ -49,7 +50,8 @@ class Connections:
             conn.close()
 
     def _connect(self) -> Connection:
-        conn = Connection.open(self._dsn, patience=self._patience)
+        context = ADAPTERS if self._ours else None
+        conn = Connection.open(self._dsn, patience=self._patience, context=context)
         if not is_direct(conn):
             # After a pooler switches sessions, the next one would not know statements prepared in
             # the last one.
@@ -93,7 +95,7 @@ class AsyncConnections:
 
     async def _connect(self) -> AsyncConnection:
         conn = await AsyncConnection.open(self._dsn, patience=self._patience)
-        row = await (await conn.execute(SESSION)).fetchone()
+        row = await (await async_cursor(conn).execute(SESSION)).fetchone()
         if row is None or row[0] != conn.info.backend_pid:
             conn.prepare_threshold = None  # as above
         return conn

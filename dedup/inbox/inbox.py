@@ -188,25 +188,37 @@ class Inbox:
 
     def _taking(self, identity: Identity, claim: int | None) -> Question:
         if claim is None:
-            return self._question("SELECT {schema}.take(%s, %s, %s)", identity)
-        return self._question("SELECT {schema}.take_claimed(%s, %s, %s, %s)", identity, claim)
+            call = "{schema}.take(%s::text, %s::text, %s::int)"
+            return self._question(call, identity, read=int)
+        call = "{schema}.take_claimed(%s::text, %s::text, %s::int, %s::bigint)"
+        return self._question(call, identity, claim, read=int)
 
     def _taking_many(self, known: Sequence[Identity], claims: Sequence[int | None]) -> Question:
         ids, rounds = [_stored(id_) for id_, _ in known], [round_ for _, round_ in known]
         if all(claim is None for claim in claims):
-            query = _query("SELECT {schema}.take_many(%s, %s, %s)", self.schema)
-            return Question(query, (self.consumer, ids, rounds))
-        query = _query("SELECT {schema}.take_many_claimed(%s, %s, %s, %s)", self.schema)
-        return Question(query, (self.consumer, ids, rounds, list(claims)))
+            call = _filled("{schema}.take_many(%s::text, %s::text[], %s::int[])", self.schema)
+            return Question(self.schema, call, (self.consumer, ids, rounds), _numbers)
+        # In binary: in text, NULL is just a word if `array_nulls` is off.
+        call = _filled(
+            "{schema}.take_many_claimed(%s::text, %s::text[], %s::int[], %b::bigint[])",
+            self.schema,
+        )
+        return Question(self.schema, call, (self.consumer, ids, rounds, list(claims)), _numbers)
 
     def _asking_again(self, identity: Identity, result: Again) -> Question:
         after = round(result.after.total_seconds() * 1000)
-        return self._question("SELECT {schema}.again(%s, %s, %s, %s)", identity, after)
+        call = "{schema}.again(%s::text, %s::text, %s::int, %s::bigint)"
+        return self._question(call, identity, after)
 
-    def _question(self, text: str, identity: Identity, *more: object) -> Question:
-        return Question(
-            _query(text, self.schema), (self.consumer, _stored(identity[0]), identity[1], *more)
-        )
+    def _question(
+        self,
+        call: str,
+        identity: Identity,
+        *more: object,
+        read: Callable[[str], object] | None = None,
+    ) -> Question:
+        params = (self.consumer, _stored(identity[0]), identity[1], *more)
+        return Question(self.schema, _filled(call, self.schema), params, read)
 
 
 def identity_of(event: Any) -> Identity:  # noqa: ANN401  # an event, unless stated otherwise
@@ -248,8 +260,13 @@ def nobodys(event: object) -> Claim | None:  # noqa: ARG001  # the same for ever
 
 
 @lru_cache(maxsize=64)
-def _query(text: str, schema: str) -> str:
+def _filled(text: str, schema: str) -> str:
     return fill(text, schema)
+
+
+def _numbers(text: str) -> list[int | None]:
+    """Return the array of numbers that Postgres writes so."""
+    return [None if each == "NULL" else int(each) for each in text[1:-1].split(",") if each]
 
 
 def _stored(id_: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from psycopg import Connection, errors, sql
 
 from outbox.errors import NotAllowed
+from outbox.postgres.ours import cursor
 from outbox.schema.migrations import Migration, Migrations
 from outbox.schema.templates import fill
 
@@ -74,7 +75,7 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
         _INBOX.require(conn, schema)
         held = sql.Identifier(schema, "held").as_string()
         name = sql.Identifier(schema).as_string()
-        row = conn.execute(_MAY, {"held": held, "schema": name}).fetchone()
+        row = cursor(conn).execute(_MAY, {"held": held, "schema": name}).fetchone()
     except errors.InsufficientPrivilege as error:
         raise not_allowed(conn.info.user, schema) from error
     if row is None or not row[0]:

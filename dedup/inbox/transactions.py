@@ -4,13 +4,15 @@ Run one query in the handler's transaction, whichever library it is from.
 Never begins, commits or rolls back.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, TypeAlias
 
 import psycopg
-from psycopg.pq import TransactionStatus
 
 from outbox.errors import NoTransaction, UnsupportedConnection
+from outbox.postgres.ours import Ours, async_cursor, cursor
+from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.kinds import SQLAlchemyAsync, SQLAlchemyConnection, SQLAlchemySession
 
 Transaction: TypeAlias = psycopg.Connection[Any] | SQLAlchemySession | SQLAlchemyConnection
@@ -21,10 +23,13 @@ AsyncTransaction: TypeAlias = psycopg.AsyncConnection[Any] | SQLAlchemyAsync
 
 
 class Question(NamedTuple):
-    """A query that returns one value, with its parameters."""
+    """A call of a function in SQL, with its parameters."""
 
-    query: str
+    schema: str
+    call: str
     params: Sequence[object]
+    read: Callable[[str], Any] | None
+    """Returns the function's value, given its text; None if it has none."""
 
 
 def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
@@ -36,10 +41,12 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
         UnsupportedConnection: `tx` is not such a connection.
     """
     if isinstance(tx, psycopg.Connection):
+        if in_pipeline(tx):
+            hear(tx)
         _require_transaction(tx)
         # Not tx.execute: the connection may have a cursor class with other rows.
-        row = psycopg.Cursor(tx).execute(question.query.encode(), question.params).fetchone()
-        return None if row is None else row[0]
+        row = cursor(tx).execute(_select(question), question.params).fetchone()
+        return None if row is None or question.read is None else row[0]
     if _root(tx) == "sqlalchemy":
         return _on_sqlalchemy(tx, question)
     raise _unsupported(tx)
@@ -48,36 +55,45 @@ def ask(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the 
 async def ask_async(tx: object, question: Question) -> Any:  # noqa: ANN401  # whatever the query gives
     """As `ask`, for an async connection."""
     if isinstance(tx, psycopg.AsyncConnection):
+        if in_pipeline(tx):
+            await hear_async(tx)
         _require_transaction(tx)
-        cursor = psycopg.AsyncCursor(tx)
-        await cursor.execute(question.query.encode(), question.params)
-        row = await cursor.fetchone()
-        return None if row is None else row[0]
+        asked = await async_cursor(tx).execute(_select(question), question.params)
+        row = await asked.fetchone()
+        return None if row is None or question.read is None else row[0]
     if _root(tx) == "sqlalchemy" and hasattr(tx, "run_sync"):
         return await tx.run_sync(_on_sqlalchemy, question)
     raise _unsupported(tx)
 
 
 def _on_sqlalchemy(tx: Any, question: Question) -> Any:  # noqa: ANN401  # a session or a connection
-    conn = tx.connection() if hasattr(tx, "connection") and callable(tx.connection) else tx
-    if not hasattr(conn, "exec_driver_sql"):
+    # Not imported at the top, since most consumers have no SQLAlchemy.
+    adapter = import_module("outbox.writing.sqlalchemy")
+    conn = adapter.connection_for(tx, question.schema, "handled")
+    if conn is None:
         raise _unsupported(tx)
     if conn.dialect.driver != "psycopg":
         msg = f"the inbox takes SQLAlchemy's psycopg driver, not {conn.dialect.driver}"
         raise UnsupportedConnection(msg)
-    driver = conn.connection.driver_connection
-    if conn.connection.dbapi_connection.autocommit and not _is_open(driver):
+    if not adapter.is_tied(conn):
         raise _autocommit()
-    return conn.exec_driver_sql(question.query, tuple(question.params)).scalar()
+    params = [Ours(param) for param in question.params]
+    if question.read is None:
+        adapter.run_on_psycopg(conn, f"SELECT {question.call}", params)
+        return None
+    # The application may load integers as it likes. No column is of type cstring, so it is text.
+    query = f"SELECT pg_catalog.textout(({question.call})::text)"
+    text = adapter.run_on_psycopg(conn, query, params)
+    return None if text is None else question.read(text)
+
+
+def _select(question: Question) -> bytes:
+    return f"SELECT {question.call}".encode()
 
 
 def _require_transaction(conn: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> None:
-    if conn.autocommit and not _is_open(conn):
+    if not is_open(conn):
         raise _autocommit()
-
-
-def _is_open(conn: Any) -> bool:  # noqa: ANN401  # psycopg's, sync or not
-    return bool(conn.info.transaction_status is not TransactionStatus.IDLE)
 
 
 def _autocommit() -> NoTransaction:
@@ -86,7 +102,7 @@ def _autocommit() -> NoTransaction:
 
 
 def _unsupported(tx: object) -> UnsupportedConnection:
-    kind = type(tx)
+    kind = tx.__class__
     msg = (
         f"the inbox cannot use {kind.__module__}.{kind.__qualname__}; give a connection of "
         "psycopg 3, or a session or connection of SQLAlchemy with its psycopg driver"
@@ -98,7 +114,7 @@ def _root(tx: object) -> str:
     return next(
         (
             "sqlalchemy"
-            for base in type(tx).__mro__
+            for base in tx.__class__.__mro__  # not its type: it may be a proxy
             if base.__module__.partition(".")[0] == "sqlalchemy"
         ),
         "",

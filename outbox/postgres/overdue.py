@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Self, TypeVar
 
 import psycopg
-from psycopg.abc import PQGen
+from psycopg.abc import AdaptContext, PQGen
 from psycopg.rows import TupleRow
 from psycopg.waiting import Ready
 
@@ -51,9 +51,9 @@ class Connection(psycopg.Connection[TupleRow]):
     patience = 30.0
 
     @classmethod
-    def open(cls, dsn: str, *, patience: float) -> Self:
+    def open(cls, dsn: str, *, patience: float, context: AdaptContext | None = None) -> Self:
         """Return an autocommit connection; timeouts in `dsn` take precedence."""
-        conn = cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True)
+        conn = cls.connect(conninfo(dsn, ours=NOTICE), autocommit=True, context=context)
         conn.patience = patience
         return conn
 

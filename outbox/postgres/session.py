@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import TupleRow, tuple_row
 
 from outbox.errors import SharedSession
+from outbox.postgres.ours import ADAPTERS, cursor
 from outbox.secrets import fresh
 
 OWN_FUNCTIONS_ONLY = "SET search_path = pg_catalog, pg_temp"
@@ -86,7 +87,7 @@ def connect_as(
         SharedSession: other clients use the session between our statements.
     """
     parameters = conninfo(dsn, name=name, ours=ours)
-    conn = kind.connect(parameters, autocommit=True, row_factory=tuple_row)
+    conn = kind.connect(parameters, autocommit=True, row_factory=tuple_row, context=ADAPTERS)
     try:
         if not is_direct(conn):
             _require_own(conn, parameters)
@@ -124,7 +125,7 @@ def is_direct(conn: Connection[Any]) -> bool:
 
 def _session(conn: Connection[Any]) -> int:
     """Return the session's own number; a pooler reports a different one to its clients."""
-    row = conn.execute(SESSION).fetchone()
+    row = cursor(conn).execute(SESSION).fetchone()
     return int(row[0]) if row else 0
 
 

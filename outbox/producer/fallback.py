@@ -14,6 +14,7 @@ from psycopg.conninfo import conninfo_to_dict
 from outbox.errors import BadSettings
 from outbox.event import Event, Limits
 from outbox.postgres import overdue
+from outbox.postgres.ours import ADAPTERS
 from outbox.postgres.session import conninfo
 from outbox.producer.routing import EVERY, Lane
 from outbox.writing.append import Append
@@ -102,7 +103,7 @@ class Fallback:
             # This also works through a pooler: nothing is set here that would stay with its
             # session.
             dsn = conninfo(self._dsn, ours={"application_name": "dovecote producer", **_NOTICE})
-            conn = psycopg.connect(dsn, autocommit=True, prepare_threshold=None)
+            conn = psycopg.connect(dsn, autocommit=True, prepare_threshold=None, context=ADAPTERS)
             with self._lock:
                 self._conn = conn
         try:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from psycopg import Connection, sql
 
+from outbox.postgres.ours import cursor
 from outbox.schema.migrations import LOCK, Migration, Migrations
 from outbox.schema.templates import fill
 
@@ -112,7 +113,7 @@ def install(
 def limit_events(conn: Connection, schema: str, most_bytes: int) -> None:
     """Set the most bytes of an event; sessions that are open already obey it as well."""
     query = "CREATE OR REPLACE FUNCTION {}() RETURNS int LANGUAGE sql IMMUTABLE AS {}"
-    conn.execute(
+    cursor(conn).execute(
         sql.SQL(query).format(
             sql.Identifier(schema, "max_event_bytes"), sql.Literal(f"SELECT {most_bytes:d}")
         )

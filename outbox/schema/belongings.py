@@ -5,6 +5,7 @@ Which objects of a schema are ours: find foreign ones first, and check that all 
 from psycopg import Connection, sql
 
 from outbox.errors import NotAllowed
+from outbox.postgres.ours import cursor
 
 # Every object in a schema depends on the schema, whatever its kind.
 FOUND = """
@@ -129,7 +130,7 @@ def require_seen(conn: Connection, schema: str) -> None:
     Raises:
         NotAllowed: row-level security may hide some.
     """
-    row = conn.execute(_HIDDEN, [schema]).fetchone()
+    row = cursor(conn).execute(_HIDDEN, [schema]).fetchone()
     if row is not None:
         msg = f"row-level security is on for table {row[0]} of schema {schema!r}; "
         raise NotAllowed(msg + showing(schema, row[0]))

@@ -9,6 +9,7 @@ from psycopg import Connection, errors, sql
 
 from outbox.errors import DovecoteError
 from outbox.postgres import session
+from outbox.postgres.ours import cursor
 from outbox.schema import restored, slots
 from outbox.schema.belongings import showing
 from outbox.schema.migrations import own_functions_only
@@ -71,7 +72,7 @@ def installed(conn: Connection[Any], schema: str) -> Capture:
         " FROM {reading} r, pg_database d, pg_namespace n"
         " WHERE d.datname = current_database() AND n.nspname = {schema}"
     ).format(reading=_reading(schema), schema=sql.Literal(schema), here=_HERE)
-    row = conn.execute(query).fetchone()
+    row = cursor(conn).execute(query).fetchone()
     if row is None:
         msg = f"{schema}.reading is empty: restore its row, or install the outbox anew"
         raise DovecoteError(msg)
@@ -81,7 +82,7 @@ def installed(conn: Connection[Any], schema: str) -> Capture:
 def prefix(conn: Connection[Any], schema: str) -> str:
     """Return the prefix of those messages in the log that are events of the outbox in `schema`."""
     query = sql.SQL("SELECT prefix FROM {}").format(sql.Identifier(schema, "capture"))
-    row = conn.execute(query).fetchone()
+    row = cursor(conn).execute(query).fetchone()
     if row is None:
         msg = f"{schema}.capture is empty: restore its row, or install the outbox anew"
         raise DovecoteError(msg)
@@ -154,7 +155,7 @@ def use_table(dsn: str, schema: str) -> bool:
             _require_none_restored(conn, schema, done="the log had them: delete them")
         _set_mode(conn, schema, wal=False)
         departed = sql.SQL("UPDATE {} SET departed = DEFAULT WHERE state = 'wal'")
-        conn.execute(departed.format(_reading(schema)))
+        cursor(conn).execute(departed.format(_reading(schema)))
         # Use a separate transaction: one that begins after it sees the new mode.
         _change(conn, schema, "leaving", since="wal")
         return installed(conn, schema).state == "leaving"
@@ -176,7 +177,7 @@ def let_relays_read(conn: Connection, schema: str) -> None:
 def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
     """Yield a connection that holds the lock on slots; if a right is missing, name who has it."""
     with session.connect(dsn) as conn:
-        conn.execute("SELECT pg_advisory_lock(%s)", [LOCK])
+        cursor(conn).execute("SELECT pg_advisory_lock(%s)", [LOCK])
         try:
             yield conn
         except errors.InsufficientPrivilege as error:
@@ -188,12 +189,16 @@ def _in_turn(dsn: str, schema: str) -> Iterator[Connection]:
 
 def _who_may(conn: Connection, schema: str) -> str:
     """Return who may change the capture, for a role that lacks a right."""
-    row = conn.execute(
-        "SELECT pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), current_user"
-        " FROM pg_class AS c, pg_namespace AS n WHERE c.relnamespace = n.oid"
-        " AND n.nspname = %s AND c.relname = 'reading'",
-        [schema],
-    ).fetchone()
+    row = (
+        cursor(conn)
+        .execute(
+            "SELECT pg_get_userbyid(c.relowner), pg_has_role(c.relowner, 'USAGE'), current_user"
+            " FROM pg_class AS c, pg_namespace AS n WHERE c.relnamespace = n.oid"
+            " AND n.nspname = %s AND c.relname = 'reading'",
+            [schema],
+        )
+        .fetchone()
+    )
     owner, owns, role = row or ("the owner of the database", False, None)
     if owns:
         return f"grant that to role {role}, or run it as a superuser"
@@ -207,21 +212,26 @@ def _reading(schema: str) -> sql.Identifier:
 def _change(conn: Connection, schema: str, state: State, *, since: State) -> None:
     """Change to `state`, if the state is `since` now."""
     query = "UPDATE {} SET state = %s, changed = pg_current_xact_id() WHERE state = %s"
-    conn.execute(sql.SQL(query).format(_reading(schema)), [state, since])
+    cursor(conn).execute(sql.SQL(query).format(_reading(schema)), [state, since])
 
 
 def _let_relays_read(conn: Connection, schema: str) -> None:
     """Grant every role that relays what it needs to read the log; raise if one cannot."""
     # The name depends on the age of the schema: `claims` in an older one, `parked` in a newer one.
     tables = [sql.Identifier(schema, name).as_string() for name in ("claims", "parked")]
-    rows = conn.execute(
-        sql.SQL(
-            "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
-            " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
-            " WHERE c.oid IN (to_regclass({}), to_regclass({})) AND acl.privilege_type = 'INSERT'"
-            " AND acl.grantee = r.oid AND acl.grantee <> c.relowner ORDER BY 1"
-        ).format(*tables)
-    ).fetchall()
+    rows = (
+        cursor(conn)
+        .execute(
+            sql.SQL(
+                "SELECT DISTINCT r.rolname, r.rolcanlogin AND NOT (r.rolreplication OR r.rolsuper)"
+                " FROM pg_class c, aclexplode(c.relacl) AS acl, pg_roles r"
+                " WHERE c.oid IN (to_regclass({}), to_regclass({}))"
+                " AND acl.privilege_type = 'INSERT' AND acl.grantee = r.oid"
+                " AND acl.grantee <> c.relowner ORDER BY 1"
+            ).format(*tables)
+        )
+        .fetchall()
+    )
     for role, lacks_replication in rows:
         if lacks_replication:
             alter = sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(role))
@@ -233,33 +243,38 @@ def _let_relays_read(conn: Connection, schema: str) -> None:
     for role, _ in rows:
         grants = sql.SQL("GRANT SELECT ON {} TO {role}; GRANT EXECUTE ON FUNCTION {} TO {role}")
         capture, leave = (sql.Identifier(schema, name) for name in ("capture", "leave_log"))
-        conn.execute(grants.format(capture, leave, role=sql.Identifier(role)))
+        cursor(conn).execute(grants.format(capture, leave, role=sql.Identifier(role)))
 
 
 def _shards(conn: Connection, schema: str) -> int:
     """Return the number of shards in which the outbox is published; each needs a slot."""
     table = sql.Identifier(schema, "sharding")
-    found = conn.execute("SELECT to_regclass(%s)", [table.as_string(conn)]).fetchone()
+    found = cursor(conn).execute("SELECT to_regclass(%s)", [table.as_string(conn)]).fetchone()
     if found is None or found[0] is None:
         # An older schema has no shards.
         return 1
     # A relay that was refused for its name has left a row here, but published nothing.
-    rows = conn.execute(
-        sql.SQL(
-            "WITH known AS (SELECT s.shards, s.name, EXISTS (SELECT FROM {} AS c"
-            " WHERE (c.system_identifier, c.database) = (s.system_identifier, s.database)"
-            # An older schema does not say which relay is about to begin.
-            " AND to_jsonb(c) ->> 'began' IS DISTINCT FROM 'false' AND c.name IN"
-            " (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '.shard-' || n END"
-            " FROM generate_series(0, s.shards - 1) AS n)) AS has_published"
-            " FROM {} AS s WHERE s.system_identifier ="
-            " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
-            " AND s.database = (SELECT oid FROM pg_database WHERE datname = current_database()))"
-            " SELECT shards, min(name) FROM known WHERE shards > 1 OR has_published"
-            " OR NOT (SELECT bool_or(has_published) FROM known)"
-            " GROUP BY 1 ORDER BY 1 DESC"
-        ).format(sql.Identifier(schema, "claims"), table)
-    ).fetchall()
+    rows = (
+        cursor(conn)
+        .execute(
+            sql.SQL(
+                "WITH known AS (SELECT s.shards, s.name, EXISTS (SELECT FROM {} AS c"
+                " WHERE (c.system_identifier, c.database) = (s.system_identifier, s.database)"
+                # An older schema does not say which relay is about to begin.
+                " AND to_jsonb(c) ->> 'began' IS DISTINCT FROM 'false' AND c.name IN"
+                " (SELECT s.name || CASE s.shards WHEN 1 THEN '' ELSE '.shard-' || n END"
+                " FROM generate_series(0, s.shards - 1) AS n)) AS has_published"
+                " FROM {} AS s WHERE s.system_identifier ="
+                " (SELECT c.system_identifier::text FROM pg_control_system() AS c)"
+                " AND s.database ="
+                " (SELECT oid FROM pg_database WHERE datname = current_database()))"
+                " SELECT shards, min(name) FROM known WHERE shards > 1 OR has_published"
+                " OR NOT (SELECT bool_or(has_published) FROM known)"
+                " GROUP BY 1 ORDER BY 1 DESC"
+            ).format(sql.Identifier(schema, "claims"), table)
+        )
+        .fetchall()
+    )
     if len(rows) > 1:
         (most, one), (fewer, other), *_ = rows
         forget = sql.SQL("DELETE FROM {} WHERE name = …").format(table).as_string(conn)
@@ -287,7 +302,7 @@ def _require_none_restored(conn: Connection[Any], schema: str, *, done: str) -> 
 
 
 def _require_logical(conn: Connection) -> None:
-    row = conn.execute("SELECT current_setting('wal_level')").fetchone()
+    row = cursor(conn).execute("SELECT current_setting('wal_level')").fetchone()
     if row is None or row[0] != "logical":
         msg = (
             f"the server has wal_level = {row[0] if row else None}: set it to logical and "
@@ -298,11 +313,11 @@ def _require_logical(conn: Connection) -> None:
 
 def _publish(conn: Connection, schema: str, publication: str) -> None:
     """Publish inserts into the table: while modes change, events arrive both ways."""
-    exists = conn.execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
+    exists = cursor(conn).execute("SELECT 1 FROM pg_publication WHERE pubname = %s", [publication])
     if not exists.fetchone():
         query = "CREATE PUBLICATION {} FOR TABLE {} WITH (publish = 'insert',"
         query += " publish_via_partition_root = true)"
-        conn.execute(
+        cursor(conn).execute(
             sql.SQL(query).format(sql.Identifier(publication), sql.Identifier(schema, "events"))
         )
 
@@ -312,20 +327,20 @@ def _remember(conn: Connection, schema: str, begins_at: str, *, before: str | No
     Remember where all slots begin, and which rows relays have to publish from the table first.
     """
     reading = _reading(schema)
-    conn.execute(
+    cursor(conn).execute(
         sql.SQL(
             "UPDATE {} SET state = 'wal', changed = pg_current_xact_id(), begins_at = %s,"
             " before = %s"
         ).format(reading),
         [begins_at, before],
     )
-    found = conn.execute(
+    found = cursor(conn).execute(
         "SELECT FROM pg_attribute WHERE attrelid = %s::regclass AND attname = 'begins_in'",
         [reading.as_string(conn)],
     )
     # An older schema does not record the database.
     if found.fetchone() is not None:
-        conn.execute(sql.SQL("UPDATE {} SET begins_in = {}").format(reading, _HERE))
+        cursor(conn).execute(sql.SQL("UPDATE {} SET begins_in = {}").format(reading, _HERE))
 
 
 def _require_slot_of(conn: Connection, schema: str, *, shard: int, shards: int) -> None:
@@ -352,12 +367,12 @@ def _remember_anew(
     """
     query = "UPDATE {} SET anew = anew || jsonb_object(%s::text[], %s::text[])"
     places = [f"{begins_at} {before}"] * len(names)
-    conn.execute(sql.SQL(query).format(_reading(schema)), [names, places])
+    cursor(conn).execute(sql.SQL(query).format(_reading(schema)), [names, places])
 
 
 def _set_mode(conn: Connection, schema: str, *, wal: bool) -> None:
     query = "CREATE OR REPLACE FUNCTION {}() RETURNS boolean LANGUAGE sql IMMUTABLE AS {}"
-    conn.execute(
+    cursor(conn).execute(
         sql.SQL(query).format(
             sql.Identifier(schema, "writes_to_wal"), sql.Literal(f"SELECT {str(wal).lower()}")
         )

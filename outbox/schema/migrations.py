@@ -16,6 +16,7 @@ from importlib.resources import files
 from psycopg import Connection, errors, sql
 
 from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
+from outbox.postgres.ours import cursor
 from outbox.postgres.session import OWN_FUNCTIONS_ONLY
 from outbox.schema.belongings import BEHIND, FOUND, LEDGER, NOTHING_FOR_PUBLIC, require_seen
 from outbox.schema.templates import fill, require_name
@@ -170,7 +171,7 @@ class Migrations:
         """
         require_name(schema)
         with conn.transaction(), own_functions_only(conn):
-            conn.execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
+            cursor(conn).execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
             require_seen(conn, schema)
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
@@ -179,7 +180,7 @@ class Migrations:
                 self._refuse_beside_others(conn, schema)
             missing = [step for step in self.steps() if step.version > installed]
             if missing:
-                conn.execute(self.script(schema, since=installed).encode())
+                cursor(conn).execute(self.script(schema, since=installed).encode())
             if grants:
                 _grant(conn, schema, grants)
         return missing
@@ -189,7 +190,7 @@ class Migrations:
         query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
         try:
             with conn.transaction():
-                row = conn.execute(query.format(sql.Identifier(schema))).fetchone()
+                row = cursor(conn).execute(query.format(sql.Identifier(schema))).fetchone()
         except (errors.UndefinedTable, errors.InvalidSchemaName):
             return 0
         return int(row[0]) if row else 0
@@ -218,7 +219,7 @@ class Migrations:
 
     def _refuse_without_data(self, conn: Connection, schema: str) -> None:
         name = sql.Identifier(schema, "migrations").as_string(conn)
-        row = conn.execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
+        row = cursor(conn).execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
         if row is not None and row[0]:
             raise SchemaMissing(self._without_data(schema))
 
@@ -232,7 +233,7 @@ class Migrations:
 
     def _refuse_beside_others(self, conn: Connection, schema: str) -> None:
         query = sql.SQL(FOUND).format(name=sql.Literal(schema))
-        row = conn.execute(query).fetchone()
+        row = cursor(conn).execute(query).fetchone()
         if row is not None and row[0] is not None:
             raise BadSettings(row[0].join(self._others(schema)))
 
@@ -263,28 +264,32 @@ def own_functions_only(conn: Connection) -> Iterator[None]:
 
     Names are sent as UTF-8, whatever encoding the caller's session uses.
     """
-    conn.execute(
+    cursor(conn).execute(
         "SELECT pg_catalog.set_config('dovecote.path',"
         " pg_catalog.current_setting('search_path'), true),"
         " pg_catalog.set_config('dovecote.encoding',"
         " pg_catalog.current_setting('client_encoding'), true)"
     )
-    conn.execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
-    conn.execute("SET LOCAL client_encoding = 'UTF8'")
+    cursor(conn).execute(OWN_FUNCTIONS_ONLY.replace("SET", "SET LOCAL"))
+    cursor(conn).execute("SET LOCAL client_encoding = 'UTF8'")
     yield
     # Restore it: this may be the caller's transaction, which goes on.
-    conn.execute(
+    cursor(conn).execute(
         "SELECT set_config('search_path', current_setting('dovecote.path'), true),"
         " set_config('client_encoding', current_setting('dovecote.encoding'), true)"
     )
 
 
 def _grant(conn: Connection, schema: str, grants: str) -> None:
-    row = conn.execute(
-        "SELECT pg_has_role(nspowner, 'USAGE'), nspowner::regrole::text"
-        " FROM pg_namespace WHERE nspname = %s",
-        [schema],
-    ).fetchone()
+    row = (
+        cursor(conn)
+        .execute(
+            "SELECT pg_has_role(nspowner, 'USAGE'), nspowner::regrole::text"
+            " FROM pg_namespace WHERE nspname = %s",
+            [schema],
+        )
+        .fetchone()
+    )
     # Postgres itself only warns of grants that had no effect.
     if row is not None and not row[0]:
         msg = (
@@ -292,7 +297,7 @@ def _grant(conn: Connection, schema: str, grants: str) -> None:
         )
         raise NotAllowed(msg)
     try:
-        conn.execute(grants.encode())
+        cursor(conn).execute(grants.encode())
     except errors.UndefinedObject as error:
         msg = f"{error.diag.message_primary}; create it first (CREATE ROLE … LOGIN)"
         raise BadSettings(msg) from error

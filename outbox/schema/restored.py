@@ -10,6 +10,8 @@ from typing import Any
 
 from psycopg import Connection, sql
 
+from outbox.postgres.ours import cursor
+
 
 def foreign(conn: Connection[Any], events: sql.Identifier) -> str | None:
     """Return the id of a transaction with rows in `events` that is not over on this server."""
@@ -18,7 +20,7 @@ def foreign(conn: Connection[Any], events: sql.Identifier) -> str | None:
         " LIMIT 1) UNION ALL (SELECT xid::text FROM {events}"
         " WHERE xid = ANY (ARRAY(SELECT pg_snapshot_xip(pg_current_snapshot()))) LIMIT 1)"
     )
-    row = conn.execute(query.format(events=events)).fetchone()
+    row = cursor(conn).execute(query.format(events=events)).fetchone()
     return None if row is None else str(row[0])
 
 

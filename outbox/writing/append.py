@@ -43,7 +43,7 @@ class Append(NamedTuple):
         Return the error to raise in place of the server's, or None if there is nothing to add.
         """
         sqlstate = getattr(error, "sqlstate", None)
-        if sqlstate in _NOT_INSTALLED:
+        if sqlstate in _NOT_INSTALLED and not _within(error):
             where = repr(database) if database else "this database"
             return SchemaMissing(
                 f"the outbox is not installed in schema {self.schema!r} of {where}; "
@@ -61,3 +61,13 @@ class Append(NamedTuple):
 def autocommit(remedy: str) -> NoTransaction:
     """Return the error for a connection that would commit each statement by itself."""
     return NoTransaction(f"connection is in autocommit mode; {remedy}")
+
+
+def _within(error: BaseException | None) -> bool:
+    """Return whether the error is of a function or trigger that our statement has called."""
+    # SQLAlchemy's own error for asyncpg has the driver's as its cause.
+    for each in (error, getattr(error, "__cause__", None)):
+        diagnosed = getattr(each, "diag", each)
+        if isinstance(getattr(diagnosed, "context", None), str):
+            return True
+    return False

@@ -23,7 +23,7 @@ async def _write(conn: Connection, append: Append) -> None:
         return
     statement = append.statement()
     try:
-        await conn.execute(statement.numbered(), *statement.params)
+        await conn.execute(statement.numbered(), *statement.texts())
     except PostgresError as error:
         if explained := append.explained(error):
             raise explained from error

@@ -1,10 +1,14 @@
 """Write on Django's connections, as `django.db` hands them out."""
 
+from typing import Any
+
 from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
 from outbox.errors import UnsupportedConnection
+from outbox.postgres.ours import accept, tuples
+from outbox.postgres.standing import hear, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
 
@@ -22,7 +26,7 @@ def way(kind: type) -> Way | None:
 def _write(conn: BaseDatabaseWrapper, append: Append) -> None:
     _require_psycopg(conn)
     # False in an atomic block, and where the settings have turned autocommit off.
-    if conn.get_autocommit():
+    if conn.get_autocommit() or not _is_tied(conn.connection):
         raise autocommit(_OPEN)
     if not append.events:
         return
@@ -30,13 +34,21 @@ def _write(conn: BaseDatabaseWrapper, append: Append) -> None:
     try:
         # Use Django's cursor, not the driver's, so that its wrappers and its query log see the
         # write.
-        with conn.cursor() as cursor:
-            cursor.execute(statement.query.decode(), statement.params)
+        accept(conn.connection)
+        with tuples(conn.connection), conn.cursor() as cursor:
+            cursor.execute(statement.query.decode(), statement.ours())
     except DatabaseError as error:
         place = {"database": conn.settings_dict["NAME"], "role": conn.settings_dict["USER"]}
         if explained := append.explained(error.__cause__, **place):
             raise explained from error
         raise
+
+
+def _is_tied(driver: Any) -> bool:  # noqa: ANN401  # psycopg's connection
+    # Django knows only what went through Django.
+    if in_pipeline(driver):
+        hear(driver)
+    return is_open(driver)
 
 
 def _require_psycopg(conn: BaseDatabaseWrapper) -> None:

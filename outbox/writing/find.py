@@ -2,7 +2,8 @@
 Find the adapter of a connection by its class, and write with it.
 
 The class tells which library the connection comes from; only that library's adapter is imported,
-so nothing is loaded that the caller does not use already.
+so nothing is loaded that the caller does not use already. A proxy, such as a tracer's, has a type
+of its own, and the connection's class as `__class__`.
 """
 
 from collections.abc import Callable
@@ -36,7 +37,7 @@ def write(conn: object, append: Append) -> None:
     Raises:
         UnsupportedConnection: `conn` is not one; the message says what to do instead.
     """
-    kind = type(conn)
+    kind = conn.__class__
     way = _ways.get(kind) or _find(kind)
     if way.awaits:
         msg = f"{_name(kind)} has to be awaited: `await write_async(conn, …)`"
@@ -51,7 +52,7 @@ async def write_async(conn: object, append: Append) -> None:
     Raises:
         UnsupportedConnection: `conn` is not one; the message says what to do instead.
     """
-    kind = type(conn)
+    kind = conn.__class__
     way = _ways.get(kind) or _find(kind)
     if not way.awaits:
         msg = f"{_name(kind)} is not awaited: `write(conn, …)`, without `await`"

@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from psycopg import AsyncConnection, AsyncCursor, Connection, Cursor, errors
-from psycopg.pq import TransactionStatus
+from psycopg import AsyncConnection, Connection, errors
 
 from outbox.errors import DovecoteError
+from outbox.postgres.ours import async_cursor, cursor
+from outbox.postgres.standing import hear, hear_async, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
 from outbox.writing.find import Way
 
@@ -22,13 +23,15 @@ def way(kind: type) -> Way | None:
 
 
 def _write(conn: Connection[Any], append: Append) -> None:
+    if in_pipeline(conn):
+        hear(conn)
     _require_transaction(conn)
     if not append.events:
         return
     statement = append.statement()
     try:
         # Not conn.execute: the connection may have a cursor class with other placeholders.
-        Cursor(conn).execute(_encoded(conn, statement.query), statement.params)
+        cursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
             raise explained from error
@@ -36,12 +39,14 @@ def _write(conn: Connection[Any], append: Append) -> None:
 
 
 async def _write_async(conn: AsyncConnection[Any], append: Append) -> None:
+    if in_pipeline(conn):
+        await hear_async(conn)
     _require_transaction(conn)
     if not append.events:
         return
     statement = append.statement()
     try:
-        await AsyncCursor(conn).execute(_encoded(conn, statement.query), statement.params)
+        await async_cursor(conn).execute(_encoded(conn, statement.query), statement.params)
     except errors.ProgrammingError as error:
         if explained := _explained(conn, append, error):
             raise explained from error
@@ -59,7 +64,7 @@ def _encoded(conn: Connection[Any] | AsyncConnection[Any], query: bytes) -> byte
 
 
 def _require_transaction(conn: Connection[Any] | AsyncConnection[Any]) -> None:
-    if conn.autocommit and conn.info.transaction_status is TransactionStatus.IDLE:
+    if not is_open(conn):
         block = "async with" if isinstance(conn, AsyncConnection) else "with"
         remedy = f"open `{block} conn.transaction():` around the write"
         raise autocommit(remedy)

@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime
 from functools import lru_cache
 from itertools import chain, count
+from json import dumps
 from typing import NamedTuple
 
 from psycopg import sql
@@ -11,10 +13,11 @@ from psycopg import sql
 from outbox.envelope import TRACEPARENT
 from outbox.errors import InvalidEvent
 from outbox.event import Event, Headers, Limits
+from outbox.postgres.ours import Ours
 
 # A record in such a topic would pass for Kafka's own, or for a relay's progress.
 _RESERVED_TOPIC = re.compile(r"__|dovecote\.(progress|markers)\.")
-_PLACEHOLDER = re.compile("%[bt]")
+_PLACEHOLDER = re.compile(r"%[bt]::(\w+)(\[\])?")
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
@@ -24,9 +27,27 @@ class Statement(NamedTuple):
     query: bytes
     params: Sequence[object]
 
+    def ours(self) -> list[object]:
+        """Return the parameters for another library's cursor on psycopg's connection."""
+        return [None if param is None else Ours(param) for param in self.params]
+
     def numbered(self) -> str:
-        """Return the query with placeholders `$1`, `$2`, … as Postgres itself has them."""
+        """
+        Return the query with placeholders `$1`, `$2`, …, for parameters that are all `texts`.
+
+        They are of type cstring, the only one for which an application cannot set a codec: it is
+        no type of a column.
+        """
         return _numbered(self.query)
+
+    def texts(self) -> list[str | None]:
+        """Return the parameters of `numbered`: as Postgres writes them, and arrays as JSON."""
+        return [
+            dumps([_text(each) for each in param], ensure_ascii=False)
+            if isinstance(param, list)
+            else _text(param)
+            for param in self.params
+        ]
 
 
 class _Row(NamedTuple):
@@ -134,7 +155,10 @@ def _split(pairs: Sequence[tuple[str, bytes | None]]) -> tuple[list[str], list[b
 @lru_cache(maxsize=64)
 def _plain(schema: str) -> bytes:
     # By far the most frequent case: omitted parameters cost nothing.
-    query = sql.SQL("SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %t, %t, %t, %b, %t)")
+    query = sql.SQL(
+        "SELECT {}.append(%t::text, %b::bytea, %b::bytea, %t::text, %t::uuid, %t::text,"
+        " %t::text, %b::timestamptz, %t::text)"
+    )
     return query.format(sql.Identifier(schema)).as_bytes()
 
 
@@ -142,8 +166,8 @@ def _plain(schema: str) -> bytes:
 def _one(schema: str) -> bytes:
     # As bytes: composing it anew for each event would cost as much as executing it.
     query = sql.SQL(
-        "SELECT {}.append(%t, %b::bytea, %b::bytea, %t, %t, %t, %t, %b, %t,"
-        " %t::text[], %b::bytea[])"
+        "SELECT {}.append(%t::text, %b::bytea, %b::bytea, %t::text, %t::uuid, %t::text,"
+        " %t::text, %b::timestamptz, %t::text, %t::text[], %b::bytea[])"
     )
     return query.format(sql.Identifier(schema)).as_bytes()
 
@@ -163,4 +187,21 @@ def _many(schema: str) -> bytes:
 @lru_cache(maxsize=64)
 def _numbered(query: bytes) -> str:
     numbers = count(1)
-    return _PLACEHOLDER.sub(lambda _: f"${next(numbers)}", query.decode())
+
+    def placeholder(found: re.Match[str]) -> str:
+        kind, text = found[1], f"pg_catalog.textin(${next(numbers)})"
+        if not found[2]:
+            return f"{text}::{kind}"
+        # Not an array's own text: there, NULL is just a word if `array_nulls` is off.
+        each = f"pg_catalog.json_array_elements_text({text}::json) AS each"
+        return f"(SELECT pg_catalog.array_agg(each) FROM {each})::{kind}[]"  # noqa: S608  # constants
+
+    return _PLACEHOLDER.sub(placeholder, query.decode())
+
+
+def _text(value: object) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, bytes):
+        return "\\x" + value.hex()
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -100,3 +100,11 @@ def test_limits_are_inclusive_and_count_bytes() -> None:
 
 def test_a_dovecote_topic_of_another_kind_is_anybodys() -> None:
     assert appended(event(topic="dovecote.progressive"))[1][0] == "dovecote.progressive"
+
+
+def test_every_parameter_has_its_type_and_goes_as_text_where_codecs_may_be_set() -> None:
+    statement = append([event(value=b"1"), event()], schema="outbox", limits=DEFAULTS)
+    assert statement.query.count(b"::") == statement.query.count(b"%") == len(statement.params)
+    assert "%" not in statement.numbered()
+    assert statement.numbered().count("pg_catalog.textin($") == len(statement.params)
+    assert statement.texts()[2] == '["\\\\x31", null]'
