@@ -19,9 +19,11 @@ from dedup.kafka.letters import Letters
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.claim import Claim
+from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
-from dedup.serving.handlers import is_awaited, of_batches, of_records
+from dedup.serving.handlers import of_batches, of_records
 from dedup.serving.retries import Retries
+from dedup.serving.ways_out import guarded
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.inbox import InboxSettings
 from outbox.errors import DovecoteError
@@ -80,7 +82,7 @@ def assembled(
                 )
                 stack.enter_context(closing(claims))
         elif takes_records:
-            handle = handler
+            handle = guarded(handler)
         else:
             handle = of_batches(handler) if together else of_records(handler)
         if aside is not None:
@@ -107,7 +109,7 @@ def _once(
     together: bool,
 ) -> Handler:
     """Return the handler of records (or of several) that runs `handler` in transactions."""
-    once = Inbox(group, inbox.schema_name)
+    once, handler = Inbox(group, inbox.schema_name), guarded(handler)
     given: Callable[[Record], Any] = _itself if takes_records else attrgetter("event")
 
     def known_by(record: Record) -> tuple[str, int]:

@@ -17,14 +17,17 @@ from dedup.retries.plan import Plan
 from dedup.rules.lanes.lanes import Lanes, NullKey, Stretch
 from dedup.rules.policies import policies
 from dedup.rules.policies.decode import as_json
+from dedup.rules.policies.departures import Exits
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
+from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Decode, Record, read_with
-from dedup.serving.handlers import is_awaited, of_records
+from dedup.serving.handlers import of_records
 from dedup.serving.handover import HandoverReport
 from dedup.serving.retries import Retries
 from dedup.serving.serving import Serving, answering
+from dedup.serving.ways_out import guarded
 from outbox import envelope
 from outbox.event import Event
 
@@ -83,7 +86,7 @@ class Trial:
         self._serving = Serving(
             policy=self._noting(policies.OF_CONSUMERS[policy]),
             matches=lambda record: self._passes is None or self._passes(record.event),
-            handle=self._handle(handler if takes_records else of_records(handler)),
+            handle=self._handle(guarded(handler) if takes_records else of_records(handler)),
             aside=self._aside,
             plain=self._passes is None,
             decides_anew=policy == "first_match",
@@ -164,7 +167,10 @@ class Trial:
                 return
             for lane in lanes:
                 report = HandoverReport()
-                self._serving.serve(lane, report)
+                try:
+                    self._serving.serve(lane, report)
+                except Exits as left:
+                    raise left.reason from left
                 self._lanes.give_back(report.served)
                 for held, seconds in report.held:
                     self._lanes.hold(held, self._seconds() + seconds)

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 from dedup.retries.backoff import Backoff, Patience
 from dedup.rules.policies.blame import place
+from dedup.rules.policies.departures import HandlerLeft
 from dedup.rules.policies.results import Dead, Early, Retry, Skip, TakenOver, Unavailable, failure
 from dovecote.process.rarely import Rarely
 from outbox.errors import DovecoteError
@@ -68,7 +69,7 @@ class Exceptions:
         if isinstance(error, self.skip):
             return Skip(told.error)
         if not isinstance(error, DovecoteError):
-            _tracebacks.report(error)
+            _tracebacks.report(error.error if isinstance(error, HandlerLeft) else error)
         return told
 
 
