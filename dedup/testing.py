@@ -23,11 +23,10 @@ from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Decode, Record, read_with
-from dedup.serving.handlers import of_records
+from dedup.serving.handlers import of_records, of_whole_records
 from dedup.serving.handover import HandoverReport
 from dedup.serving.retries import Retries
 from dedup.serving.serving import Serving, answering
-from dedup.serving.ways_out import guarded
 from outbox import envelope
 from outbox.event import Event
 
@@ -86,7 +85,7 @@ class Trial:
         self._serving = Serving(
             policy=self._noting(policies.OF_CONSUMERS[policy]),
             matches=lambda record: self._passes is None or self._passes(record.event),
-            handle=self._handle(guarded(handler) if takes_records else of_records(handler)),
+            handle=self._handle((of_whole_records if takes_records else of_records)(handler)),
             aside=self._aside,
             plain=self._passes is None,
             decides_anew=policy == "first_match",

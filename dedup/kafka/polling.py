@@ -18,6 +18,8 @@ from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
+from outbox.envelope import UNREAD_HEADERS
+from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer")
 _rarely = Rarely(_log, most=2)
@@ -142,13 +144,15 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
+            try:
+                headers = message.headers() or ()
+            except SystemError:  # the name of one is not UTF-8
+                headers = UNREAD_HEADERS
             # Builds what the class's own constructor builds, which takes four times as long.
-            record = make(
-                new, (topic, partition, offset, time_, key, value, message.headers() or ())
-            )
+            record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
                 touched.append(found)
-                found.times.append((offset, time_))
+                found.times.append((offset, _written(time_)))
             lane = key if by_key else None
             group = found.batch.get(lane)
             if group is None:
@@ -231,3 +235,9 @@ class Polling:
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
+
+
+def _written(timestamp: int) -> int:
+    """Return when a record was written, in milliseconds; if it does not say, it was now."""
+    since = milliseconds(timestamp)
+    return time.time_ns() // 1_000_000 if since is None else since

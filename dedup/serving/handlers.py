@@ -16,6 +16,7 @@ from dedup.rules.policies.results import (
 from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
 from dedup.serving.ways_out import guarded, leave_awaited
+from outbox.envelope import require_readable
 from outbox.event import Event
 
 
@@ -39,6 +40,33 @@ def of_records(handler: Callable[[Event], Any]) -> Callable[[Record], Any]:
         except BaseException as error:
             leave(error)
             raise
+
+    return handle
+
+
+def of_whole_records(
+    handler: Callable[[Any], Any], *, together: bool = False
+) -> Callable[..., Any]:
+    """
+    Return a guarded handler that passes a record (or several) to `handler`, if headers are known.
+    """
+    guarded_handler = guarded(handler)
+
+    def require(given: Any) -> None:  # noqa: ANN401  # a record, or several
+        for record in given if together else (given,):
+            require_readable(record)
+
+    if is_awaited(handler):
+
+        async def handle_awaited(given: Any) -> Any:  # noqa: ANN401  # what the handler returns
+            require(given)
+            return await guarded_handler(given)
+
+        return handle_awaited
+
+    def handle(given: Any) -> Any:  # noqa: ANN401  # what the handler returns
+        require(given)
+        return guarded_handler(given)
 
     return handle
 

@@ -36,7 +36,6 @@ class Timeout(BaseException):
 class Served:
     """The outcomes of the records."""
 
-    calls: list[str] = field(default_factory=list)
     outcomes: dict[str, str] = field(default_factory=dict)
     letters: dict[str, str] = field(default_factory=dict)
     failures: list[BaseException] = field(default_factory=list)
@@ -125,11 +124,11 @@ def serving(handler: Callable[..., Any], *keys: str, together: int = 1) -> Itera
 
 
 def in_both_forms(
-    do: Callable[[Event, Served], Any], served: list[Served], *, awaited: bool
+    do: Callable[[Event], Any], calls: list[str], *, awaited: bool
 ) -> Callable[[Event], Any]:
     def handle(event: Event) -> Any:
-        served[0].calls.append(str(event.key))
-        return do(event, served[0]) if event.key == "bad" else None
+        calls.append(str(event.key))
+        return do(event) if event.key == "bad" else None
 
     async def handle_awaited(event: Event) -> Any:
         answer = handle(event)
@@ -138,8 +137,8 @@ def in_both_forms(
     return handle_awaited if awaited else handle
 
 
-def raising(error: BaseException) -> Callable[[Event, Served], Any]:
-    def do(_: Event, __: Served) -> None:
+def raising(error: BaseException) -> Callable[[Event], Any]:
+    def do(_: Event) -> None:
         raise error
 
     return do
@@ -160,12 +159,11 @@ FORMS = pytest.mark.parametrize("awaited", [False, True], ids=["thread", "loop"]
 def test_what_is_no_exception_is_a_failed_attempt_with_its_reason(
     error: BaseException, says: str, *, awaited: bool
 ) -> None:
-    box: list[Served] = []
-    with serving(in_both_forms(raising(error), box, awaited=awaited), "bad", "good") as served:
-        box.append(served)
+    calls: list[str] = []
+    with serving(in_both_forms(raising(error), calls, awaited=awaited), "bad", "good") as served:
         served.concludes(2)
     assert served.outcomes == {"bad": "dead_letter", "good": "handled"}
-    assert served.calls.count("bad") == 2
+    assert calls.count("bad") == 2
     assert served.letters["bad"].startswith(says)
     assert served.failures == []
 
@@ -214,16 +212,15 @@ def test_a_cancelled_handler_leaves_its_place_to_others(
 def test_a_handler_that_exits_ends_the_process_with_a_reason_and_a_status(
     error: BaseException, says: str, status: int, *, awaited: bool
 ) -> None:
-    box: list[Served] = []
-    with serving(in_both_forms(raising(error), box, awaited=awaited), "bad") as served:
-        box.append(served)
+    calls: list[str] = []
+    with serving(in_both_forms(raising(error), calls, awaited=awaited), "bad") as served:
         assert served.reason().startswith(says)
         served.turn()
         assert served.drained()
     (failure,) = served.failures
     assert getattr(reason_of(failure), "status", None) == status
     assert served.outcomes == {}
-    assert served.calls == ["bad"]
+    assert calls == ["bad"]
 
 
 def test_a_stopped_loop_ends_the_process_with_a_reason() -> None:
@@ -257,12 +254,11 @@ def test_a_task_that_is_cancelled_between_two_records_ends_with_a_reason_if_at_a
 @pytest.mark.parametrize("returned", [True, "ok", {"status": "ok"}, 204, object()])
 @FORMS
 def test_a_value_that_is_no_result_is_refused_once(returned: object, *, awaited: bool) -> None:
-    box: list[Served] = []
-    handler = in_both_forms(lambda _, __: returned, box, awaited=awaited)
+    calls: list[str] = []
+    handler = in_both_forms(lambda _: returned, calls, awaited=awaited)
     with serving(handler, "bad", "good") as served:
-        box.append(served)
         served.concludes(2)
-    assert served.calls.count("bad") == 1
+    assert calls.count("bad") == 1
     assert served.outcomes == {"bad": "dead_letter", "good": "handled"}
     assert (
         "not Done, Again, Skip, Retry or Dead; let it return one of these"
