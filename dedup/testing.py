@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 from dedup.retries.aside import Held, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy
 from dedup.retries.plan import Plan
+from dedup.rules.history import believed
 from dedup.rules.lanes.lanes import Lanes, NullKey, Stretch
 from dedup.rules.policies import policies
 from dedup.rules.policies.decode import as_json
@@ -75,6 +76,7 @@ class Trial:
         self.dead_letters: list[Record] = []
         """The records on the dead-letter topic."""
         self._plan = plan or Plan()
+        self._retry_topics = {tier.topic for tier in self._plan.tiers}
         self._read = read_with(decode)
         self._passes = compile_filter(filter) if filter else None
         self._lanes: Lanes[Record] = Lanes(null_key)
@@ -120,7 +122,7 @@ class Trial:
     def send(self, topic: str, copy: Copy) -> None:
         """Take a copy, as Kafka would: one on a retry topic comes back when it is due."""
         record = self._placed(topic, copy.key, copy.value, copy.headers)
-        if topic in {tier.topic for tier in self._plan.tiers}:
+        if topic in self._retry_topics:
             self._arrived.append(record)
         else:
             self.dead_letters.append(record)
@@ -128,7 +130,9 @@ class Trial:
     def _record(self, given: Event | Record) -> Record:
         if isinstance(given, Record):
             # With a decoder of its own it would not be read as the others are.
-            return self._placed(given.topic, given.key, given.value, given.headers)
+            retry = given.topic in self._retry_topics
+            headers = believed(given.headers, retry=retry)
+            return self._placed(given.topic, given.key, given.value, headers)
         key, value, headers = envelope.encode(given)
         return self._placed(given.topic, key, value, headers)
 

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -13,12 +14,14 @@ from dedup.kafka.assignment import Assignment
 from dedup.kafka.membership import Membership
 from dedup.kafka.partitions import Partitions
 from dedup.retries.storm import Amplification
+from dedup.rules.history import believed
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
-from outbox.envelope import UNREAD_HEADERS
+from outbox.envelope import DELIVERY, Pair
+from outbox.kafka import headers_of
 from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer")
@@ -55,6 +58,7 @@ class Polling:
         self._metrics, self._health = partitions.metrics, health
         self._record, self._batch_size = record, settings.batch_size
         self._by_key = settings.order == "key"
+        self._retry_topics = frozenset(tier.topic for tier in settings.retries.tiers)
         self._absent = Absent(client, settings.partitions)
         self._amplification = Amplification(settings.retries.amplification_limit)
         self._limits = Limits(records=settings.max_records, bytes=settings.max_bytes)
@@ -123,7 +127,7 @@ class Polling:
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
         partitions, new, make = self._assigned, self._record, tuple.__new__
-        by_key = self._by_key
+        by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
         for message in messages:
             error = message.error()
@@ -144,10 +148,7 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
-            try:
-                headers = message.headers() or ()
-            except SystemError:  # the name of one is not UTF-8
-                headers = UNREAD_HEADERS
+            headers = _headers(message, retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
             record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
@@ -235,6 +236,14 @@ class Polling:
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
+
+
+def _headers(message: Message, *, retry: bool) -> Sequence[Pair]:
+    headers = headers_of(message)
+    for name, _ in headers:
+        if name in DELIVERY:
+            return believed(headers, retry=retry)
+    return headers
 
 
 def _written(timestamp: int) -> int:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from outbox.envelope import ERROR, ORIGIN
+from outbox import Event
+from outbox.envelope import ATTEMPT, ERROR, ORIGIN
 from tests.support.consuming import committed, consuming, event, produce
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.raw_producing import produce_raw
@@ -67,3 +68,19 @@ def test_a_header_name_that_is_no_utf_8_makes_a_dead_letter_and_the_key_goes_on(
     headers = dict(letter.headers() or ())
     assert b"the name of one is not UTF-8" in (headers[ERROR] or b"")
     assert headers[ORIGIN] == f"{name}/0/0".encode()
+
+
+def test_a_forged_attempt_on_a_main_topic_is_not_read(kafka: str, topic: MakeTopic) -> None:
+    name, dead = topic(), topic()
+    forged = [(b"dovecote_attempt", b"10"), (b"dovecote_not_before", b"4070908800000")]
+    produce_raw(kafka, name, b"k", b'{"n": 1}', [(b"ce_id", b"e1"), *forged])
+
+    def handle(_: Event) -> None:
+        raise ValueError
+
+    plan = {"dead_letter_topic": dead, "max_attempts": 3, "base": "10ms", "ceiling": "20ms"}
+    with consuming(kafka, name, handle, retries=plan) as run:
+        until(lambda: committed(kafka, name)[0] == 1, within=20, what="a dead letter")
+        assert run.ids == ["e1"] * 3
+    (letter,) = consume(kafka, dead)
+    assert dict(letter.headers() or ())[ATTEMPT] == b"3"
