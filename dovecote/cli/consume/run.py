@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dedup.consumer import Consumer
+from dedup.rules.policies.departures import HandlerExited
 from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
@@ -73,10 +74,14 @@ def run(
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
         try:
             consumer.run()
-        except Exception as error:
-            status = getattr(error, "status", 1)
+        except HandlerExited as error:
             # A handler's own threads that never end would keep the process for ever.
-            watch = (log, _LONGEST_END, status, "threads of the handler do not end: ending anyway")
+            watch = (
+                log,
+                _LONGEST_END,
+                error.status,
+                "threads of the handler do not end: ending anyway",
+            )
             threading.Thread(target=give_up, args=watch, daemon=True).start()
             raise
     log.info("stopped")
