@@ -19,11 +19,14 @@ from dedup.kafka.letters import Letters
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.claim import Claim
+from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
-from dedup.serving.handlers import is_awaited, of_batches, of_records
+from dedup.serving.handlers import of_batches, of_records, of_whole_records
 from dedup.serving.retries import Retries
+from dedup.serving.ways_out import guarded
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.inbox import InboxSettings
+from outbox import envelope
 from outbox.errors import DovecoteError
 from outbox.postgres.overdue import Connection
 
@@ -80,7 +83,7 @@ def assembled(
                 )
                 stack.enter_context(closing(claims))
         elif takes_records:
-            handle = handler
+            handle = of_whole_records(handler, together=together)
         else:
             handle = of_batches(handler) if together else of_records(handler)
         if aside is not None:
@@ -107,7 +110,7 @@ def _once(
     together: bool,
 ) -> Handler:
     """Return the handler of records (or of several) that runs `handler` in transactions."""
-    once = Inbox(group, inbox.schema_name)
+    once, handler = Inbox(group, inbox.schema_name), guarded(handler)
     given: Callable[[Record], Any] = _itself if takes_records else attrgetter("event")
 
     def known_by(record: Record) -> tuple[str, int]:
@@ -137,6 +140,7 @@ def _once(
 
 
 def _itself(record: Record) -> Record:
+    envelope.require_readable(record)
     return record
 
 

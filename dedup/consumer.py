@@ -25,8 +25,10 @@ from dedup.kafka.polling import Polling
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.lanes.lanes import Lanes
+from dedup.rules.policies.departures import reason_of
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.signatures import require_takes
+from dedup.rules.policies.wording import plain
 from dedup.rules.record import read_with
 from dedup.serving.certainty import Certainty
 from dedup.serving.handover import Handover, Workers
@@ -108,6 +110,7 @@ class Consumer:
         Consume until `stop` is called; this thread polls.
 
         Raises:
+            HandlerExited: the handler asked to end the process, or its code was not run.
             KafkaException: Kafka refuses a request for good.
             NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
@@ -202,8 +205,10 @@ class Consumer:
             _log.info("left group %s", self._settings.group)
 
     def _failed(self, error: BaseException) -> None:
-        """End because something broke that is not a record's fault."""
-        self._failure = error
+        """End because something broke that is not a record's fault; the first reason counts."""
+        if self._failure is None:
+            self._failure = reason_of(error)
+            _log.error("the consumer ends: %s", plain(self._failure))
         self._stop.set()
 
     def _client(self) -> KafkaConsumer:

@@ -14,14 +14,17 @@ from typing import Any, Literal, TypeAlias
 from dedup.retries.aside import Held, Partition, Placed, Unfinished
 from dedup.retries.copies import Copy
 from dedup.retries.plan import Plan
+from dedup.rules.history import believed
 from dedup.rules.lanes.lanes import Lanes, NullKey, Stretch
 from dedup.rules.policies import policies
 from dedup.rules.policies.decode import as_json
+from dedup.rules.policies.departures import Exits
 from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.policies import Identity, Skipped, Verdict, by_key
 from dedup.rules.policies.results import Done, Early, Result, Skip
+from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Decode, Record, read_with
-from dedup.serving.handlers import is_awaited, of_records
+from dedup.serving.handlers import of_records, of_whole_records
 from dedup.serving.handover import HandoverReport
 from dedup.serving.retries import Retries
 from dedup.serving.serving import Serving, answering
@@ -73,6 +76,7 @@ class Trial:
         self.dead_letters: list[Record] = []
         """The records on the dead-letter topic."""
         self._plan = plan or Plan()
+        self._retry_topics = {tier.topic for tier in self._plan.tiers}
         self._read = read_with(decode)
         self._passes = compile_filter(filter) if filter else None
         self._lanes: Lanes[Record] = Lanes(null_key)
@@ -83,7 +87,7 @@ class Trial:
         self._serving = Serving(
             policy=self._noting(policies.OF_CONSUMERS[policy]),
             matches=lambda record: self._passes is None or self._passes(record.event),
-            handle=self._handle(handler if takes_records else of_records(handler)),
+            handle=self._handle((of_whole_records if takes_records else of_records)(handler)),
             aside=self._aside,
             plain=self._passes is None,
             decides_anew=policy == "first_match",
@@ -118,7 +122,7 @@ class Trial:
     def send(self, topic: str, copy: Copy) -> None:
         """Take a copy, as Kafka would: one on a retry topic comes back when it is due."""
         record = self._placed(topic, copy.key, copy.value, copy.headers)
-        if topic in {tier.topic for tier in self._plan.tiers}:
+        if topic in self._retry_topics:
             self._arrived.append(record)
         else:
             self.dead_letters.append(record)
@@ -126,7 +130,9 @@ class Trial:
     def _record(self, given: Event | Record) -> Record:
         if isinstance(given, Record):
             # With a decoder of its own it would not be read as the others are.
-            return self._placed(given.topic, given.key, given.value, given.headers)
+            retry = given.topic in self._retry_topics
+            headers = believed(given.headers, retry=retry)
+            return self._placed(given.topic, given.key, given.value, headers)
         key, value, headers = envelope.encode(given)
         return self._placed(given.topic, key, value, headers)
 
@@ -164,7 +170,10 @@ class Trial:
                 return
             for lane in lanes:
                 report = HandoverReport()
-                self._serving.serve(lane, report)
+                try:
+                    self._serving.serve(lane, report)
+                except Exits as left:
+                    raise left.reason from left
                 self._lanes.give_back(report.served)
                 for held, seconds in report.held:
                     self._lanes.hold(held, self._seconds() + seconds)

@@ -9,11 +9,11 @@ from typing import Any
 from dedup.retries.aside import Aside
 from dedup.rules.policies.expressions import Filter
 from dedup.rules.policies.policies import OF_CONSUMERS, awaited
+from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
 from dedup.serving.awaited import AwaitedServing, alone_awaited, answering_awaited
 from dedup.serving.batching import Batching
 from dedup.serving.certainty import Certainty
-from dedup.serving.handlers import is_awaited
 from dedup.serving.handover import Handover, Workers
 from dedup.serving.runs import Unchosen
 from dedup.serving.serving import Serving, alone, answering

@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeAlias
 from outbox.errors import InvalidEvent
 from outbox.event import TRACEPARENT as _TRACEPARENT
 from outbox.event import Event, require_time
+from outbox.timestamps import time_of
 
 ID = "ce_id"
 TYPE = "ce_type"
@@ -47,17 +48,30 @@ REVISION = "dovecote_revision"
 """Number of times that the window has fired."""
 WINDOW = frozenset({FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION})
 
+UNREAD = "\udcff"
+"""
+The name of the one header that a record has whose headers cannot be read.
+
+No header of Kafka can have this name, because it is not text that UTF-8 can hold.
+"""
+
 FOREIGN_TYPE = "kafka.record"
 """The type given to a record that carries no CloudEvents headers."""
 
 Pair: TypeAlias = tuple[str, bytes | None]
 
-_ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT}
+UNREAD_HEADERS: tuple[Pair, ...] = ((UNREAD, None),)
+
+_ENVELOPE = {ID, TYPE, SOURCE, SUBJECT, TIME, SPECVERSION, CONTENT_TYPE, TRACEPARENT, UNREAD}
 DELIVERY = {ATTEMPT, ROUND, FIRST_SEEN, NOT_BEFORE, ORIGIN, ERROR, GROUP}
 
 
 class Record(NamedTuple):
-    """An event as Kafka holds it. `timestamp` is in milliseconds since 1970."""
+    """
+    An event as Kafka holds it.
+
+    `timestamp` should be in milliseconds since 1970; see `outbox.timestamps`.
+    """
 
     topic: str
     partition: int
@@ -136,8 +150,9 @@ def decode(record: Record, *, topic_id: str | None = None) -> Event:
     name.
 
     Raises:
-        InvalidEvent: an attribute is not text, or `ce_time` or the record's timestamp is not a
-            time.
+        InvalidEvent: an attribute is not text, `ce_time` is not a time, or the headers cannot be
+            read. If the record has neither `ce_time` nor a timestamp that is a time, the event's
+            `time` raises it.
     """
     return event(record, key=record.key, value=record.value, topic_id=topic_id)
 
@@ -165,10 +180,13 @@ def event(
         elif data and not own_id:
             own_id = _text(name, data)
     get = found.get
-    time, trace = get(TIME), get(TRACEPARENT)
+    text, trace = get(TIME), get(TRACEPARENT)
+    time = parse_time(text) if text else time_of(record.timestamp)
+    if UNREAD in found:
+        require_readable(record)
     # Bypass the constructor: it checks the input of callers, but all this was read from bytes, and
     # a consumer does it for every record.
-    made = _new(Event)
+    made = _new(Event if time is not None else _Timeless)
     _set_topic(made, record.topic)
     _set_type(made, get(TYPE) or FOREIGN_TYPE)
     _set_key(made, key)
@@ -176,11 +194,30 @@ def event(
     _set_id(made, own_id or f"{topic_id or record.topic}/{record.partition}/{record.offset}")
     _set_source(made, get(SOURCE) or record.topic)
     _set_subject(made, get(SUBJECT))
-    _set_time(made, parse_time(time) if time else _timestamp(record.timestamp))
+    if time is not None:
+        _set_time(made, time)
     _set_content_type(made, get(CONTENT_TYPE))
     _set_headers(made, tuple(rest))
     _set_traceparent(made, trace if trace and _TRACEPARENT.fullmatch(trace) else None)
     return made
+
+
+class _Timeless(Event):
+    """An event of a record that says nowhere when it happened: everything but `time` is known."""
+
+    __slots__ = ()
+
+    @property
+    def time(self) -> datetime:
+        msg = (
+            f"the time of event {self.id!r} is not known: its record has no {TIME}, and its "
+            "timestamp is not a time since 1970"
+        )
+        raise InvalidEvent(msg)
+
+    def __repr__(self) -> str:
+        known = [each.name for each in fields(self) if each.name != "time"]
+        return f"Event({', '.join(f'{name}={getattr(self, name)!r}' for name in known)})"
 
 
 _new = object.__new__
@@ -207,6 +244,21 @@ def event_id(record: Record, *, topic_id: str | None = None) -> str:
     return f"{topic_id or record.topic}/{record.partition}/{record.offset}"
 
 
+def require_readable(record: Record) -> None:
+    """
+    Check that the client could read the record's headers.
+
+    Raises:
+        InvalidEvent: it could not.
+    """
+    if record.headers and record.headers[0][0] == UNREAD:
+        msg = (
+            f"the headers of {record.topic}/{record.partition}/{record.offset} cannot be read: "
+            "the name of one is not UTF-8; write the record again with names in UTF-8"
+        )
+        raise InvalidEvent(msg)
+
+
 def was_delivered(record: Record) -> bool:
     """Return whether `record` has a history, so that `delivery` is worth a call."""
     return not DELIVERY.isdisjoint([name for name, _ in record.headers])
@@ -217,7 +269,7 @@ def delivery(record: Record) -> Delivery:
     Return the history of `record`; a record that never failed has the defaults.
 
     Raises:
-        InvalidEvent: a delivery header is not a number.
+        InvalidEvent: a delivery header is not a number that counts or tells a time.
     """
     found = {name: _text(name, value) for name, value in record.headers if name in DELIVERY}
     return Delivery(
@@ -236,7 +288,7 @@ def due(record: Record) -> int:
     Return `not_before` of `delivery`, or 0; takes a third of the time.
 
     Raises:
-        InvalidEvent: a delivery header is not a number.
+        InvalidEvent: a delivery header is not a number that counts or tells a time.
     """
     found = {name: _text(name, value) for name, value in record.headers if name in DELIVERY}
     moments = [_number(found, name) for name in (NOT_BEFORE, ATTEMPT, ROUND, FIRST_SEEN)]
@@ -255,7 +307,11 @@ def with_delivery(headers: Iterable[Pair], state: Delivery) -> list[Pair]:
         (ERROR, state.error),
         (GROUP, state.group),
     )
-    return kept + [(name, str(value).encode()) for name, value in fields if value is not None]
+    return kept + [
+        (name, str(value).encode(errors="backslashreplace"))
+        for name, value in fields
+        if value is not None
+    ]
 
 
 def retried(record: Record, *, now: int, not_before: int, error: str, failed: bool) -> Delivery:
@@ -297,14 +353,6 @@ def parse_time(text: str) -> datetime:
     return time
 
 
-def _timestamp(milliseconds: int) -> datetime:
-    try:
-        return datetime.fromtimestamp(milliseconds / 1000, UTC)
-    except (ValueError, OverflowError, OSError) as error:
-        msg = f"record timestamp {milliseconds} is not milliseconds since 1970"
-        raise InvalidEvent(msg) from error
-
-
 def _text(name: str, value: bytes | None) -> str | None:
     try:
         return None if value is None else value.decode()
@@ -318,7 +366,16 @@ def _number(found: dict[str, str | None], name: str) -> int | None:
     if text is None:
         return None
     try:
-        return int(text)
+        number = int(text)
     except ValueError as error:
-        msg = f"header {name} must be a whole number, not {text!r}"
+        msg = f"header {name} must be a whole number, not {text[:80]!r}"
         raise InvalidEvent(msg) from error
+    if not 0 <= number <= _MOST.get(name, _MOST_MILLISECONDS):
+        msg = f"header {name} must be a number from 0 to {_MOST.get(name, _MOST_MILLISECONDS)}"
+        raise InvalidEvent(msg)
+    return number
+
+
+# The tables of Postgres take no more.
+_MOST_MILLISECONDS = 2**63 - 1
+_MOST = {ATTEMPT: 2**31 - 1, ROUND: 2**31 - 1}

@@ -4,8 +4,11 @@ import logging
 import re
 import threading
 import time
+from collections.abc import Sequence
 from functools import cache
-from typing import Protocol
+from typing import Any, Protocol
+
+from outbox.envelope import UNREAD_HEADERS, Pair
 
 PARTITIONER = {"partitioner": "murmur2_random"}
 """
@@ -78,3 +81,17 @@ def reach(producer: Client, topic: str, timeout: float) -> None:
     """
     for _ in range(2):
         producer.list_topics(topic, timeout)
+
+
+def headers_of(message: Any) -> Sequence[Pair]:  # noqa: ANN401  # the client's own types say less
+    """
+    Return the headers of a message, or `UNREAD_HEADERS` if the name of one is not UTF-8.
+
+    Nothing else may ask a message for them first: after its error, the client returns a list with
+    holes, and Python crashes when it looks at one.
+    """
+    try:
+        return message.headers() or ()
+    except (SystemError, UnicodeDecodeError):
+        message.set_headers(list(UNREAD_HEADERS))
+        return UNREAD_HEADERS

@@ -13,6 +13,7 @@ from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import PATIENCE, Connections
 from dedup.retries.aside import Partition
 from dedup.retries.held_states import Place, State, event_id
+from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
 from outbox.envelope import Delivery
@@ -82,11 +83,13 @@ class PostgresStates:
             " first_seen = excluded.first_seen, due = excluded.due, error = excluded.error,"
             " origin = excluded.origin"
         ).format(self._table)
-        error = None if state.error is None else state.error.replace("\0", "")
+        error, origin = (
+            None if text is None else plain(text) for text in (state.error, state.origin)
+        )
         values = [
             *(self._consumer, *record[:3], event_id(record)),
             *(state.attempt, state.round, state.first_seen or 0, state.not_before or 0, error),
-            state.origin,
+            origin,
         ]
         self._ask(query, values)
 

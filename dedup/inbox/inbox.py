@@ -23,12 +23,12 @@ from dedup.rules.policies.policies import Identity
 from dedup.rules.policies.results import (
     Again,
     Dead,
-    Done,
     Result,
     Retry,
     Skip,
     TakenOver,
     Unavailable,
+    result_of,
 )
 from outbox import envelope
 from outbox.errors import BadSettings
@@ -309,6 +309,7 @@ def _finished(result: Result | None) -> Result:
     """
     Return the result that the transaction commits with; for any other, roll it back by raising.
     """
+    result = result_of(result)
     if isinstance(result, Retry | Dead):
         raise TakenBack(result)
-    return Done() if result is None else result
+    return result

@@ -14,7 +14,8 @@ from dedup.inbox.inbox import (
     nobodys,
 )
 from dedup.rules.policies.policies import Identity
-from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip
+from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, result_of
+from dedup.serving.handlers import answers_in
 
 E = TypeVar("E")
 T = TypeVar("T")
@@ -86,17 +87,12 @@ def together_async(
     return handler
 
 
-def _settled(
-    before: Sequence[Again | Skip | None], answers: Sequence[Result | None] | None
-) -> list[Result]:
+def _settled(before: Sequence[Again | Skip | None], answers: object) -> list[Result]:
     """
     Return the result of each event if the transaction may commit; otherwise roll back by raising.
     """
     new = before.count(None)
-    given = [None] * new if answers is None else list(answers)
-    if len(given) != new:
-        msg = f"the handler answered {len(given)} times for {new} events"
-        raise TypeError(msg)
+    given = [each if each is None else result_of(each) for each in answers_in(answers, new)]
     failed = next((each for each in given if isinstance(each, Retry | Dead)), None)
     if failed is not None:
         raise TakenBack(failed) if len(before) == 1 else OneByOne

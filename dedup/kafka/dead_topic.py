@@ -21,7 +21,7 @@ from dedup.retries import copies
 from dedup.retries.letter import Action, Letter, Which, resolution, standing
 from outbox.envelope import RESOLVES, Record
 from outbox.errors import DovecoteError
-from outbox.kafka import PARTITIONER
+from outbox.kafka import PARTITIONER, headers_of
 from outbox.secrets import fresh_all
 
 _SECONDS = 30.0
@@ -267,7 +267,7 @@ def _record(message: Any) -> Record:  # noqa: ANN401  # confluent-kafka has no t
         message.timestamp()[1],
         message.key(),
         message.value(),
-        message.headers() or (),
+        headers_of(message),
     )
 
 

@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -13,11 +14,15 @@ from dedup.kafka.assignment import Assignment
 from dedup.kafka.membership import Membership
 from dedup.kafka.partitions import Partitions
 from dedup.retries.storm import Amplification
+from dedup.rules.history import believed
 from dedup.rules.lanes.assigned import Assigned
 from dedup.rules.lanes.pace import Pace
 from dedup.rules.lanes.pressure import Limits, Pressure
 from dedup.rules.record import Record
 from dovecote.process.rarely import Rarely
+from outbox.envelope import DELIVERY, Pair
+from outbox.kafka import headers_of
+from outbox.timestamps import milliseconds
 
 _log = logging.getLogger("dovecote.consumer")
 _rarely = Rarely(_log, most=2)
@@ -53,6 +58,7 @@ class Polling:
         self._metrics, self._health = partitions.metrics, health
         self._record, self._batch_size = record, settings.batch_size
         self._by_key = settings.order == "key"
+        self._retry_topics = frozenset(tier.topic for tier in settings.retries.tiers)
         self._absent = Absent(client, settings.partitions)
         self._amplification = Amplification(settings.retries.amplification_limit)
         self._limits = Limits(records=settings.max_records, bytes=settings.max_bytes)
@@ -121,7 +127,7 @@ class Polling:
         """Sort a batch by partition and key; return the partitions that got records."""
         touched: list[Assigned] = []
         partitions, new, make = self._assigned, self._record, tuple.__new__
-        by_key = self._by_key
+        by_key, retry_topics = self._by_key, self._retry_topics
         topic, partition, found = "", -1, None
         for message in messages:
             error = message.error()
@@ -142,13 +148,12 @@ class Polling:
                 continue
             key = message.key()
             value, time_ = message.value(), message.timestamp()[1]
+            headers = _headers(message, retry=topic in retry_topics)
             # Builds what the class's own constructor builds, which takes four times as long.
-            record = make(
-                new, (topic, partition, offset, time_, key, value, message.headers() or ())
-            )
+            record = make(new, (topic, partition, offset, time_, key, value, headers))
             if not found.batch:
                 touched.append(found)
-                found.times.append((offset, time_))
+                found.times.append((offset, _written(time_)))
             lane = key if by_key else None
             group = found.batch.get(lane)
             if group is None:
@@ -231,3 +236,17 @@ class Polling:
             if position is not None and end >= 0:
                 age = each.age(time.time())
                 self._metrics.lag(topic, partition, max(0, end - position), age)
+
+
+def _headers(message: Message, *, retry: bool) -> Sequence[Pair]:
+    headers = headers_of(message)
+    for name, _ in headers:
+        if name in DELIVERY:
+            return believed(headers, retry=retry)
+    return headers
+
+
+def _written(timestamp: int) -> int:
+    """Return when a record was written, in milliseconds; if it does not say, it was now."""
+    since = milliseconds(timestamp)
+    return time.time_ns() // 1_000_000 if since is None else since

@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dedup.rules.policies.policies import Identity
+from dedup.rules.policies.wording import plain
 from outbox import envelope
 from outbox.envelope import Delivery, Pair, Record
 from outbox.errors import DovecoteError, InvalidEvent
@@ -12,8 +13,8 @@ from outbox.errors import DovecoteError, InvalidEvent
 _ERROR_CHARACTERS = 2_000
 
 # Headers that only records of a dead-letter topic carry. On a copy of something else, they would
-# hide the letter, or mark it as one without its value.
-_OF_LETTERS = frozenset({envelope.RESOLVES, envelope.WITHOUT_VALUE})
+# hide the letter, or mark it as one without its value. Headers that could not be read are nowhere.
+_OF_LETTERS = frozenset({envelope.RESOLVES, envelope.WITHOUT_VALUE, envelope.UNREAD})
 
 
 class Unwritable(DovecoteError):
@@ -38,8 +39,9 @@ def retried(record: Record, identity: Identity, *, now: int, due: int, error: st
     Return the copy of `record` that goes to a retry topic; `error` None: it has not failed.
 
     Raises:
-        InvalidEvent: its attempts or rounds cannot be read, so it could go round for ever.
+        InvalidEvent: its headers or rounds cannot be read, so it could go round for ever.
     """
+    envelope.require_readable(record)
     state = envelope.retried(
         record, now=now, not_before=due, error=cut(error or ""), failed=error is not None
     )
@@ -51,8 +53,9 @@ def returned(record: Record, identity: Identity) -> Copy:
     Return the copy of `record` that comes back as it is: without an attempt, a round or a wait.
 
     Raises:
-        InvalidEvent: its attempts or rounds cannot be read, so it could go round for ever.
+        InvalidEvent: its headers or rounds cannot be read, so it could go round for ever.
     """
+    envelope.require_readable(record)
     before = envelope.delivery(record)
     state = replace(before, not_before=None, origin=before.origin or place(record))
     return _copy(record, identity, state)
@@ -101,7 +104,11 @@ def requeued(letter: Record) -> Copy:
     Return the copy of a dead letter that is handled again.
 
     Its attempts start over, in a new round; its origin stays.
+
+    Raises:
+        InvalidEvent: its headers cannot be read, so the copy would lack them.
     """
+    envelope.require_readable(letter)
     before = delivery(letter)
     state = Delivery(round=before.round + 1, origin=before.origin)
     return Copy(letter.key, letter.value, envelope.with_delivery(letter.headers, state))
@@ -121,8 +128,8 @@ def place(record: Record) -> str:
 
 
 def cut(error: str) -> str:
-    """Return `error` cut to fit into a header."""
-    return error[:_ERROR_CHARACTERS]
+    """Return `error` as text that fits into a header."""
+    return plain(error)[:_ERROR_CHARACTERS]
 
 
 def _fits(text: str | bytes | None) -> bool:

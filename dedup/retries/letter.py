@@ -9,6 +9,7 @@ from dedup.retries import copies
 from outbox import envelope
 from outbox.envelope import Pair, Record
 from outbox.errors import BadSettings, InvalidEvent
+from outbox.timestamps import milliseconds
 
 Action: TypeAlias = Literal["requeued", "dropped"]
 
@@ -82,7 +83,7 @@ def letter(record: Record) -> Letter:
         attempts=state.attempt,
         origin=state.origin or copies.place(record),
         group=state.group,
-        died_at=datetime.fromtimestamp(max(0, record.timestamp) / 1000, UTC),
+        died_at=datetime.fromtimestamp((milliseconds(record.timestamp) or 0) / 1000, UTC),
         size=len(record.value or b""),
         without_value=any(name == envelope.WITHOUT_VALUE for name, _ in record.headers),
     )

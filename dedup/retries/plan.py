@@ -8,7 +8,9 @@ from datetime import timedelta
 
 from dedup.retries.backoff import Backoff, Patience
 from dedup.rules.policies.blame import place
+from dedup.rules.policies.departures import HandlerLeft
 from dedup.rules.policies.results import Dead, Early, Retry, Skip, TakenOver, Unavailable, failure
+from dedup.rules.policies.wording import MOST, plain, str_of
 from dovecote.process.rarely import Rarely
 from outbox.errors import DovecoteError
 
@@ -33,7 +35,12 @@ class Tracebacks:
             if len(self._reported) >= _MOST_REMEMBERED:
                 self._reported.clear()
             self._reported.add(failure)
-        self._log.warning("the handler raised; failures like it are reported once", exc_info=error)
+        # An exception of 20 MB would be a line of 20 MB.
+        short = error if len(str_of(error)) <= MOST else Exception(plain(error))
+        self._log.warning(
+            "the handler raised; failures like it are reported once",
+            exc_info=(type(error), short, error.__traceback__),
+        )
 
 
 _rarely = Rarely(_log)
@@ -68,7 +75,7 @@ class Exceptions:
         if isinstance(error, self.skip):
             return Skip(told.error)
         if not isinstance(error, DovecoteError):
-            _tracebacks.report(error)
+            _tracebacks.report(error.error if isinstance(error, HandlerLeft) else error)
         return told
 
 

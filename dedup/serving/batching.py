@@ -9,7 +9,7 @@ from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Failed, Handled, Policy, Verdict, attempt
 from dedup.rules.policies.results import Done, Early, Result, Skip, failure
 from dedup.rules.record import Record
-from dedup.serving.handlers import checked
+from dedup.serving.handlers import answers_in, checked
 from dedup.serving.runs import identity_of, next_run
 
 Answer: TypeAlias = Result | Exception | None
@@ -114,14 +114,10 @@ class Turns:
             self._waiting.add((record.topic, record.partition, record.key))
 
 
-def answers_of(records: Sequence[Record], given: Sequence[Result | None] | None) -> list[Result]:
+def answers_of(records: Sequence[Record], given: object) -> list[Result]:
     """Return the answers that a handler has given for `records`, one for each."""
-    if given is None:
-        return [DONE] * len(records)
-    if len(given) != len(records):
-        msg = f"the handler answered {len(given)} times for {len(records)} events"
-        raise TypeError(msg)
-    return [DONE if each is None else checked(each) for each in given]
+    answers = answers_in(given, len(records))
+    return [DONE if each is None else checked(each) for each in answers]
 
 
 def _is_chosen(verdict: Verdict[Record]) -> bool:

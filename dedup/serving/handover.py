@@ -12,6 +12,9 @@ from dedup.rules.record import Record
 
 T = TypeVar("T")
 
+FOR_GOOD_SECONDS = 1_000_000.0
+"""For so long a lane is held with which this process does not go on."""
+
 Batch: TypeAlias = Mapping[bytes | None, Sequence[Record]]
 """A stretch's records of one poll batch, by key."""
 

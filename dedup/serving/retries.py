@@ -15,8 +15,8 @@ from dedup.retries.held_states import Forgetful, Place, State, States, is_of
 from dedup.retries.plan import Plan
 from dedup.rules.policies.decode import Undecodable
 from dedup.rules.policies.results import Dead, Result, Retry
+from dedup.rules.policies.signatures import is_awaited
 from dedup.rules.record import Record
-from dedup.serving.handlers import is_awaited
 from dovecote.process.rarely import Rarely
 from outbox import envelope
 from outbox.envelope import Delivery
@@ -269,7 +269,10 @@ class Retries:
 
 def _merged(refused: Sequence[Dead | None], answers: Any) -> Any:  # noqa: ANN401  # a handler's answer
     """Return the handler's answers, with those of the records that it did not get."""
-    if not any(refused) or (answers is not None and len(answers) != refused.count(None)):
+    if not any(refused):
+        return answers
+    fits = isinstance(answers, Sequence) and len(answers) == refused.count(None)
+    if answers is not None and not fits:
         return answers
     given = iter(answers if answers is not None else [None] * len(refused))
     return [next(given) if no is None else no for no in refused]

@@ -11,6 +11,7 @@ from dedup.retries.aside import Held, Placed, Unfinished
 from dedup.rules.lanes.lanes import Lane, Run, Stretch
 from dedup.rules.policies.policies import Failed, Handled, Identity, Skipped, Verdict
 from dedup.rules.policies.results import Again, Dead, Early
+from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dedup.serving.handover import Completed, HandoverReport
 from dovecote.process.rarely import Rarely
@@ -126,7 +127,7 @@ class RunProgress(Generic[V]):
             where,
             seconds,
             type(error).__name__,
-            error,
+            plain(error),
         )
         return seconds
 
@@ -152,7 +153,9 @@ class RunProgress(Generic[V]):
                     "%s/%d key %s: %d skipped, %s: %s",
                     first.topic,
                     first.partition,
-                    "" if first.key is None else first.key.decode(errors="backslashreplace"),
+                    ""
+                    if first.key is None
+                    else plain(first.key.decode(errors="backslashreplace")),
                     len(offsets),
                     reason,
                     spans(offsets),

@@ -1,18 +1,24 @@
 """Tasks that serve lanes on one event loop, in a thread of its own."""
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Executor
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
 from dedup.retries.aside import Aside, Held, Placed, Unfinished
 from dedup.rules.lanes.lanes import Lane
+from dedup.rules.policies.departures import Exits, HandlerExited
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, HandoverReport, first_of
+from dedup.serving import ways_out
+from dedup.serving.handover import FOR_GOOD_SECONDS, Handover, HandoverReport, first_of
+
+_log = logging.getLogger("dovecote.consumer")
 
 _TAKEN_AT_A_TIME = 200
 _HAND_IN_SECONDS = 0.005
@@ -78,6 +84,7 @@ class Tasks:
         self._tasks: set[asyncio.Task[None]] = set()
         self._running = 0
         self._called = False
+        self._ending = False
         self._handing_in = False
         self._breathed = time.monotonic()
         self._began: dict[int, float] = {}
@@ -92,7 +99,8 @@ class Tasks:
         """Make sure that somebody serves the lanes in line."""
         if ready and not self._called and self._running < self._most:
             self._called = True
-            self._loop.call_soon_threadsafe(self._start)
+            with suppress(RuntimeError):  # the loop was stopped, which `_run` reports
+                self._loop.call_soon_threadsafe(self._start)
 
     def reclaim(self, *, everything: bool = False) -> None:
         """
@@ -104,7 +112,9 @@ class Tasks:
 
     def close(self) -> None:
         """End the loop; handlers that have not returned are cancelled."""
-        asyncio.run_coroutine_threadsafe(self._cancel(), self._loop)
+        self._ending = True
+        with suppress(RuntimeError):  # the loop was stopped, which `_run` has reported
+            self._loop.call_soon_threadsafe(self._cancel_soon)
         self._thread.join(2 * _END_SECONDS)
 
     @property
@@ -119,15 +129,33 @@ class Tasks:
         asyncio.set_event_loop(self._loop)
         try:
             self._loop.run_forever()
+        except BaseException as error:  # noqa: BLE001  # the consumer ends with it
+            self._failed(error)
+        else:
+            if not self._ending:
+                msg = (
+                    "the event loop of the handlers was stopped, by a handler or by a library "
+                    "that it calls; the records at work are not completed, and come again"
+                )
+                self._failed(HandlerExited(msg))
         finally:
             self._loop.close()
+
+    def _cancel_soon(self) -> None:
+        self._closing = self._loop.create_task(self._cancel())
 
     async def _cancel(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
-            task.cancel()
+            ways_out.cancel(task)
         if tasks:
-            await asyncio.wait(tasks, timeout=_END_SECONDS)
+            _, left = await asyncio.wait(tasks, timeout=_END_SECONDS)
+            if left:
+                _log.warning(
+                    "%d handlers go on although they were cancelled: they are left, and their "
+                    "records come again",
+                    len(left),
+                )
         try:
             if self._of.end is not None:
                 await asyncio.wait_for(self._of.end(), _END_SECONDS)
@@ -144,7 +172,14 @@ class Tasks:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            if not ways_out.was_cancelled(task):
+                msg = (
+                    "a task that serves records was cancelled, by a handler or by a library that "
+                    "it calls; its records come again; cancel only tasks that the handler made"
+                )
+                self._failed(HandlerExited(msg))
+        elif (error := task.exception()) is not None:
             self._failed(error)
 
     async def _work(self, first: Lane[Record]) -> None:
@@ -157,7 +192,7 @@ class Tasks:
                     lanes = [lane, *first_of(self._taken, self._together - 1)]
                     await self._serving.serve_together(lanes, self)
                 else:
-                    await self._serving.serve(lane, self)
+                    await self._serve(lane)
                 self._hand_in_soon()
                 if time.monotonic() - self._breathed > _BREATH_SECONDS:
                     # A handler that never waits would block the loop for all others.
@@ -166,6 +201,15 @@ class Tasks:
                 lane = self._next(1)
         finally:
             del self._began[me]
+
+    async def _serve(self, lane: Lane[Record]) -> None:
+        try:
+            await self._serving.serve(lane, self)
+        except Exits:
+            # Nobody goes on with it: its record comes again, after the end of this process.
+            self.report.held.append((lane, FOR_GOOD_SECONDS))
+            self._hand_in_soon()
+            raise
 
     def _next(self, over: int) -> Lane[Record] | None:
         """Return the next lane; if there is none, `over` tasks are about to end."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dedup.rules.lanes.lanes import Lane
+from dedup.rules.policies.departures import Exits
 from dedup.rules.record import Record
-from dedup.serving.handover import Handover, HandoverReport, first_of
+from dedup.serving.handover import FOR_GOOD_SECONDS, Handover, HandoverReport, first_of
 
 _TURN_SECONDS = 0.001
 """
@@ -132,6 +133,11 @@ class Threads:
         try:
             while self._turn(thread):
                 self._serve(thread)
+        except Exits as error:
+            self._failed(error)
+            with self._handover.lock:
+                self._handover.settle(thread.report.taken())
+                thread.working = False
         except BaseException as error:  # whatever it is, the consumer must not go on without it
             self._failed(error)
             raise
@@ -165,7 +171,12 @@ class Threads:
                 lane = chunk.popleft()
             except IndexError:
                 break
-            self._serving.serve(lane, report)
+            try:
+                self._serving.serve(lane, report)
+            except Exits:
+                # Nobody goes on with it: its record comes again, after the end of this process.
+                report.held.append((lane, FOR_GOOD_SECONDS))
+                raise
             if time.monotonic() - began > _TURN_SECONDS:
                 break
         # Count those that are still here: if others were taken away meanwhile, the thread was slow

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 
+from dedup.rules.policies.departures import Exits
 from dovecote.cli.commands import App, Lazy
 from dovecote.cli.printed import visible
 from outbox.errors import BadSettings, DovecoteError
@@ -58,9 +59,10 @@ def dovecote(
 
 
 def main() -> None:
-    """Run the command; an error of ours goes to stderr, with exit status 1 (2: bad usage)."""
+    """Run the command; an error of ours goes to stderr, with its status: 1, or 2 for bad usage."""
     try:
         app()
-    except DovecoteError as error:
+    except (DovecoteError, Exits) as raised:
+        error = raised.reason if isinstance(raised, Exits) else raised
         sys.stderr.write(f"dovecote: {visible(str(error))}\n")
-        sys.exit(2 if isinstance(error, BadSettings) else 1)
+        sys.exit(2 if isinstance(error, BadSettings) else getattr(error, "status", 1))

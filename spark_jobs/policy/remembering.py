@@ -26,6 +26,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from dedup.rules.policies.memory import Memory, Seen
 from outbox import envelope
+from outbox.kafka import headers_of
 from spark_jobs.errors import StateTooLarge
 from spark_jobs.policy.stage import StageConfig, Taken, settle
 from spark_jobs.query import source
@@ -93,7 +94,7 @@ class ByIdentity:
         keys = [each.key() for each in messages]
         for row, message in enumerate(messages):
             if keys[row] is None:
-                keys[row] = dict(reversed(message.headers() or ())).get(envelope.ID) or (
+                keys[row] = dict(reversed(headers_of(message))).get(envelope.ID) or (
                     f"{message.topic()}/{partition}/{message.offset()}".encode()
                 )
         return spread(keys, buckets, otherwise=partition)

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dedup.retries.backoff import Backoff
+from dedup.rules.policies.departures import Exits
 from dedup.settings.policy import PolicySettings
 from spark_jobs.errors import JobError
 from spark_jobs.policy.evaluation import evaluate, load
@@ -63,7 +64,10 @@ def settle(
         nonlocal misplaced
         found = take()
         taken.append(found)
-        evaluation = evaluate(found.rows, load(config.operator), router, found.here)
+        try:
+            evaluation = evaluate(found.rows, load(config.operator), router, found.here)
+        except Exits as left:
+            raise JobError(str(left.reason)) from left
         misplaced = evaluation.misplaced
         return evaluation._replace(counts=evaluation.counts + found.before)
 

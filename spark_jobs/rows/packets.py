@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from outbox.envelope import Record
+from outbox.kafka import headers_of
 from spark_jobs.rows.records import PLAIN, Message, blocks, packed, unpacked
 
 SCHEMA = "bucket int, packet binary"
@@ -116,7 +117,7 @@ def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
     times += [each.timestamp()[1] for each in messages]
     keys += [each.key() for each in messages]
     values += [each.value() for each in messages]
-    headers += [packed(each.headers()) for each in messages]
+    headers += [packed(headers_of(each)) for each in messages]
 
 
 def _chunk(topic: str, partition: int, expired: int, columns: _Columns) -> _Chunk:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from dedup.rules.policies import decode
 from dedup.rules.policies.policies import Identity
 from outbox.envelope import DELIVERY, ID, Pair, Record
+from outbox.kafka import headers_of
 
 _BLOCK = 5_000
 PLAIN = 2
@@ -54,7 +55,7 @@ def fields(message: Message) -> tuple[Any, ...]:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        message.headers() or (),
+        headers_of(message),
     )
 
 
@@ -67,13 +68,13 @@ def shipped(message: Message) -> tuple[Any, ...]:
         message.timestamp()[1],
         message.key(),
         message.value(),
-        packed(message.headers()),
+        packed(headers_of(message)),
     )
 
 
-def packed(headers: list[Any] | None) -> bytes:
+def packed(headers: Sequence[Pair]) -> bytes:
     """Return headers as bytes, which cost little until they are unpacked."""
-    return marshal.dumps(headers, PLAIN) if headers else b""
+    return marshal.dumps(list(headers), PLAIN) if headers else b""
 
 
 def unpacked(headers: bytes) -> Sequence[Pair]:
@@ -105,7 +106,7 @@ class Messages:
         self._messages: list[Any] = messages  # None: let go
 
     def identity(self, row: int) -> Identity:
-        return _identity(self._messages[row].headers() or (), self.record, row)
+        return _identity(headers_of(self._messages[row]), self.record, row)
 
     def fingerprint(self, row: int) -> Hashable:
         value: bytes | None = self._messages[row].value()
@@ -119,7 +120,7 @@ class Messages:
         pair, by_place = (ID, of[0].encode()), _may_be_place(of)
         for row in rows:
             message = messages[row]
-            if (pair in (message.headers() or ()) or by_place) and self.identity(row) == of:
+            if (pair in headers_of(message) or by_place) and self.identity(row) == of:
                 found += 1
             # A message keeps the headers that it has made. Freed at once, their memory serves the
             # next one, which takes half of the time.

@@ -9,12 +9,12 @@ import re
 import sys
 from collections.abc import Callable
 from importlib import import_module
-from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from dedup.rules.policies.results import Done, Result
-from dedup.rules.policies.signatures import require_takes
+from dedup.rules.policies.departures import leave
+from dedup.rules.policies.results import Result, result_of
+from dedup.rules.policies.signatures import is_awaited, require_returns, require_takes
 from dedup.rules.policies.starlark import compile_expression
 from outbox.errors import BadSettings
 from outbox.event import Event
@@ -36,23 +36,34 @@ def compile_filter(text: str) -> Filter:
     if not _REFERENCE.fullmatch(text.strip()):
         return compile_expression(text)
     function = _function(text.strip(), duty="filter")
-    return lambda event: bool(function(event))
+    require_returns(function, duty="filter")
+
+    def passes(event: Event) -> bool:
+        try:
+            return bool(function(event))
+        except BaseException as error:
+            leave(error)
+            raise
+
+    return passes
 
 
 def load_handler(text: str) -> Handler:
     """
-    Return the handler `module:function`; if the function returns None, the result is `Done()`.
+    Return the handler `module:function`, which returns a result whatever the function returns.
 
     Raises:
         BadSettings: there is no such function.
     """
     function = _function(text.strip(), duty="handler")
     require_takes(function, ["an event"], duty="handler")
-    done = Done()
 
     def handle(event: Event) -> Result:
-        result: Result | None = function(event)
-        return done if result is None else result
+        try:
+            return result_of(function(event))
+        except BaseException as error:
+            leave(error)
+            raise
 
     return handle
 
@@ -91,7 +102,7 @@ def load_object(reference: str, *, duty: str) -> Any:  # noqa: ANN401  # whateve
 
 def _function(reference: str, *, duty: str, awaited: bool = False) -> Callable[[Event], Any]:
     found = load_object(reference, duty=duty)
-    if not callable(found) or (iscoroutinefunction(found) and not awaited):
+    if not callable(found) or (is_awaited(found) and not awaited):
         kind = "an async function" if callable(found) else f"a {type(found).__name__}"
         msg = f"{duty} {reference!r} is {kind}; it must be an ordinary function of one event"
         raise BadSettings(msg)

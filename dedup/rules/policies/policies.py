@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, failure
+from dedup.rules.policies.results import Again, Dead, Done, Result, Retry, Skip, failure, no_result
 
 R = TypeVar("R")
 K = TypeVar("K", bound=Hashable)
@@ -308,12 +308,7 @@ async def attempt_awaited(record: R, handle: Callable[[R], Awaitable[Result]]) -
 
 
 def verdict_of(record: R, result: Result) -> Verdict[R]:
-    """
-    Return the verdict on a record whose handler answered `result`.
-
-    Raises:
-        TypeError: `result` is not a result.
-    """
+    """Return the verdict on a record whose handler answered `result`, or something else."""
     match result:
         case Done() | Again():
             return Handled(record, result)
@@ -322,8 +317,7 @@ def verdict_of(record: R, result: Result) -> Verdict[R]:
         case Retry() | Dead():
             return Failed(record, result)
         case other:  # from a handler that nobody type-checked
-            msg = f"the handler returned {other!r}, not Done, Again, Skip, Retry or Dead"
-            raise TypeError(msg)
+            return Failed(record, no_result(other))
 
 
 def passed_over(

@@ -3,9 +3,12 @@
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Final, TypeAlias
 
 from dedup.rules.policies import blame
+from dedup.rules.policies.departures import Exits, HandlerExited, HandlerLeft
+from dedup.rules.policies.wording import MOST, plain
 from outbox.errors import DovecoteError
 from outbox.event import HeaderValue
 
@@ -79,6 +82,9 @@ class Skip:
 
     reason: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reason", plain(self.reason))
+
 
 @dataclass(frozen=True, slots=True)
 class Retry:
@@ -90,6 +96,7 @@ class Retry:
     """How long to wait; None: as the retry settings say."""
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "error", plain(self.error))
         if self.after is not None:
             _require_wait(self.after)
 
@@ -100,25 +107,76 @@ class Dead:
 
     error: str
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "error", plain(self.error))
+
 
 Result: TypeAlias = Done | Again | Skip | Retry | Dead
 
 
-def failure(error: Exception) -> Retry | Dead:
+def failure(error: BaseException) -> Retry | Dead:
     """
     Return the result for an exception: `Dead` for `NonRetriable`, otherwise `Retry`.
 
     For an exception that is not ours, it names the place in the handler that raised it.
     """
-    text = str(error)
+    if isinstance(error, HandlerLeft):
+        error = error.error
+    text = plain(error)
     # Our own messages say everything; with other exceptions ("'amount'") the class is half the
     # message.
     if not isinstance(error, DovecoteError) or not text:
         name = type(error).__name__
         text = f"{name}: {text}" if text else name
         if not isinstance(error, DovecoteError) and (place := blame.place(error)) is not None:
-            text = f"{text} ({place})"
+            text = f"{text[: MOST - len(place) - 3]} ({place})"
     return Dead(text) if isinstance(error, NonRetriable) else Retry(text)
+
+
+def result_of(answer: object) -> Result:
+    """
+    Return the result that a handler's answer stands for: `Done()` for None.
+
+    A value that is no result is `Dead`: a further attempt would repeat the handler's effects, and
+    end with the same value.
+
+    Raises:
+        Exits: the answer is a coroutine or a generator, so the handler's code has not run.
+    """
+    if answer is None:
+        return Done()
+    if isinstance(answer, Done | Again | Skip | Retry | Dead):
+        return answer
+    return no_result(answer)
+
+
+def no_result(answer: object) -> Dead:
+    """
+    Return the result for an answer that is no result: another attempt would repeat the effects.
+
+    Raises:
+        Exits: the answer is a coroutine or a generator, so the handler's code has not run.
+    """
+    if isawaitable(answer) or isgenerator(answer) or isasyncgen(answer):
+        if iscoroutine(answer):
+            answer.close()
+        msg = (
+            f"the handler returned a {type(answer).__name__} instead of a result, so its code has "
+            "not run; make it `async def` up to its outermost decorator, or an ordinary function "
+            "without `yield`"
+        )
+        raise Exits(HandlerExited(msg))
+    return Dead(
+        f"the handler returned {_shown(answer)}, not Done, Again, Skip, Retry or Dead; let it "
+        "return one of these, or nothing"
+    )
+
+
+def _shown(value: object) -> str:
+    try:
+        return plain(repr(value))[:200]
+    except BaseException:  # noqa: BLE001  # its text is only part of a message
+        return f"a {type(value).__name__}"
 
 
 def _require_wait(after: object) -> None:

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from dedup.consumer import Consumer
+from dedup.rules.policies.departures import HandlerExited
 from dedup.rules.policies.expressions import load_function
 from dedup.settings.consumer import PREFIX, ConsumeSettings
 from dovecote.cli.options import CheckOption, ConfigOption, LogFormatOption, LogLevelOption
@@ -22,6 +23,7 @@ from outbox.errors import BadSettings
 
 # Beyond the drain: to commit, and to leave the group.
 _LONGEST_END = 8.0
+_SILENT = "Kafka does not answer: ending without it"
 
 
 def run(
@@ -63,19 +65,30 @@ def run(
     def end(*_: object) -> None:
         consumer.stop()
         longest = settings.drain.total_seconds() + _LONGEST_END
-        threading.Thread(target=give_up, args=(log, longest), daemon=True).start()
+        threading.Thread(target=give_up, args=(log, longest, 0, _SILENT), daemon=True).start()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, end)
     relax()
     with served(settings.http, consumer.health, consumer.metrics.registry, log):
         log.info("group %r reads %s", settings.group, ", ".join(settings.topics))
-        consumer.run()
+        try:
+            consumer.run()
+        except HandlerExited as error:
+            # A handler's own threads that never end would keep the process for ever.
+            watch = (
+                log,
+                _LONGEST_END,
+                error.status,
+                "threads of the handler do not end: ending anyway",
+            )
+            threading.Thread(target=give_up, args=watch, daemon=True).start()
+            raise
     log.info("stopped")
 
 
-def give_up(log: logging.Logger, seconds: float) -> None:
-    """End the process when Kafka does not answer and keeps it from ending by itself."""
+def give_up(log: logging.Logger, seconds: float, status: int, why: str) -> None:
+    """End the process if something keeps it from ending by itself."""
     time.sleep(seconds)
-    log.warning("Kafka does not answer: ending without it; what was not committed comes again")
-    os._exit(0)
+    log.warning("%s; what was not committed comes again", why)
+    os._exit(status)

@@ -40,6 +40,12 @@ def by_value(event: Event) -> Result | None:
             raise RuntimeError(msg)
         case "refuse":
             raise NonRetriable("no use")  # noqa: EM101, TRY003  # what a handler would write
+        case "leave":
+            raise GeneratorExit
+        case "exit":
+            raise SystemExit(3)
+        case "true":
+            return True  # type: ignore[return-value]  # the mistake in question
         case what:
             return _RESULTS.get(what)
 

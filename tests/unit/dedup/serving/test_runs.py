@@ -1,5 +1,6 @@
 """Reports on a record that holds its key."""
 
+import logging
 from datetime import timedelta
 
 import pytest
@@ -9,10 +10,18 @@ from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.policies.policies import Failed
 from dedup.rules.policies.results import Dead, Retry
 from dedup.rules.record import Record
+from dedup.serving import runs
 from dedup.serving.handover import HandoverReport
 from dedup.serving.runs import RunProgress
+from dovecote.process.rarely import Rarely
 
 RECORD = Record("orders", 3, 44, 0, b"k", b"{}", ())
+
+
+@pytest.fixture(autouse=True)
+def unspent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the test all lines of its second: those of other tests may have been many."""
+    monkeypatch.setattr(runs, "_rarely", Rarely(logging.getLogger("dovecote.consumer")))
 
 
 @pytest.mark.parametrize(

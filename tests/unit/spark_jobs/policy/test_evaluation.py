@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dedup.retries.backoff import Backoff
 from dedup.rules.policies import decode
+from dedup.rules.policies.departures import Exits
 from dedup.rules.policies.policies import POLICIES, Handled, Skipped, by_key
 from dedup.rules.policies.results import Done
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
@@ -37,6 +38,23 @@ def _doing(offset: int, what: str, key: str = "k", id_: str | None = None) -> Re
 
 def _evaluated(settings: PolicySettings, *records: Record) -> Evaluation:
     return evaluate(rows(*records), load(settings), ROUTER)
+
+
+def test_what_is_no_exception_is_a_failed_attempt_and_what_is_no_result_is_refused_once() -> None:
+    settings = ExactSettings(handler=HANDLER)
+
+    found = _evaluated(settings, _doing(0, "leave", id_="a"), _doing(1, "true", id_="b"))
+
+    assert _sent(found) == [("retry", 0), ("dead", 1)]
+    told = [dict(each.headers)[envelope.ERROR] or b"" for each in found.outgoing]
+    assert told[0].startswith(b"GeneratorExit (handlers.py:")
+    assert told[1].startswith(b"the handler returned True, not Done")
+
+
+def test_a_handler_that_exits_ends_the_job_with_its_reason() -> None:
+    with pytest.raises(Exits) as raised:
+        _evaluated(ExactSettings(handler=HANDLER), _doing(0, "exit"))
+    assert str(raised.value.reason).startswith("the handler called sys.exit(3) (handlers.py:")
 
 
 def _sent(found: Evaluation) -> list[tuple[str, int]]:

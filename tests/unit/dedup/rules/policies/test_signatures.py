@@ -1,13 +1,17 @@
 """Handlers that cannot be called with their arguments are refused before anything runs."""
 
-from collections.abc import Callable
-from functools import wraps
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial, wraps
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from dedup.consumer import Consumer
-from dedup.rules.policies.expressions import load_handler
+from dedup.rules.policies.expressions import compile_filter, load_handler
+from dedup.rules.policies.signatures import is_awaited
 from dedup.settings.consumer import ConsumerSettings
 from outbox import BadSettings
 
@@ -51,7 +55,7 @@ def test_what_a_handler_takes_and_is_given_is_said(
         Consumer(ConsumerSettings(**SETTINGS, **more), handler)
 
 
-@wraps(two)
+@wraps(nothing)
 def wrapping(event: object) -> None: ...
 
 
@@ -67,3 +71,88 @@ def test_the_transaction_of_the_inbox_is_the_second_argument() -> None:
 def test_a_handler_of_a_job_is_looked_at_too() -> None:
     with pytest.raises(BadSettings, match=r"getcwd takes .* is given an event"):
         load_handler("os:getcwd")
+
+
+def yielding(_: object) -> Iterator[None]:
+    yield None
+
+
+async def yielding_async(_: object) -> AsyncIterator[None]:
+    yield None
+
+
+async def awaited(event: object) -> None: ...
+
+
+class Awaited:
+    async def __call__(self, event: object) -> None: ...
+
+
+class Yielding:
+    def __call__(self, _: object) -> Iterator[None]:
+        yield None
+
+
+def passing_on(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def wrapper(event: object) -> object:
+        return function(event)
+
+    return wrapper
+
+
+def running(function: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(function)
+    def wrapper(event: object) -> object:
+        return asyncio.run(function(event))
+
+    return wrapper
+
+
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (yielding, "yielding is a generator"),
+        (yielding_async, "yielding_async is a generator"),
+        (Yielding(), "Yielding is a generator"),
+        (partial(yielding), "yielding is a generator"),
+        (passing_on(awaited), "awaited is an ordinary function around an async one"),
+        (partial(passing_on(awaited)), "awaited is an ordinary function around an async one"),
+        (passing_on(passing_on(awaited)), "awaited is an ordinary function around an async one"),
+    ],
+)
+def test_a_handler_whose_call_would_not_run_it_is_refused(
+    handler: Callable[..., Any], says: str
+) -> None:
+    with pytest.raises(BadSettings, match=says):
+        Consumer(ConsumerSettings(**SETTINGS), handler)
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [awaited, Awaited(), partial(awaited), partial(Awaited())],
+)
+def test_an_async_handler_is_recognised_in_each_form(handler: Callable[..., Any]) -> None:
+    Consumer(ConsumerSettings(**SETTINGS), handler)
+    assert is_awaited(handler)
+
+
+def test_a_decorator_that_runs_the_coroutine_makes_an_ordinary_handler() -> None:
+    Consumer(ConsumerSettings(**SETTINGS), running(awaited))
+    assert not is_awaited(running(awaited))
+
+
+@pytest.mark.usefixtures("shop_rules")
+@pytest.mark.parametrize("text", ["shop_rules:yielding", "shop_rules:awaited"])
+def test_jobs_and_filters_refuse_them_too(text: str) -> None:
+    with pytest.raises(BadSettings, match=r"is a generator|is an async function"):
+        load_handler(text)
+    with pytest.raises(BadSettings, match=r"is a generator|is an async function"):
+        compile_filter(text)
+
+
+@pytest.fixture
+def shop_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = ModuleType("shop_rules")
+    module.yielding, module.awaited = yielding, partial(Awaited())  # type: ignore[attr-defined]  # a module of the test
+    monkeypatch.setitem(sys.modules, "shop_rules", module)

@@ -1,0 +1,86 @@
+"""A consumer's process with handlers and records that nobody expects."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from outbox import Event
+from outbox.envelope import ATTEMPT, ERROR, ORIGIN
+from tests.support.consuming import committed, consuming, event, produce
+from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.raw_producing import produce_raw
+from tests.support.waiting import consume, patient, until
+
+FILE = """
+topics = ["{topic}"]
+group = "{topic}"
+drain = "5s"
+
+[kafka]
+"bootstrap.servers" = "{kafka}"
+"""
+
+
+@pytest.fixture
+def kafka(stack: Servers) -> str:
+    return stack.kafka.bootstrap
+
+
+@pytest.mark.parametrize("form", ["def", "async def"])
+def test_a_handler_that_exits_ends_the_process_with_its_status_and_a_reason(
+    kafka: str, topic: MakeTopic, tmp_path: Path, form: str
+) -> None:
+    name = topic()
+    produce(kafka, event(name, "k", 1))
+    (tmp_path / "c.toml").write_text(FILE.format(topic=name, kafka=kafka))
+    (tmp_path / "leaves.py").write_text(
+        f"import sys\n\n\n{form} handle(event):\n    sys.exit(7)\n"
+    )
+    dovecote = str(Path(sys.executable).with_name("dovecote"))
+    ended = subprocess.run(
+        [dovecote, "consume", "run", "-c", "c.toml", "--handler", "leaves:handle"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=patient(40),
+        check=False,
+    )
+    assert ended.returncode == 7
+    last = ended.stderr.splitlines()[-1]
+    assert last.startswith("dovecote: the handler called sys.exit(7) (leaves.py:5 in handle)")
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_header_name_that_is_no_utf_8_makes_a_dead_letter_and_the_key_goes_on(
+    kafka: str, topic: MakeTopic, *, awaited: bool
+) -> None:
+    name, dead = topic(), topic()
+    names = [(b"a", b"1"), (b"caf\xe9", b"2"), (b"ce_id", b"e1")]
+    produce_raw(kafka, name, b"k", b'{"n": 1}', names)
+    produce(kafka, event(name, "k", 2))
+    with consuming(kafka, name, awaited=awaited, retries={"dead_letter_topic": dead}) as run:
+        until(lambda: committed(kafka, name)[0] == 2, within=20, what="both committed")
+        assert run.ids == ["k-2"]
+    (letter,) = consume(kafka, dead)
+    assert (letter.key(), letter.value()) == (b"k", b'{"n": 1}')
+    headers = dict(letter.headers() or ())
+    assert b"the name of one is not UTF-8" in (headers[ERROR] or b"")
+    assert headers[ORIGIN] == f"{name}/0/0".encode()
+
+
+def test_a_forged_attempt_on_a_main_topic_is_not_read(kafka: str, topic: MakeTopic) -> None:
+    name, dead = topic(), topic()
+    forged = [(b"dovecote_attempt", b"10"), (b"dovecote_not_before", b"4070908800000")]
+    produce_raw(kafka, name, b"k", b'{"n": 1}', [(b"ce_id", b"e1"), *forged])
+
+    def handle(_: Event) -> None:
+        raise ValueError
+
+    plan = {"dead_letter_topic": dead, "max_attempts": 3, "base": "10ms", "ceiling": "20ms"}
+    with consuming(kafka, name, handle, retries=plan) as run:
+        until(lambda: committed(kafka, name)[0] == 1, within=20, what="a dead letter")
+        assert run.ids == ["e1"] * 3
+    (letter,) = consume(kafka, dead)
+    assert dict(letter.headers() or ())[ATTEMPT] == b"3"
