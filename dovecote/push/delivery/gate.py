@@ -5,16 +5,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from dovecote.push.rules.pacing.breaker import Breaker
 from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.sending.verdict import Shown
 
 # A request that waits longer is retried: giving up a partition waits for the requests in here.
 _LONGEST_SECONDS = 2.0
-
-Left: TypeAlias = Literal["success", "overload", "refusal", "nothing"]
-"""The outcome: `refusal` is an answer from a healthy endpoint; with `nothing`, none was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +73,24 @@ class Gate:
                 return _LONGEST_SECONDS
         return passed
 
-    def leave(self, passed: Passed, how: Left) -> bool:
-        """Take the outcome of a request; return whether it opens the circuit."""
-        opened = False
-        match how:
+    def leave(self, passed: Passed, shown: Shown) -> bool:
+        """Take what a request showed about the endpoint; return whether it opens the circuit."""
+        opened, was_closed, now = False, self.breaker.closed, self._clock()
+        match shown:
             case "success" | "refusal":
-                if not self.breaker.closed:
-                    self.concurrency.begin_anew()
-                self.breaker.succeeded()
-                self.concurrency.succeeded(self.in_flight)
+                if shown == "success":
+                    self.breaker.succeeded()
+                else:
+                    opened = self.breaker.refused(now, probe=passed.probe)
+                if self.breaker.closed:
+                    if not was_closed:
+                        self.concurrency.begin_anew()
+                    self.concurrency.succeeded(self.in_flight)
             case "overload":
-                now = self._clock()
                 if self._adapts:
                     self.concurrency.overloaded(now)
+                opened = self.breaker.failed(now, probe=passed.probe)
+            case "failure":
                 opened = self.breaker.failed(now, probe=passed.probe)
             case "nothing":
                 if passed.probe:

@@ -170,6 +170,7 @@ class Reading:
             p50_ms=p[0],
             p99_ms=p[1],
             circuit=delivery.circuit,
+            last_minute=delivery.last_minute,
         )
 
     def _make_loop(self) -> asyncio.AbstractEventLoop:

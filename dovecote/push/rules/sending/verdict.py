@@ -6,12 +6,15 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from dedup.rules.policies.results import Dead, Done, Retry
 
 _SECONDS = re.compile(r"\d{1,10}")
 _GONE = 410
+_OVERLOADED = frozenset({408})
+# Another attempt for the same record is still at work.
+_CONFLICT = 409
 _DONE = Done()
 
 
@@ -36,6 +39,15 @@ class Disable:
 
     reason: str
 
+
+Shown: TypeAlias = Literal["success", "overload", "failure", "refusal", "nothing"]
+"""
+An outcome shows this about the endpoint.
+
+`overload`: it is away or has too much to do. `failure`: it is there, and takes nothing for now,
+because a path, a secret or a rule is wrong. `refusal`: an answer about one record. `nothing`: no
+request was sent, or the answer says no more.
+"""
 
 Outcome: TypeAlias = Answered | NotAnswered
 Verdict: TypeAlias = Done | Retry | Dead | Disable
@@ -96,8 +108,15 @@ def described(status: int) -> str:
     return f"the endpoint answered {status} {phrase}".rstrip() + redirected
 
 
-def weighs(outcome: Outcome) -> bool:
-    """Return whether the outcome shows that the endpoint is in trouble; this opens the circuit."""
+def shows(outcome: Outcome, rules: Rules) -> Shown:
+    """Return what the outcome shows about the endpoint, whatever the record's result is."""
     if isinstance(outcome, NotAnswered):
-        return True
-    return outcome.status in {408, 429} or outcome.status >= 500  # noqa: PLR2004  # what 5xx is
+        return "overload"
+    status = outcome.status
+    if 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
+        return "success"
+    if status >= 500 or status in _OVERLOADED:  # noqa: PLR2004  # what 5xx is
+        return "overload"
+    if rules.obeys and status == _GONE:
+        return "nothing"
+    return "refusal" if status == _CONFLICT or rules.is_dead(status) else "failure"

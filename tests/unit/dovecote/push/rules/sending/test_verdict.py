@@ -14,7 +14,7 @@ from dovecote.push.rules.sending.verdict import (
     Rules,
     judge,
     retry_after,
-    weighs,
+    shows,
 )
 from dovecote.push.rules.subscription.sections import Backoff, Fixed
 
@@ -36,13 +36,20 @@ def test_a_redirect_is_a_failure(status: int) -> None:
     assert "not followed" in verdict.error
 
 
-@pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503, 504, 507, 599])
-def test_these_are_tried_again(status: int) -> None:
+ABOUT_THE_RECORD = {400, 413, 415, 422}
+
+
+@pytest.mark.parametrize("status", sorted({*range(300, 600)} - ABOUT_THE_RECORD - {410, 429}))
+def test_what_an_endpoint_answers_for_a_while_is_tried_again(status: int) -> None:
     assert isinstance(judge(Answered(status), BACKOFF, now=NOW), Retry)
+    if status != 409:
+        assert shows(Answered(status), BACKOFF) in {"failure", "overload"}
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415, 422, 451])
-def test_other_4xx_are_dead_letters_unless_the_subscription_says_otherwise(status: int) -> None:
+@pytest.mark.parametrize("status", sorted(ABOUT_THE_RECORD))
+def test_answers_about_the_record_are_dead_letters_unless_the_subscription_says_otherwise(
+    status: int,
+) -> None:
     assert isinstance(judge(Answered(status), BACKOFF, now=NOW), Dead)
     kinder = Rules(is_dead=Backoff(dead_statuses=(418,)).is_dead)
     assert isinstance(judge(Answered(status), kinder, now=NOW), Retry)
@@ -106,6 +113,20 @@ def test_a_retry_after_that_is_over_leaves_the_wait_to_the_backoff(told: str) ->
     assert verdict.after is None
 
 
-def test_only_trouble_of_the_endpoint_weighs_on_its_circuit() -> None:
-    assert [s for s in range(200, 600) if weighs(Answered(s))] == [408, 429, *range(500, 600)]
-    assert weighs(NotAnswered("x"))
+def test_an_overload_an_answer_about_the_record_and_another_failure_are_told_apart() -> None:
+    assert shows(NotAnswered("x"), BACKOFF) == "overload"
+    assert {shows(Answered(status), BACKOFF) for status in (408, 500, 503, 599)} == {"overload"}
+    assert {shows(Answered(status), BACKOFF) for status in (400, 409, 413, 415, 422)} == {
+        "refusal"
+    }
+    assert {
+        shows(Answered(status), BACKOFF) for status in (302, 401, 403, 404, 405, 407, 425)
+    } == {"failure"}
+    assert shows(Answered(410), BACKOFF) == "nothing"
+    assert shows(Answered(410), FIXED) == "failure"
+
+
+def test_a_status_that_the_subscription_gives_up_at_once_is_about_the_record() -> None:
+    chosen = Rules(is_dead=Backoff(dead_statuses=(404, 503)).is_dead)
+    assert shows(Answered(404), chosen) == "refusal"
+    assert shows(Answered(503), chosen) == "overload"
