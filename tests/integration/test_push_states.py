@@ -165,6 +165,39 @@ def test_an_endpoint_that_refuses_every_record_gets_few_of_them(
             assert "became dead letters in the last minute" in push.snapshot(name).trouble
 
 
+def test_429_burns_no_attempt_and_the_rate_that_is_taken_is_found(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, f"k{k}", n) for n in range(4) for k in range(50)))
+    taken: list[float] = []
+
+    def answer(request: Request) -> Reply:
+        while taken and taken[0] <= request.at - 1:
+            del taken[0]
+        if len(taken) >= 20:
+            return Reply(429, {"Retry-After": "1"})
+        taken.append(request.at)
+        return Reply()
+
+    retry = {"type": "backoff", "max_attempts": 1}
+    with Endpoint(answer) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, retry=retry)) as push:
+            until(lambda: push.snapshot(name).delivered == 200, within=40, what="deliveries")
+            all_committed(kafka, name)
+            found = push.snapshot(name)
+            assert (found.dead, found.failed, found.circuit) == (0, 0, "closed")
+            assert {a.number for a in push.book.attempts} == {1}
+            assert {a.outcome for a in push.book.attempts} == {"delivered", "limited"}
+            pace = push.engine.metrics.registry.get_sample_value(
+                "dovecote_push_pace", {"subscription": name}
+            )
+            assert pace is not None
+            assert pace > 0
+        assert len(endpoint.requests) < 1.2 * 200
+        assert all(numbers == sorted(numbers) for numbers in first_attempts(endpoint).values())
+
+
 def test_two_engines_share_a_subscription_and_what_changes_begins_anew(
     stack: Servers, topic: MakeTopic
 ) -> None:

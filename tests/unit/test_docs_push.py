@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from dedup.rules.policies.results import Dead, Done, Retry
+from dedup.rules.policies.results import Dead, Done, Early, Retry
 from dovecote.push.delivery import shape
 from dovecote.push.metrics import Metrics
 from dovecote.push.rules.sending.verdict import Answered, Disable, judge
@@ -44,7 +44,7 @@ def test_answers_mean_what_the_table_says() -> None:
         elif status in dead:
             assert meaning is Dead, status
         else:
-            assert meaning is (Disable if status == 410 else Retry), status
+            assert meaning is {410: Disable, 429: Early}.get(status, Retry), status
 
 
 def test_the_table_of_metrics_is_what_push_exposes() -> None:

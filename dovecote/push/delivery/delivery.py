@@ -13,10 +13,10 @@ from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
-from dovecote.push.http.connection import KEPT_BYTES, Forbidden, SendFailed
+from dovecote.push.http.connection import KEPT_BYTES, Answer, Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
-from dovecote.push.rules.pacing.limits import Concurrency, Rate
 from dovecote.push.rules.pacing.minute import LastMinute, listed
+from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
 from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outcome
 from dovecote.push.rules.sending.request import Composer, Request
@@ -26,6 +26,7 @@ from dovecote.push.rules.sending.verdict import (
     NotAnswered,
     Shown,
     Verdict,
+    asked_wait,
     described,
     judge,
     shows,
@@ -44,6 +45,8 @@ _ROW = 2
 _REST = timedelta(seconds=2)
 _DETAIL_CHARACTERS = 500
 _SPARED_SECONDS = 3_600.0
+_SAID_SECONDS = 5.0
+"""A wait that an endpoint asks for is said if it is longer."""
 _NO_WAIT = timedelta(0)
 _BEHIND = timedelta(milliseconds=500)
 
@@ -76,11 +79,11 @@ class DeliveryHandler:
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
-        self._rate = Rate(subscription.limits.rate)
+        self._pace = Pace(subscription.limits.rate)
         self.gate = Gate(
             breaker,
-            Concurrency(shape.most_in_flight(subscription)),
-            self._rate,
+            shape.concurrency(subscription),
+            self._pace,
             adapts=breaker.threshold > 0,
         )
         self._patience = shape.plan(subscription).patience
@@ -124,7 +127,12 @@ class DeliveryHandler:
         if self._trouble or self._forbidden:
             return self._trouble or self._forbidden
         breaker, now = self.gate.breaker, time.monotonic()
-        if not breaker.closed:
+        pause = self._pace.pause(now)
+        if pause > _SAID_SECONDS:
+            return f"the endpoint answered 429 and gets nothing for another {pause:.0f} s"
+        if self._pace.in_vain >= _ROW:
+            why = "the endpoint answers nothing but 429"
+        elif not breaker.closed:
             why = f"the circuit is open: {self._broken}"
         elif breaker.in_a_row >= _ROW:
             why = f"the last {breaker.in_a_row} requests failed: {self._broken}"
@@ -162,6 +170,7 @@ class DeliveryHandler:
 
     async def _attempted(self, record: Record, passed: Passed) -> Result:
         shown: Shown = "nothing"
+        wait: float | None = None
         detail = ""
         try:
             number = _attempt(record)
@@ -171,19 +180,26 @@ class DeliveryHandler:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
             outcome, detail = await self._sent(request, int(at))
             shown = shows(outcome, self._rules)
-            if shown not in {"success", "nothing"}:
+            if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
+                wait = asked.total_seconds()
+            elif shown not in {"success", "nothing", "limited"}:
                 self._broken = _broken(outcome, detail)
         finally:
-            if self.gate.leave(passed, shown):
+            if self.gate.leave(passed, shown, wait):
                 self._opened()
             elif shown == "refusal":
                 self._numbers.open.set(not self.gate.breaker.closed)
         now = time.monotonic()
         seconds = now - began
-        verdict = judge(outcome, self._rules, now=datetime.now(UTC))
-        if isinstance(verdict, Retry) and passed.probe and self._spares(record, now):
+        verdict = judge(outcome, self._rules, now=_now())
+        if isinstance(verdict, Early):  # the pace waits as long as the endpoint asks, or longer
+            verdict = Early(verdict.error, timedelta(seconds=self._pace.pause(now)))
+        elif isinstance(verdict, Retry) and passed.probe and self._spares(record, now):
             verdict = Early(verdict.error, max(verdict.after or _NO_WAIT, self._until_next(now)))
-        told = self._count(verdict, record, number, seconds)
+        told = self._became(verdict, record, number, seconds)
+        if shown == "limited" and told == "retry":
+            told = "limited"
+        self._count(told, seconds)
         self._minute.add(now, _named(outcome), dead=told == "dead")
         self._book.attempted(
             AttemptReport(
@@ -215,34 +231,35 @@ class DeliveryHandler:
             self._forbidden = str(error) if isinstance(error, Forbidden) else ""
             return NotAnswered(str(error)), str(error)
         self._forbidden = ""
-        told = Answered(answer.status, answer.headers.get("retry-after"))
+        told = _answered(answer)
         said = answer.excerpt.decode(errors="replace")
         cut = len(answer.excerpt) >= KEPT_BYTES
         return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else ""
 
-    def _count(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
-        told: Outcome
+    def _became(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
         match verdict:
             case Done():
-                told = "delivered"
-                self.delivered += 1
-                self._recent.append(seconds)
-                self._numbers.open.set(0)
-                self._spared.clear()
+                return "delivered"
             case Disable():
-                told = "disabled"
+                return "disabled"
             case Dead():
-                told = "dead"
+                return "dead"
             case Early():
-                told = "retry"
+                return "retry"
             case Retry(error):
                 failure = Failure(
                     identity=record.identity, attempt=number, seconds=seconds, error=error
                 )
-                told = "retry" if self._patience.after(failure) is not None else "dead"
-        self.failed += told != "delivered"
+                return "retry" if self._patience.after(failure) is not None else "dead"
+
+    def _count(self, told: Outcome, seconds: float) -> None:
+        if told == "delivered":
+            self.delivered += 1
+            self._recent.append(seconds)
+            self._numbers.open.set(0)
+            self._spared.clear()
+        self.failed += told not in {"delivered", "limited"}
         self._numbers.attempted(told, seconds)
-        return told
 
     def _spares(self, record: Record, now: float) -> bool:
         """Return whether a failed probe burns no attempt of its record."""
@@ -280,7 +297,7 @@ class DeliveryHandler:
         await asyncio.shield(self._shaking)
 
     async def _asked(self) -> None:
-        headers = handshake.asking(self._origin, self._rate.per_second)
+        headers = handshake.asking(self._origin, self._pace.most)
         try:
             answer = await self._client.options(self._composer.target, headers)
         except SendFailed as error:
@@ -294,8 +311,8 @@ class DeliveryHandler:
             await asyncio.sleep(_REST.total_seconds())
             return
         self._trouble, self._shaken = "", True
-        rates = [each for each in (self._rate.per_second, told.per_second) if each is not None]
-        self._rate.per_second = min(rates, default=None)
+        rates = [each for each in (self._pace.most, told.per_second) if each is not None]
+        self._pace.most = min(rates, default=None)
 
 
 def _attempt(record: Record) -> int:
@@ -307,6 +324,20 @@ def _attempt(record: Record) -> int:
 
 def _shown(key: bytes | None) -> str | None:
     return None if key is None else key[:_DETAIL_CHARACTERS].decode(errors="backslashreplace")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _answered(answer: Answer) -> Answered:
+    headers = answer.headers
+    return Answered(
+        answer.status,
+        headers.get("retry-after"),
+        headers.get("date"),
+        headers.get("ratelimit-reset") or headers.get("x-ratelimit-reset"),
+    )
 
 
 def _broken(outcome: Answering, detail: str) -> str:

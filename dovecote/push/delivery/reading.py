@@ -121,6 +121,7 @@ class Reading:
                 committed=None if self._windows is None else self._committed,
             )
             self._numbers.in_flight.set_function(lambda: self._delivery.gate.in_flight)
+            self._numbers.pace.set_function(lambda: self._delivery.gate.pace.found or 0.0)
             self._numbers.lag.set_function(lambda: consumer.metrics.rows_behind)
             if self._ending:
                 consumer.stop()

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from dovecote.push.rules.subscription.subscription import Subscription
 
-Outcome: TypeAlias = Literal["delivered", "retry", "dead", "disabled"]
+Outcome: TypeAlias = Literal["delivered", "retry", "limited", "dead", "disabled"]
 
 Circuit: TypeAlias = Literal["closed", "open", "half_open"]
 

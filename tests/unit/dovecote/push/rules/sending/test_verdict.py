@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dedup.rules.policies.results import Dead, Done, Retry
+from dedup.rules.policies.results import Dead, Done, Early, Retry
 from dovecote.push.rules.sending.verdict import (
     Answered,
     Disable,
     NotAnswered,
     Rules,
+    asked_wait,
     judge,
     retry_after,
     shows,
@@ -54,6 +55,39 @@ def test_answers_about_the_record_are_dead_letters_unless_the_subscription_says_
     kinder = Rules(is_dead=Backoff(dead_statuses=(418,)).is_dead)
     assert isinstance(judge(Answered(status), kinder, now=NOW), Retry)
     assert isinstance(judge(Answered(418), kinder, now=NOW), Dead)
+
+
+def test_429_burns_no_attempt_and_is_no_failure() -> None:
+    verdict = judge(Answered(429, "7"), BACKOFF, now=NOW)
+    assert isinstance(verdict, Early)
+    assert verdict.after == timedelta(seconds=7)
+    assert shows(Answered(429), BACKOFF) == "limited"
+    assert not isinstance(judge(Answered(429), FIXED, now=NOW), Early)
+    assert shows(Answered(429), FIXED) == "failure"
+
+
+@pytest.mark.parametrize(
+    ("answer", "seconds"),
+    [
+        # The endpoint's clock is a day behind ours.
+        (Answered(429, "Wed, 31 Dec 2025 12:00:09 GMT", "Wed, 31 Dec 2025 12:00:00 GMT"), 9),
+        (Answered(503, "Wed, 31 Dec 2025 12:00:09 GMT", "Wed, 31 Dec 2025 12:00:00 GMT"), 9),
+        (Answered(429, "Thu, 01 Jan 2026 12:00:09 GMT", "no date"), 9),
+        (Answered(429, "3", None, "60"), 3),
+        (Answered(429, None, None, "60"), 60),
+        (Answered(429, None, None, str(int(NOW.timestamp()) + 30)), 30),
+        (Answered(429, None, "Wed, 31 Dec 2025 12:00:00 GMT", "1767182430"), 30),
+        (Answered(429, None, None, "soon"), None),
+        (Answered(503, None, None, "60"), None),
+        (NotAnswered("x"), None),
+    ],
+)
+def test_a_wait_is_read_by_the_clock_of_the_endpoint(
+    answer: Answered | NotAnswered, seconds: int | None
+) -> None:
+    expected = None if seconds is None else timedelta(seconds=seconds)
+    assert asked_wait(answer, BACKOFF, now=NOW) == expected
+    assert asked_wait(answer, FIXED, now=NOW) is None
 
 
 def test_410_disables() -> None:
@@ -130,3 +164,11 @@ def test_a_status_that_the_subscription_gives_up_at_once_is_about_the_record() -
     chosen = Rules(is_dead=Backoff(dead_statuses=(404, 503)).is_dead)
     assert shows(Answered(404), chosen) == "refusal"
     assert shows(Answered(503), chosen) == "overload"
+
+
+@given(st.text(max_size=40), st.text(max_size=40), st.text(max_size=40))
+def test_whatever_the_headers_say_a_wait_is_a_day_at_most(
+    told: str, date: str, reset: str
+) -> None:
+    found = asked_wait(Answered(429, told, date, reset), BACKOFF, now=NOW)
+    assert found is None or timedelta(0) < found <= timedelta(hours=24)
