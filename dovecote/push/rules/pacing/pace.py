@@ -12,7 +12,7 @@ _FIRST = 1.0
 """The rate from which the search begins if nothing was taken."""
 _MARGIN = 0.95
 _FALL = 0.9
-_CLOSE = 1.1
+_CLOSE = 1.06
 """A rate that is this close below one that was too much is left alone."""
 _ROLL_SECONDS = 5.0
 _AHEAD_SECONDS = 0.5
