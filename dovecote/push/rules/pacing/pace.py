@@ -12,6 +12,7 @@ _FIRST = 1.0
 """The rate from which the search begins if nothing was taken."""
 _MARGIN = 0.95
 _FALL = 0.9
+_NEAR = 1.12
 _CLOSE = 1.06
 """A rate that is this close below one that was too much is left alone."""
 _ROLL_SECONDS = 5.0
@@ -43,8 +44,9 @@ class Pace:
     Before the first 429 there is no limit but the configured one. Each 429 after that ends a
     phase. The requests taken in it, divided by its length with the wait at its end, are a lower
     bound of the rate. From there the rate rises until the next 429, falls back to a rate that has
-    held, and goes a quarter of the way to the one that was too much. Close below it stays, and
-    tries a little more once in a while. After each 429 it takes twice as long before it rises.
+    held, and goes a quarter of the way to the one that was too much, near it half of the way.
+    Close below it stays, and tries a little more once in a while. After each 429 it takes twice
+    as long before it rises.
 
     All requests that were on their way at a 429 are of one phase, so their answers count once.
     """
@@ -173,7 +175,9 @@ class Pace:
             self._found = rate * self._factor
             self._factor = min(self._factor**2, _BOLDLY)
         elif above > _CLOSE * rate:
-            self._found = rate + (above - rate) / 4
+            # At a low rate the time between two requests may be what counts: steps stay small.
+            half = self._rate.saves and above < _NEAR * rate
+            self._found = rate + (above - rate) * (0.5 if half else 0.25)
         elif length >= self._steady:
             self._steady = min(2 * self._steady, _LONGEST_STEADY_SECONDS)
             self._too_much, self._factor = None, _GENTLY
