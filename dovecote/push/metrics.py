@@ -12,7 +12,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self._attempts = Counter(
             "dovecote_push_attempts_total",
-            "Requests, by what became of the record: delivered, retry, dead, disabled.",
+            "Requests, by what became of the record: delivered, retry, limited, dead, disabled.",
             ["subscription", "outcome"],
             registry=self.registry,
         )
@@ -42,6 +42,12 @@ class Metrics:
             ["subscription"],
             registry=self.registry,
         )
+        self._pace = Gauge(
+            "dovecote_push_pace",
+            "Requests a second that the endpoint takes, as its answers of 429 show; 0: no limit.",
+            ["subscription"],
+            registry=self.registry,
+        )
         self._lag = Gauge(
             "dovecote_push_lag_rows",
             "Records that are not delivered yet, in the partitions of this process.",
@@ -55,7 +61,7 @@ class Metrics:
 
     def forget(self, subscription: str) -> None:
         """Stop exposing a subscription that was deleted."""
-        for gauge in (self._in_flight, self._open, self._lag):
+        for gauge in (self._in_flight, self._open, self._pace, self._lag):
             gauge.remove(subscription)
 
 
@@ -67,12 +73,13 @@ class SubscriptionMetrics:
     def __init__(self, metrics: Metrics, subscription: str) -> None:
         self._attempts = {
             outcome: metrics._attempts.labels(subscription, outcome)  # noqa: SLF001  # its own
-            for outcome in ("delivered", "retry", "dead", "disabled")
+            for outcome in ("delivered", "retry", "limited", "dead", "disabled")
         }
         self.seconds = metrics._seconds.labels(subscription)  # noqa: SLF001  # its own
         self.added = metrics._added.labels(subscription)  # noqa: SLF001  # its own
         self.in_flight = metrics._in_flight.labels(subscription)  # noqa: SLF001  # its own
         self.open = metrics._open.labels(subscription)  # noqa: SLF001  # its own
+        self.pace = metrics._pace.labels(subscription)  # noqa: SLF001  # its own
         self.lag = metrics._lag.labels(subscription)  # noqa: SLF001  # its own
 
     def attempted(self, outcome: str, seconds: float) -> None:

@@ -168,7 +168,7 @@ def test_what_is_subscribed_is_delivered_paused_replayed_given_up_and_revived(
 def given_up_and_revived(
     pushing: Pushing, kafka: str, name: str, endpoint: Endpoint, answers: dict[str, int]
 ) -> None:
-    answers["status"] = 404
+    answers["status"] = 422
     produce(kafka, event(name, "unwanted", 1))
     letters = until(
         lambda: pushing.api("GET", "/subscriptions/hook/dead").body["letters"],
@@ -176,7 +176,7 @@ def given_up_and_revived(
         what="a dead letter",
     )
     assert letters[0]["id"] == "unwanted-1"
-    assert "404" in letters[0]["reason"]
+    assert "422" in letters[0]["reason"]
     assert pushing("dead", "list", "hook").endswith("1 of 1 dead letters\n")
     whole = json.loads(pushing("dead", "show", "hook", "unwanted-1", "--json"))
     assert json.loads(whole["value"]) == {"n": 1}

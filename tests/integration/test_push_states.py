@@ -2,6 +2,7 @@
 
 from uuid import uuid4
 
+import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -122,6 +123,79 @@ def test_an_open_circuit_and_a_refused_address_are_said(stack: Servers, topic: M
             endpoint.answer = lambda _: Reply()
             until(lambda: push.snapshot(broken).delivered == 20, within=20, what="deliveries")
             until(lambda: not push.snapshot(broken).trouble, within=20, what="no trouble")
+
+
+@pytest.mark.parametrize("status", [401, 404])
+def test_what_an_endpoint_answers_for_a_while_costs_no_record_and_is_said(
+    stack: Servers, topic: MakeTopic, status: int
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, "k", n) for n in range(3)))
+    # A lone key has the failures of one record alone: they must not use up its attempts.
+    retry = {"type": "backoff", "base": "20ms", "ceiling": "50ms", "max_attempts": 9}
+    with Endpoint(lambda _: Reply(status)) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, retry=retry)) as push:
+            endpoint.has_got(10)
+            until(lambda: push.snapshot(name).circuit == "open", within=10, what="open")
+            found = push.snapshot(name)
+            assert f"the endpoint answered {status}" in found.trouble
+            assert found.last_minute == {str(status): len(push.book.attempts)}
+            endpoint.answer = lambda _: Reply()
+            all_committed(kafka, name)
+            assert push.snapshot(name).dead == 0
+            assert not push.snapshot(name).trouble
+        ids = list(dict.fromkeys(r.headers["webhook-id"] for r in endpoint.requests))
+        assert ids == ["k-0", "k-1", "k-2"]
+
+
+def test_an_endpoint_that_refuses_every_record_gets_few_of_them(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, f"k{k}", 0) for k in range(400)))
+    with Endpoint(lambda _: Reply(422)) as endpoint:
+        limits = {"max_in_flight": 4}
+        with pushing(kafka, subscribed(name, endpoint.url, limits=limits)) as push:
+            until(lambda: push.snapshot(name).circuit != "closed", within=20, what="open")
+            assert "422" in push.snapshot(name).trouble
+            assert push.snapshot(name).dead < 40
+            endpoint.answer = lambda _: Reply()
+            all_committed(kafka, name)
+            assert push.snapshot(name).dead < 40
+            assert "became dead letters in the last minute" in push.snapshot(name).trouble
+
+
+def test_429_burns_no_attempt_and_the_rate_that_is_taken_is_found(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    produce(kafka, *(event(name, f"k{k}", n) for n in range(4) for k in range(50)))
+    taken: list[float] = []
+
+    def answer(request: Request) -> Reply:
+        while taken and taken[0] <= request.at - 1:
+            del taken[0]
+        if len(taken) >= 20:
+            return Reply(429, {"Retry-After": "1"})
+        taken.append(request.at)
+        return Reply()
+
+    retry = {"type": "backoff", "max_attempts": 1}
+    with Endpoint(answer) as endpoint:
+        with pushing(kafka, subscribed(name, endpoint.url, retry=retry)) as push:
+            until(lambda: push.snapshot(name).delivered == 200, within=40, what="deliveries")
+            all_committed(kafka, name)
+            found = push.snapshot(name)
+            assert (found.dead, found.failed, found.circuit) == (0, 0, "closed")
+            assert {a.number for a in push.book.attempts} == {1}
+            assert {a.outcome for a in push.book.attempts} == {"delivered", "limited"}
+            pace = push.engine.metrics.registry.get_sample_value(
+                "dovecote_push_pace", {"subscription": name}
+            )
+            assert pace is not None
+            assert pace > 0
+        assert len(endpoint.requests) < 1.2 * 200
+        assert all(numbers == sorted(numbers) for numbers in first_attempts(endpoint).values())
 
 
 def test_two_engines_share_a_subscription_and_what_changes_begins_anew(

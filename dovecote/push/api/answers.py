@@ -51,6 +51,8 @@ class Delivery(BaseModel):
     p50_ms: float | None
     p99_ms: float | None
     circuit: Circuit
+    last_minute: dict[str, int]
+    """Outcomes of the last minute's requests, by the answer's status or `no answer`."""
 
 
 class Summary(Subscription):

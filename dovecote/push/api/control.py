@@ -1,5 +1,6 @@
 """The operations on subscriptions from which the API is built."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
@@ -183,6 +184,9 @@ def _whole(
 def together(reports: list[DeliveryReport]) -> dict[str, Any]:
     """Merge the reports of several processes on one subscription into one."""
     lags = [each.lag for each in reports if each.lag is not None]
+    last_minute: Counter[str] = Counter()
+    for each in reports:
+        last_minute.update(each.last_minute)
     return {
         "processes": sum(each.running for each in reports),
         "trouble": next((each.trouble for each in reports if each.trouble), ""),
@@ -191,4 +195,5 @@ def together(reports: list[DeliveryReport]) -> dict[str, Any]:
         "p50_ms": max((each.p50_ms for each in reports if each.p50_ms is not None), default=None),
         "p99_ms": max((each.p99_ms for each in reports if each.p99_ms is not None), default=None),
         "circuit": next((each.circuit for each in reports if each.circuit != "closed"), "closed"),
+        "last_minute": dict(last_minute.most_common()),
     }

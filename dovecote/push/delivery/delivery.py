@@ -10,12 +10,13 @@ from dedup.retries.backoff import Failure
 from dedup.rules.policies.results import Dead, Done, Early, Result, Retry
 from dedup.rules.record import Record
 from dovecote.push.delivery import shape
-from dovecote.push.delivery.gate import Gate, Left, Passed
+from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
-from dovecote.push.http.connection import KEPT_BYTES, Forbidden, SendFailed
+from dovecote.push.http.connection import KEPT_BYTES, Answer, Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
-from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.pacing.minute import LastMinute, listed
+from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
 from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outcome
 from dovecote.push.rules.sending.request import Composer, Request
@@ -23,10 +24,12 @@ from dovecote.push.rules.sending.verdict import (
     Answered,
     Disable,
     NotAnswered,
+    Shown,
     Verdict,
+    asked_wait,
     described,
     judge,
-    weighs,
+    shows,
 )
 from dovecote.push.rules.sending.verdict import Outcome as Answering
 from dovecote.push.rules.subscription.hiding import hiding
@@ -37,8 +40,15 @@ from outbox.errors import InvalidEvent
 _log = logging.getLogger("dovecote.push")
 
 _RECENT = 512
+_ROW = 2
+"""Failures in a row that are said; one alone may be an accident."""
 _REST = timedelta(seconds=2)
 _DETAIL_CHARACTERS = 500
+_SPARED_SECONDS = 3_600.0
+_SAID_SECONDS = 5.0
+"""A wait that an endpoint asks for is said if it is longer."""
+_NO_WAIT = timedelta(0)
+_BEHIND = timedelta(milliseconds=500)
 
 
 class DeliveryHandler:
@@ -47,6 +57,9 @@ class DeliveryHandler:
 
     It returns results that its consumer turns into a retry, a dead letter or a commit. While the
     circuit is open, or it is not a record's turn, the record waits, and burns no attempt.
+
+    The probe of an open circuit burns no attempt either, for an hour at most. So a record outlives
+    an outage, and a record that always fails is given up all the same.
     """
 
     def __init__(
@@ -66,11 +79,11 @@ class DeliveryHandler:
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
         breaker = shape.breaker(subscription)
-        self._rate = Rate(subscription.limits.rate)
+        self._pace = Pace(subscription.limits.rate)
         self.gate = Gate(
             breaker,
-            Concurrency(shape.most_in_flight(subscription)),
-            self._rate,
+            shape.concurrency(subscription),
+            self._pace,
             adapts=breaker.threshold > 0,
         )
         self._patience = shape.plan(subscription).patience
@@ -80,6 +93,9 @@ class DeliveryHandler:
         self._trouble = self._forbidden = self._broken = ""
         self.delivered = self.failed = self.dead = 0
         self._recent: deque[float] = deque(maxlen=_RECENT)
+        self._minute = LastMinute()
+        self._spared: dict[tuple[str, int, int], float] = {}
+        """Since when each record that was a probe has been spared its attempts."""
 
     async def deliver(self, record: Record) -> Result:
         """Send the record, if it is its turn; return the result for it."""
@@ -108,9 +124,28 @@ class DeliveryHandler:
     @property
     def trouble(self) -> str:
         """The current problem with the endpoint; empty: there is none."""
-        if self._trouble or self._forbidden or self.gate.breaker.closed:
+        if self._trouble or self._forbidden:
             return self._trouble or self._forbidden
-        return f"the circuit is open: {self._broken}"
+        breaker, now = self.gate.breaker, time.monotonic()
+        pause = self._pace.pause(now)
+        if pause > _SAID_SECONDS:
+            return f"the endpoint answered 429 and gets nothing for another {pause:.0f} s"
+        if self._pace.in_vain >= _ROW:
+            why = "the endpoint answers nothing but 429"
+        elif not breaker.closed:
+            why = f"the circuit is open: {self._broken}"
+        elif breaker.in_a_row >= _ROW:
+            why = f"the last {breaker.in_a_row} requests failed: {self._broken}"
+        elif lost := self._minute.dead(now):
+            why = f"records became dead letters in the last minute: {listed(lost)}"
+        else:
+            return ""
+        return f"{why}; answers of the last minute: {listed(self._minute.outcomes(now))}"
+
+    @property
+    def last_minute(self) -> dict[str, int]:
+        """The outcomes of the last minute's requests, and how often each came."""
+        return self._minute.outcomes(time.monotonic())
 
     @property
     def circuit(self) -> Circuit:
@@ -129,11 +164,13 @@ class DeliveryHandler:
     def gave_up(self, record: Record) -> None:
         """Count a record as a dead letter."""
         self.dead += 1
+        self._spared.pop(record[:3], None)
         if self._windows is not None:
             self._windows.finished(*record[:3])
 
     async def _attempted(self, record: Record, passed: Passed) -> Result:
-        how: Left = "nothing"
+        shown: Shown = "nothing"
+        wait: float | None = None
         detail = ""
         try:
             number = _attempt(record)
@@ -142,12 +179,28 @@ class DeliveryHandler:
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
             outcome, detail = await self._sent(request, int(at))
-            how = _left(outcome)
+            shown = shows(outcome, self._rules)
+            if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
+                wait = asked.total_seconds()
+            elif shown not in {"success", "nothing", "limited"}:
+                self._broken = _broken(outcome, detail)
         finally:
-            if self.gate.leave(passed, how):
-                self._opened(detail or _described(outcome))
-        seconds = time.monotonic() - began
-        verdict = judge(outcome, self._rules, now=datetime.now(UTC))
+            if self.gate.leave(passed, shown, wait):
+                self._opened()
+            elif shown == "refusal":
+                self._numbers.open.set(not self.gate.breaker.closed)
+        now = time.monotonic()
+        seconds = now - began
+        verdict = judge(outcome, self._rules, now=_now())
+        if isinstance(verdict, Early):  # the pace waits as long as the endpoint asks, or longer
+            verdict = Early(verdict.error, timedelta(seconds=self._pace.pause(now)))
+        elif isinstance(verdict, Retry) and passed.probe and self._spares(record, now):
+            verdict = Early(verdict.error, max(verdict.after or _NO_WAIT, self._until_next(now)))
+        told = self._became(verdict, record, number, seconds)
+        if shown == "limited" and told == "retry":
+            told = "limited"
+        self._count(told, seconds)
+        self._minute.add(now, _named(outcome), dead=told == "dead")
         self._book.attempted(
             AttemptReport(
                 subscription=self._subscription.id,
@@ -160,7 +213,7 @@ class DeliveryHandler:
                 at=at,
                 seconds=seconds,
                 status=outcome.status if isinstance(outcome, Answered) else None,
-                outcome=self._count(verdict, record, number, seconds),
+                outcome=told,
                 detail=detail,
             )
         )
@@ -178,40 +231,52 @@ class DeliveryHandler:
             self._forbidden = str(error) if isinstance(error, Forbidden) else ""
             return NotAnswered(str(error)), str(error)
         self._forbidden = ""
-        told = Answered(answer.status, answer.headers.get("retry-after"))
+        told = _answered(answer)
         said = answer.excerpt.decode(errors="replace")
         cut = len(answer.excerpt) >= KEPT_BYTES
         return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else ""
 
-    def _count(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
-        told: Outcome
+    def _became(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
         match verdict:
             case Done():
-                told = "delivered"
-                self.delivered += 1
-                self._recent.append(seconds)
-                self._numbers.open.set(0)
+                return "delivered"
             case Disable():
-                told = "disabled"
+                return "disabled"
             case Dead():
-                told = "dead"
+                return "dead"
+            case Early():
+                return "retry"
             case Retry(error):
                 failure = Failure(
                     identity=record.identity, attempt=number, seconds=seconds, error=error
                 )
-                told = "retry" if self._patience.after(failure) is not None else "dead"
-        self.failed += told != "delivered"
-        self._numbers.attempted(told, seconds)
-        return told
+                return "retry" if self._patience.after(failure) is not None else "dead"
 
-    def _opened(self, detail: str) -> None:
-        self._broken = detail
+    def _count(self, told: Outcome, seconds: float) -> None:
+        if told == "delivered":
+            self.delivered += 1
+            self._recent.append(seconds)
+            self._numbers.open.set(0)
+            self._spared.clear()
+        self.failed += told not in {"delivered", "limited"}
+        self._numbers.attempted(told, seconds)
+
+    def _spares(self, record: Record, now: float) -> bool:
+        """Return whether a failed probe burns no attempt of its record."""
+        since = self._spared.setdefault(record[:3], now)
+        return now - since < _SPARED_SECONDS
+
+    def _until_next(self, now: float) -> timedelta:
+        """Return the wait after which another record has had its chance to be the next probe."""
+        return timedelta(seconds=max(0.0, self.gate.breaker.until - now)) + _BEHIND
+
+    def _opened(self) -> None:
         self._numbers.open.set(1)
         _log.warning(
             "%s: the circuit of %s is open: %s",
             self._subscription.id,
             self._subscription.endpoint.url,
-            detail,
+            self._broken,
         )
 
     def _disable(self, reason: str) -> None:
@@ -232,7 +297,7 @@ class DeliveryHandler:
         await asyncio.shield(self._shaking)
 
     async def _asked(self) -> None:
-        headers = handshake.asking(self._origin, self._rate.per_second)
+        headers = handshake.asking(self._origin, self._pace.most)
         try:
             answer = await self._client.options(self._composer.target, headers)
         except SendFailed as error:
@@ -246,8 +311,8 @@ class DeliveryHandler:
             await asyncio.sleep(_REST.total_seconds())
             return
         self._trouble, self._shaken = "", True
-        rates = [each for each in (self._rate.per_second, told.per_second) if each is not None]
-        self._rate.per_second = min(rates, default=None)
+        rates = [each for each in (self._pace.most, told.per_second) if each is not None]
+        self._pace.most = min(rates, default=None)
 
 
 def _attempt(record: Record) -> int:
@@ -261,12 +326,26 @@ def _shown(key: bytes | None) -> str | None:
     return None if key is None else key[:_DETAIL_CHARACTERS].decode(errors="backslashreplace")
 
 
-def _described(outcome: Answering) -> str:
-    return described(outcome.status) if isinstance(outcome, Answered) else outcome.error
+def _now() -> datetime:
+    return datetime.now(UTC)
 
 
-def _left(outcome: Answering) -> Left:
-    if weighs(outcome):
-        return "overload"
-    success = isinstance(outcome, Answered) and 200 <= outcome.status < 300  # noqa: PLR2004  # what 2xx is
-    return "success" if success else "refusal"
+def _answered(answer: Answer) -> Answered:
+    headers = answer.headers
+    return Answered(
+        answer.status,
+        headers.get("retry-after"),
+        headers.get("date"),
+        headers.get("ratelimit-reset") or headers.get("x-ratelimit-reset"),
+    )
+
+
+def _broken(outcome: Answering, detail: str) -> str:
+    """Return a failure in words, with the beginning of the answer."""
+    if isinstance(outcome, NotAnswered):
+        return outcome.error
+    return f"{described(outcome.status)} ({detail})" if detail else described(outcome.status)
+
+
+def _named(outcome: Answering) -> str:
+    return str(outcome.status) if isinstance(outcome, Answered) else "no answer"

@@ -5,16 +5,14 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
 
 from dovecote.push.rules.pacing.breaker import Breaker
-from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.pacing.limits import Concurrency
+from dovecote.push.rules.pacing.pace import Pace
+from dovecote.push.rules.sending.verdict import Shown
 
 # A request that waits longer is retried: giving up a partition waits for the requests in here.
 _LONGEST_SECONDS = 2.0
-
-Left: TypeAlias = Literal["success", "overload", "refusal", "nothing"]
-"""The outcome: `refusal` is an answer from a healthy endpoint; with `nothing`, none was sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,10 +21,8 @@ class Passed:
 
     probe: bool = False
     """Whether it probes if the endpoint is back."""
-
-
-_PASSED = Passed()
-_PROBE = Passed(probe=True)
+    phase: int = 0
+    """The phase of the pace in which it is sent."""
 
 
 class Gate:
@@ -36,13 +32,14 @@ class Gate:
         self,
         breaker: Breaker,
         concurrency: Concurrency,
-        rate: Rate,
+        pace: Pace,
         *,
         adapts: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.breaker, self.concurrency = breaker, concurrency
-        self._rate, self._adapts, self._clock = rate, adapts, clock
+        self.breaker, self.concurrency, self.pace = breaker, concurrency, pace
+        self._adapts, self._clock = adapts, clock
+        self._passed = Passed()
         self._waiting: deque[asyncio.Future[bool]] = deque()
         self._ending = False
         self.in_flight = 0
@@ -60,9 +57,21 @@ class Gate:
                 self.in_flight += 1
         else:
             self.in_flight += 1
-        passed = _PASSED if self.breaker.closed else _PROBE
-        pause = self._rate.reserve(self._clock(), most=_LONGEST_SECONDS)
-        if pause > _LONGEST_SECONDS:
+        return await self._slot(self._permission())
+
+    def _permission(self) -> Passed:
+        phase = self.pace.phase
+        if not self.breaker.closed:
+            return Passed(probe=True, phase=phase)
+        if self._passed.phase != phase:
+            self._passed = Passed(phase=phase)
+        return self._passed
+
+    async def _slot(self, passed: Passed) -> Passed | float:
+        """Wait for the turn that the rate allows; otherwise return when to come again."""
+        longest = self.pace.ahead or _LONGEST_SECONDS
+        pause = self.pace.reserve(self._clock(), most=longest)
+        if pause > longest:
             self.leave(passed, "nothing")
             return pause
         if pause > 0.0:
@@ -74,27 +83,50 @@ class Gate:
             if self._ending:
                 self.leave(passed, "nothing")
                 return _LONGEST_SECONDS
+            if passed.phase != self.pace.phase:  # the endpoint has asked to wait meanwhile
+                self.leave(passed, "nothing")
+                return self.pace.pause(self._clock())
         return passed
 
-    def leave(self, passed: Passed, how: Left) -> bool:
-        """Take the outcome of a request; return whether it opens the circuit."""
-        opened = False
-        match how:
+    def leave(self, passed: Passed, shown: Shown, wait: float | None = None) -> bool:
+        """
+        Take what a request showed about the endpoint; return whether it opens the circuit.
+
+        `wait`: the seconds that an endpoint asks for that limits the rate.
+        """
+        opened, now = False, self._clock()
+        match shown:
+            case "limited":
+                self.pace.limited(now, passed.phase, wait)
+                if passed.probe:
+                    self.breaker.abandoned()  # it is there, and takes nothing yet
             case "success" | "refusal":
-                if not self.breaker.closed:
-                    self.concurrency.begin_anew()
-                self.breaker.succeeded()
-                self.concurrency.succeeded(self.in_flight)
+                opened = self._judged(now, passed, success=shown == "success")
             case "overload":
-                now = self._clock()
                 if self._adapts:
                     self.concurrency.overloaded(now)
+                opened = self.breaker.failed(now, probe=passed.probe)
+            case "failure":
                 opened = self.breaker.failed(now, probe=passed.probe)
             case "nothing":
                 if passed.probe:
                     self.breaker.abandoned()
         self.in_flight -= 1
         self._wake()
+        return opened
+
+    def _judged(self, now: float, passed: Passed, *, success: bool) -> bool:
+        """Take an answer of an endpoint that looked at the record."""
+        was_closed, opened = self.breaker.closed, False
+        self.pace.took(now)
+        if success:
+            self.breaker.succeeded()
+        else:
+            opened = self.breaker.refused(now, probe=passed.probe)
+        if self.breaker.closed:
+            if not was_closed:
+                self.concurrency.begin_anew()
+            self.concurrency.succeeded(self.in_flight)
         return opened
 
     def end(self) -> None:

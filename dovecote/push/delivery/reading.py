@@ -121,6 +121,7 @@ class Reading:
                 committed=None if self._windows is None else self._committed,
             )
             self._numbers.in_flight.set_function(lambda: self._delivery.gate.in_flight)
+            self._numbers.pace.set_function(lambda: self._delivery.gate.pace.found or 0.0)
             self._numbers.lag.set_function(lambda: consumer.metrics.rows_behind)
             if self._ending:
                 consumer.stop()
@@ -170,6 +171,7 @@ class Reading:
             p50_ms=p[0],
             p99_ms=p[1],
             circuit=delivery.circuit,
+            last_minute=delivery.last_minute,
         )
 
     def _make_loop(self) -> asyncio.AbstractEventLoop:

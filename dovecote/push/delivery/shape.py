@@ -9,15 +9,22 @@ from dedup.retries.backoff import Patience
 from dedup.retries.plan import Plan
 from dovecote.push.rules.pacing import patience
 from dovecote.push.rules.pacing.breaker import Breaker
+from dovecote.push.rules.pacing.limits import Concurrency
 from dovecote.push.rules.pacing.window import Window
 from dovecote.push.rules.sending.request import Form, Metadata
 from dovecote.push.rules.sending.signing import Signer
 from dovecote.push.rules.sending.verdict import Rules
 from dovecote.push.rules.subscription.fields import is_plain
-from dovecote.push.rules.subscription.sections import Backoff, PerPartition, signing_key
+from dovecote.push.rules.subscription.sections import (
+    Backoff,
+    PerKey,
+    PerPartition,
+    signing_key,
+)
 from dovecote.push.rules.subscription.subscription import Subscription
 
 _MOST_IN_FLIGHT = 10_000
+_FIRST_IN_FLIGHT = 8
 _PROMPTLY = timedelta(milliseconds=5)
 _SOON = timedelta(milliseconds=200)
 _LEAST_AHEAD = 100
@@ -95,6 +102,17 @@ def most_in_flight(subscription: Subscription) -> int:
     if isinstance(subscription.order, PerPartition):
         return _MOST_IN_FLIGHT  # its windows limit each partition
     return subscription.limits.max_in_flight
+
+
+def concurrency(subscription: Subscription) -> Concurrency:
+    """
+    Return the number of its requests at a time, which begins with a few and doubles.
+
+    An endpoint that limits the rate would refuse most of the first requests otherwise.
+    """
+    most = most_in_flight(subscription)
+    gently = isinstance(subscription.retry, Backoff) and isinstance(subscription.order, PerKey)
+    return Concurrency(most, first=_FIRST_IN_FLIGHT if gently else None)
 
 
 def window(order: PerPartition, topic: str) -> Window:

@@ -14,6 +14,7 @@ from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
 
 _LOOK_SECONDS = 15.0
 _TURNS = 100
+_TIMED_OUT = 408
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,16 +96,24 @@ class Client:
                 await asyncio.sleep(0)
 
     async def _sent(self, data: bytes) -> Answer:
-        while self._idle:
+        """
+        Send over a kept connection, and if the server has closed it, once more over a new one.
+
+        That is safe: no answer to the request came, and push promises at least once. A new
+        connection that is closed without an answer is a failure, so nothing is sent a third time.
+        """
+        if self._idle:
             connection, _ = self._idle.popitem()
             try:
-                return await self._asked(connection, data)
+                answer = await self._asked(connection, data)
             except Stale:
-                # The server closed it while it was idle, and perhaps others too: a new connection
-                # shows.
+                # The server may have closed the others too: a new connection shows.
                 for each in list(self._idle):
                     each.close()
                 self._idle.clear()
+            else:
+                if not is_farewell(answer):
+                    return answer
         return await self._asked(await self._connected(), data)
 
     async def _asked(self, connection: Connection, data: bytes) -> Answer:
@@ -201,6 +210,15 @@ class Client:
         for each in [each for each in self._idle if each.idle_since < oldest]:
             each.close()
         self._looks = asyncio.get_running_loop().call_later(_LOOK_SECONDS, self._look)
+
+
+def is_farewell(answer: Answer) -> bool:
+    """
+    Return whether a server says with an answer on a kept connection that it was idle for too long.
+
+    The server sends it before it closes the connection, and our request crosses it.
+    """
+    return answer.status == _TIMED_OUT and "close" in answer.headers.get("connection", "").lower()
 
 
 @cache

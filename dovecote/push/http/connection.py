@@ -29,7 +29,12 @@ class Forbidden(SendFailed):
 
 
 class Stale(SendFailed):
-    """The other side closed a kept connection before it answered."""
+    """
+    The other side closed a kept connection before it answered.
+
+    It closes connections that are idle for too long, or behind an answer that promised to keep
+    them, so this says nothing about the endpoint or the record.
+    """
 
 
 class Answer(NamedTuple):
@@ -70,10 +75,10 @@ class Connection(asyncio.Protocol):
     def ask(self, data: bytes, *, bodyless: bool) -> "asyncio.Future[Answer]":
         """Send a request, and return the future of its answer; `bodyless`: the method is HEAD."""
         self._answer = answer = asyncio.get_running_loop().create_future()
-        if self._transport is None or self._transport.is_closing():
-            self._fail("it was closed")
-            return answer
         self._bodyless, self._began, self._headed, self._came = bodyless, False, False, 0
+        if self._transport is None or self._transport.is_closing():
+            self._fail("the kept connection was closed")
+            return answer
         self._transport.write(data)
         return answer
 

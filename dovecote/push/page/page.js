@@ -174,7 +174,7 @@ function nothing(columns, text) {
 
 function attempt(each) {
   const element = make("tr");
-  const className = { delivered: "good", retry: "warn", dead: "bad", disabled: "bad" }[each.outcome];
+  const className = { delivered: "good", retry: "warn", limited: "warn", dead: "bad", disabled: "bad" }[each.outcome];
   const place = `${each.topic}/${each.partition}/${each.offset}`;
   element.append(
     cell([clock(new Date(each.at * 1000)), make("div", each.number > 1 ? `attempt ${each.number}` : "", "sub")]),

@@ -49,7 +49,8 @@ class Journal:
                 self._counts[id_] = [0, 0, 0]
             ring.append(attempt)
             counts = self._counts[id_]
-            counts[0 if attempt.outcome == "delivered" else 1] += 1
+            counts[0] += attempt.outcome == "delivered"
+            counts[1] += attempt.outcome not in {"delivered", "limited"}
             counts[2] += attempt.outcome == "dead"
 
     def disable(self, id_: str, reason: str) -> None:

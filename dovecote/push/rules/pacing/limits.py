@@ -11,13 +11,15 @@ class Concurrency:
     """
     Finds how many concurrent requests an endpoint takes, up to the configured limit.
 
-    It works like TCP: each overload halves the number, and successes add one a round. After the
-    endpoint was away it begins with one, and doubles with each round up to where it was.
+    It works like TCP: it begins with `first`, and doubles with each round. Each overload halves
+    the number, and successes add one a round. After the endpoint was away it begins with one, and
+    doubles with each round up to where it was.
     """
 
-    def __init__(self, most: int, *, rest: float = 1.0) -> None:
+    def __init__(self, most: int, *, first: int | None = None, rest: float = 1.0) -> None:
         self._most, self._rest = most, rest
-        self._limit = self._knee = float(most)
+        self._knee = float(most)
+        self._limit = float(most if first is None else min(first, most))
         self._halved = float("-inf")
 
     @property
@@ -48,7 +50,13 @@ class Rate:
     """A number of requests a second; unused ones are saved for at most a tenth of a second."""
 
     per_second: float | None
+    saves: bool = True
+    """Whether unused requests are saved; otherwise two are never closer than the rate says."""
     _next: float = 0.0
+
+    def begin(self, now: float) -> None:
+        """Forget what is reserved and saved: the first request may be sent then."""
+        self._next = now
 
     def reserve(self, now: float, *, most: float) -> float:
         """
@@ -58,7 +66,7 @@ class Rate:
         """
         if self.per_second is None:
             return 0.0
-        first = max(self._next, now - _BURST_SECONDS)
+        first = max(self._next, now - _BURST_SECONDS if self.saves else now)
         wait = max(0.0, first - now)
         if wait <= most:
             self._next = first + 1.0 / self.per_second

@@ -1,12 +1,12 @@
 """The interface between the API and the engine."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from dovecote.push.rules.subscription.subscription import Subscription
 
-Outcome: TypeAlias = Literal["delivered", "retry", "dead", "disabled"]
+Outcome: TypeAlias = Literal["delivered", "retry", "limited", "dead", "disabled"]
 
 Circuit: TypeAlias = Literal["closed", "open", "half_open"]
 
@@ -59,6 +59,8 @@ class DeliveryReport:
     p99_ms: float | None = None
     """Over recent requests."""
     circuit: Circuit = "closed"
+    last_minute: Mapping[str, int] = field(default_factory=dict)
+    """The outcomes of its requests, by the answer's status or `no answer`."""
 
 
 class Book(Protocol):

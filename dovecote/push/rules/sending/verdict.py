@@ -6,12 +6,18 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
-from dedup.rules.policies.results import Dead, Done, Retry
+from dedup.rules.policies.results import Dead, Done, Early, Retry
 
 _SECONDS = re.compile(r"\d{1,10}")
 _GONE = 410
+_LIMITED = 429
+_A_MOMENT = 1e9
+"""A larger number in `RateLimit-Reset` counts from 1970."""
+_OVERLOADED = frozenset({408})
+# Another attempt for the same record is still at work.
+_CONFLICT = 409
 _DONE = Done()
 
 
@@ -21,6 +27,10 @@ class Answered(NamedTuple):
     status: int
     retry_after: str | None = None
     """The header, unparsed."""
+    date: str | None = None
+    """The header, unparsed: what the endpoint's clock says."""
+    reset: str | None = None
+    """`RateLimit-Reset`, or a header like it, unparsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +46,15 @@ class Disable:
 
     reason: str
 
+
+Shown: TypeAlias = Literal["success", "overload", "failure", "limited", "refusal", "nothing"]
+"""
+An outcome shows this about the endpoint.
+
+`overload`: it is away or has too much to do. `failure`: it is there, and takes nothing for now,
+because a path, a secret or a rule is wrong. `limited`: it takes records, but fewer a second.
+`refusal`: an answer about one record. `nothing`: no request was sent, or the answer says no more.
+"""
 
 Outcome: TypeAlias = Answered | NotAnswered
 Verdict: TypeAlias = Done | Retry | Dead | Disable
@@ -62,28 +81,62 @@ def judge(outcome: Outcome, rules: Rules, *, now: datetime) -> Verdict:
             return _DONE
         case NotAnswered(error):
             return Retry(error)
-        case Answered(status, told):
+        case Answered(status):
             if rules.obeys and status == _GONE:
                 return Disable("the endpoint answered 410 Gone")
             if rules.is_dead(status):
                 return Dead(described(status))
-            after = retry_after(told, now=now) if rules.obeys and told is not None else None
-            # A moment in the past may come from a clock that is slow: wait as the backoff says.
-            return Retry(described(status), min(after, rules.longest_wait) if after else None)
+            after = asked_wait(outcome, rules, now=now)
+            if rules.obeys and status == _LIMITED:
+                return Early(described(status), after)
+            return Retry(described(status), after)
+
+
+def asked_wait(outcome: Outcome, rules: Rules, *, now: datetime) -> timedelta | None:
+    """Return the wait that an answer asks for, at most the longest; None: it asks for none."""
+    if not isinstance(outcome, Answered) or not rules.obeys:
+        return None
+    here = _moment(outcome.date) or now
+    after = None if outcome.retry_after is None else retry_after(outcome.retry_after, now=here)
+    if after is None and outcome.status == _LIMITED and outcome.reset is not None:
+        after = _until_reset(outcome.reset, now=here)
+    # A moment in the past may come from a clock that is slow: wait as the backoff says.
+    return min(after, rules.longest_wait) if after else None
 
 
 def retry_after(text: str, *, now: datetime) -> timedelta | None:
-    """Return the wait in a `Retry-After` header, in seconds or as a date; None: it has none."""
+    """
+    Return the wait in a `Retry-After` header, in seconds or as a date; None: it has none.
+
+    `now` is the time on the endpoint's clock.
+    """
     text = text.strip()
     if _SECONDS.fullmatch(text):
         return timedelta(seconds=int(text))
+    due = _moment(text)
+    return None if due is None else max(timedelta(0), due - now)
+
+
+def _until_reset(text: str, *, now: datetime) -> timedelta | None:
+    """Return the wait in a `RateLimit-Reset` header: seconds, or seconds since 1970."""
+    text = text.strip()
+    if not _SECONDS.fullmatch(text):
+        return None
+    seconds = float(text)
+    if seconds > _A_MOMENT:
+        seconds -= now.timestamp()
+    return timedelta(seconds=max(0.0, seconds))
+
+
+def _moment(text: str | None) -> datetime | None:
+    """Return the moment in an HTTP date; None: it is none."""
+    if text is None:
+        return None
     try:
-        due = parsedate_to_datetime(text)
+        found = parsedate_to_datetime(text.strip())
     except (ValueError, TypeError, OverflowError):
         return None
-    if due.tzinfo is None:
-        due = due.replace(tzinfo=UTC)
-    return max(timedelta(0), due - now)
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found
 
 
 def described(status: int) -> str:
@@ -96,8 +149,17 @@ def described(status: int) -> str:
     return f"the endpoint answered {status} {phrase}".rstrip() + redirected
 
 
-def weighs(outcome: Outcome) -> bool:
-    """Return whether the outcome shows that the endpoint is in trouble; this opens the circuit."""
+def shows(outcome: Outcome, rules: Rules) -> Shown:
+    """Return what the outcome shows about the endpoint, whatever the record's result is."""
     if isinstance(outcome, NotAnswered):
-        return True
-    return outcome.status in {408, 429} or outcome.status >= 500  # noqa: PLR2004  # what 5xx is
+        return "overload"
+    status = outcome.status
+    if 200 <= status < 300:  # noqa: PLR2004  # what 2xx is
+        return "success"
+    if status >= 500 or status in _OVERLOADED:  # noqa: PLR2004  # what 5xx is
+        return "overload"
+    if rules.obeys and status == _GONE:
+        return "nothing"
+    if rules.obeys and status == _LIMITED:
+        return "limited"
+    return "refusal" if status == _CONFLICT or rules.is_dead(status) else "failure"

@@ -39,8 +39,9 @@ BODYLESS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
 
 _URL = re.compile(r"https?://[!#$%&'()*+,\-./0-9:;=?@A-Z\[\]_a-z~]{1,2000}")
 
-_RETRIED = frozenset({408, 409, 425, 429})
-_GONE = 410
+# Answers about one record, which no later attempt changes. Every other 4xx may be about a path, a
+# secret or a rule that somebody is changing just now.
+_ABOUT_THE_RECORD = frozenset({400, 413, 415, 422})
 
 
 def _time(value: object) -> object:
@@ -253,8 +254,8 @@ class Backoff(Model):
         | None
     ) = None
     """
-    Statuses after which there is no other attempt. Default: each 4xx but 408, 409, 410, 425 and
-    429.
+    Statuses after which there is no other attempt. Default: 400, 413, 415 and 422, the answers
+    about the record itself.
     """
 
     @model_validator(mode="after")
@@ -268,7 +269,7 @@ class Backoff(Model):
         """Return whether a status makes a record a dead letter at once."""
         if self.dead_statuses is not None:
             return status in self.dead_statuses
-        return 400 <= status < 500 and status not in _RETRIED and status != _GONE  # noqa: PLR2004  # the 4xx
+        return status in _ABOUT_THE_RECORD
 
 
 class Fixed(Model):

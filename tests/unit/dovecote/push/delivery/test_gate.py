@@ -8,7 +8,8 @@ import pytest
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.rules.pacing.breaker import Breaker
-from dovecote.push.rules.pacing.limits import Concurrency, Rate
+from dovecote.push.rules.pacing.limits import Concurrency
+from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.pacing.window import Window
 from tests.support.waiting import patient
 
@@ -22,7 +23,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
 
 
 def gate(most: int = 2, *, threshold: int = 3, rate: float | None = None) -> Gate:
-    return Gate(Breaker(threshold=threshold, base=0.05), Concurrency(most), Rate(rate))
+    return Gate(Breaker(threshold=threshold, base=0.05), Concurrency(most), Pace(rate))
 
 
 async def enter(of: Gate) -> Passed:
@@ -106,6 +107,35 @@ def test_a_rate_spreads_requests_and_a_long_wait_is_waited_elsewhere() -> None:
         await enter(slow)
         assert await slow.enter() == pytest.approx(9.9, abs=0.2)
         assert slow.in_flight == 1
+
+    run(test)
+
+
+def test_an_endpoint_that_asks_to_wait_gets_nothing_until_then_and_its_circuit_stays() -> None:
+    async def test() -> None:
+        door = gate(10, threshold=1)
+        loop = asyncio.get_running_loop()
+        for _ in range(2):
+            passed = await enter(door)
+            began = loop.time()
+            assert not door.leave(passed, "limited", 0.05)
+            await enter(door)
+            assert loop.time() - began >= 0.045
+        assert door.breaker.closed
+
+    run(test)
+
+
+def test_a_request_that_waits_for_its_slot_does_not_go_out_while_the_endpoint_waits() -> None:
+    async def test() -> None:
+        door = gate(10, rate=20.0)
+        first, *_ = [await enter(door) for _ in range(4)]
+        waiting = asyncio.create_task(door.enter())
+        await asyncio.sleep(0)
+        door.leave(first, "limited", 1.5)
+        again = await waiting
+        assert not isinstance(again, Passed)
+        assert 1.0 < again <= 1.5
 
     run(test)
 

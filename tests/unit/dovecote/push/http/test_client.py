@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 
@@ -215,6 +216,87 @@ def test_a_kept_connection_that_was_closed_meanwhile_is_replaced_and_nobody_noti
         assert (await client.send(REQUEST)).status == 204
         assert (await client.send(REQUEST)).status == 204
         assert server.connections == 2
+
+    talking(script, talk)
+
+
+def test_a_server_that_closes_behind_each_answer_costs_no_request() -> None:
+    # uvicorn without keep-alive: the answer promises to keep the connection.
+    got: Counter[bytes] = Counter()
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await asked(reader)
+        got[head.split(b"\r\nwebhook-id: ")[1].split(b"\r\n")[0]] += 1
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        writer.close()
+
+    async def talk(client: Client, _: Server) -> None:
+        async def many(lane: int) -> None:
+            for number in range(50):
+                answer = await client.send(REQUEST, (("webhook-id", f"{lane}-{number}"),))
+                assert answer.status == 200
+
+        await asyncio.gather(*(many(lane) for lane in range(20)))
+        assert len(got) == 1000
+        assert max(got.values()) == 1
+
+    talking(script, talk)
+
+
+def test_a_kept_connection_that_was_closed_before_a_request_counts_as_not_sent() -> None:
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 204
+        (kept,) = client._open  # closes as a server's FIN does
+        kept.close()
+        assert (await client.send(REQUEST)).status == 204
+        assert server.connections == 2
+
+    talking(DONE, talk)
+
+
+def test_a_408_that_says_a_kept_connection_was_idle_is_no_answer_to_the_request() -> None:
+    late = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await asked(reader)
+        writer.write(DONE)
+        await asked(reader)
+        writer.write(late)
+        writer.close()
+
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 204
+        assert (await client.send(REQUEST)).status == 204
+        assert server.connections == 2
+
+    talking(script, talk)
+
+
+def test_a_408_on_a_new_connection_is_an_answer() -> None:
+    late = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 408
+        assert server.connections == 1
+
+    talking(late, talk)
+
+
+def test_a_request_is_sent_twice_at_most_however_often_its_connection_is_closed() -> None:
+    heads: list[bytes] = []
+
+    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await asked(reader))
+        if len(heads) == 1:
+            writer.write(DONE)
+            heads.append(await asked(reader))
+        writer.close()
+
+    async def talk(client: Client, server: Server) -> None:
+        assert (await client.send(REQUEST)).status == 204
+        with pytest.raises(SendFailed, match="closed"):
+            await client.send(REQUEST)
+        assert (len(heads), server.connections) == (3, 2)
 
     talking(script, talk)
 

@@ -68,6 +68,40 @@ def test_a_circuit_of_threshold_zero_never_opens() -> None:
     assert not failed(Breaker(threshold=0), 1000)
 
 
+def test_answers_about_records_open_it_when_nothing_but_them_comes() -> None:
+    breaker = Breaker(threshold=3, refusals_threshold=5)
+    assert not any(breaker.refused(0.0, probe=False) for _ in range(4))
+    breaker.succeeded()
+    assert not any(breaker.refused(0.0, probe=False) for _ in range(4))
+    assert breaker.refused(0.0, probe=False)
+    assert breaker.wait(1.0) == 0.0
+    assert breaker.refused(1.0, probe=True)
+    assert breaker.wait(1.0) == 2.0
+    breaker.succeeded()
+    assert breaker.closed
+
+
+def test_an_endpoint_that_failed_and_judges_records_again_is_back() -> None:
+    breaker = Breaker(threshold=3, refusals_threshold=5)
+    failed(breaker, 3)
+    assert not breaker.refused(1.0, probe=True)
+    assert breaker.closed
+
+
+def test_failures_are_in_a_row_whatever_refusals_lie_between() -> None:
+    breaker = Breaker(threshold=3, refusals_threshold=5)
+    opened = [
+        each
+        for _ in range(3)
+        for each in (breaker.failed(0.0, probe=False), breaker.refused(0.0, probe=False))
+    ]
+    assert opened == [False, False, False, False, True, False]
+
+
+def test_a_lone_record_opens_the_circuit_before_its_attempts_are_used_up() -> None:
+    assert Breaker().threshold < FullJitter().max_attempts
+
+
 def test_an_overload_halves_the_requests_at_a_time_once_a_round() -> None:
     limit = Concurrency(64)
     limit.overloaded(10.0)
