@@ -175,7 +175,13 @@ class Consumer:
         partitions = Partitions(settings, handover, workers, commits, self.metrics)
         assignment = Assignment(partitions, self._aside, threads, claiming)
         polling = Polling(
-            client, partitions, assignment, membership, record=self._record, health=self.health
+            client,
+            partitions,
+            assignment,
+            membership,
+            record=self._record,
+            retry_topics=self._retry_topics(),
+            health=self.health,
         )
         try:
             if settings.partitions is not None:
@@ -191,6 +197,11 @@ class Consumer:
         finally:
             assignment.close()
             self._leave(client)
+
+    def _retry_topics(self) -> frozenset[str]:
+        """Return the topics whose records may have a history: the settings' and a plan's."""
+        tiers = frozenset(tier.topic for tier in self._settings.retries.tiers)
+        return tiers | frozenset(getattr(self._aside, "retry_topics", ()))
 
     def _leave(self, client: KafkaConsumer) -> None:
         try:

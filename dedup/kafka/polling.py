@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -49,6 +49,7 @@ class Polling:
         membership: Membership,
         *,
         record: type[Record],
+        retry_topics: Collection[str],
         health: Health,
     ) -> None:
         settings = partitions.settings
@@ -58,7 +59,7 @@ class Polling:
         self._metrics, self._health = partitions.metrics, health
         self._record, self._batch_size = record, settings.batch_size
         self._by_key = settings.order == "key"
-        self._retry_topics = frozenset(tier.topic for tier in settings.retries.tiers)
+        self._retry_topics = retry_topics
         self._absent = Absent(client, settings.partitions)
         self._amplification = Amplification(settings.retries.amplification_limit)
         self._limits = Limits(records=settings.max_records, bytes=settings.max_bytes)

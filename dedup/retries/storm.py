@@ -136,13 +136,15 @@ def refusal(record: Record, limit: int | None) -> str | None:
 
 
 def _mark(record: Record) -> bytes | None:
-    id_ = round_ = b""
+    id_ = round_ = hops_ = b""
     for name, value in record.headers:
         if name == envelope.ID:
             id_ = value or b""
         elif name == envelope.ROUND:
             round_ = value or b""
-    return id_ + b"/" + round_ if id_ else None
+        elif name == envelope.HOPS:  # it has the rounds of another group, which are no round here
+            hops_ = value or b""
+    return b"%b/%b/%b" % (id_, round_, hops_) if id_ else None
 
 
 def _number(header: bytes | str | None) -> int:

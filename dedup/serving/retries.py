@@ -62,7 +62,8 @@ class Retries:
         self._letters, self._group, self._now = letters, group, now
         self._states = states or Forgetful()
         self._held: dict[Place, State] = {}
-        self._retry_topics = frozenset(tier.topic for tier in plan.tiers)
+        self.retry_topics = frozenset(tier.topic for tier in plan.tiers)
+        """Topics that hold copies with a history of ours."""
 
     def handling(self, handle: Callable[[Record], Any]) -> Callable[[Record], Any]:
         """
@@ -152,10 +153,10 @@ class Retries:
 
     def early(self, record: Record) -> timedelta | None:
         """Return how long a held record, or one of a retry topic, has to wait until it is due."""
-        if not self._held and record.topic not in self._retry_topics:
+        if not self._held and record.topic not in self.retry_topics:
             return None
         state = self._state(record)
-        if state is None and record.topic in self._retry_topics:
+        if state is None and record.topic in self.retry_topics:
             state = copies.delivery(record)
         due = None if state is None else state.not_before
         wait = 0 if due is None else due - self._now()

@@ -162,6 +162,7 @@ def _delayed(
         record = new(Record, fields)
         topic, partition, offset, _, key, raw, _ = record
         try:
+            envelope.require_readable(record)
             due = envelope.due(record)
         except DovecoteError as error:
             unread = Input(key, 0, record, topic, partition, offset, raw, row)

@@ -212,8 +212,8 @@ class Turns:
         return settle(self.config, self.batch, lane, given=self._input(seen), take=take)
 
     def _size(self, values: Iterable[bytes | None]) -> int:
-        """Return the bytes of `values`, if the planner asks for them."""
-        return 0 if self.source.most_bytes is None else sum(len(each or b"") for each in values)
+        """Return the bytes of `values`, if the planner asks for them; None counts as one."""
+        return 0 if self.source.most_bytes is None else sum(len(each or b"-") for each in values)
 
     def _input(self, plan: Iterable[Range]) -> BatchInput:
         ranges: dict[str, dict[int, tuple[int, int]]] = {}

@@ -89,6 +89,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._config = SourceConfig.decode(options[CONFIG])
         self._begin = Offsets.decode(options[BEGIN])
         self._cluster = Cluster(self._config.kafka)
+        self._ends_now = False
         self._target: Offsets | None = None
         self._latest: Offsets | None = None
         self._cut_off_since: float | None = None
@@ -106,7 +107,7 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if self._config.most is None else ReadMaxRows(self._config.most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # as above
-        self._target = self._cluster.latest(self._config.topics)
+        self._ends_now = True
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802  # as above
         return None if self._latest is None else self._latest.fields()
@@ -117,6 +118,8 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
         entries = self._config.topics
         read = Offsets.of(start).of_topics(entries)
         latest = self._target or self._cluster.latest(entries, known=read.ends)
+        if self._ends_now:  # the query ends where the topics end at its first question
+            self._target = latest
         offsets.require_same(read, latest, entries)
         self._require_all(read, latest)
         self._latest = latest

@@ -2,10 +2,16 @@
 
 import subprocess
 import sys
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from dedup.kafka.letters import Letters
+from dedup.retries.backoff import Backoff
+from dedup.retries.plan import Plan, Tier
+from dedup.serving.retries import Retries
 from outbox import Event
 from outbox.envelope import ATTEMPT, ERROR, ORIGIN
 from tests.support.consuming import committed, consuming, event, produce
@@ -82,5 +88,29 @@ def test_a_forged_attempt_on_a_main_topic_is_not_read(kafka: str, topic: MakeTop
     with consuming(kafka, name, handle, retries=plan) as run:
         until(lambda: committed(kafka, name)[0] == 1, within=20, what="a dead letter")
         assert run.ids == ["e1"] * 3
+    (letter,) = consume(kafka, dead)
+    assert dict(letter.headers() or ())[ATTEMPT] == b"3"
+
+
+def test_the_retry_topics_of_a_plan_in_code_keep_their_history(
+    kafka: str, topic: MakeTopic
+) -> None:
+    name, retry, dead = topic(), topic(), topic()
+    produce(kafka, event(name, "k", 1))
+    plan = Plan(
+        patience=Backoff(base=timedelta(milliseconds=10), max_attempts=3),
+        tiers=[Tier(retry)],
+        dead_letters=dead,
+    )
+
+    def handle(_: Event) -> None:
+        raise ValueError
+
+    with (
+        closing(Letters({"bootstrap.servers": kafka})) as letters,
+        consuming(kafka, name, handle, topics=[name, retry], aside=Retries(plan, letters)) as run,
+    ):
+        until(lambda: consume(kafka, dead), within=20, what="a dead letter")
+        assert len(run.ids) == 3
     (letter,) = consume(kafka, dead)
     assert dict(letter.headers() or ())[ATTEMPT] == b"3"

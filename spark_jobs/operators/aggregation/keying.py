@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
-from outbox.envelope import Record
+from outbox.envelope import Record, require_readable
 from outbox.errors import DovecoteError
 from spark_jobs.operators.aggregation.config import Key
 from spark_jobs.operators.aggregation.formats import formats
@@ -34,6 +34,7 @@ class Keying:
 
     def _keyed(self, record: Record) -> tuple[Any, Keyed]:
         try:
+            require_readable(record)
             event = self._decode(record.value, formats.schema_name(record))
             return event, self._key_of(record) if self._key_of is not None else None
         except DovecoteError as error:

@@ -3,6 +3,7 @@
 import pytest
 
 from dedup.retries.storm import Amplification, Storm, following, hops
+from dedup.rules.history import believed
 from outbox.envelope import HOPS, ID, ROUND, Record
 from outbox.event import Event
 
@@ -28,6 +29,17 @@ def test_copies_are_counted_and_rounds_are_not() -> None:
             counted.saw(record(number, round_, "doubled"))
 
     assert counted.report() == {"orders": 1.0, "doubled": 2.0}
+
+
+def test_rounds_of_another_group_are_no_copies() -> None:
+    counted = Amplification(limit=2.0, share=1)
+    for number in range(100):
+        counted.saw(record(number))
+        for round_ in range(1, 4):
+            seen = record(number, round_)
+            counted.saw(seen._replace(headers=believed(seen.headers, retry=False)))
+
+    assert counted.report() == {"orders": 1.0}
 
 
 def test_a_sample_of_the_keys_says_as_much_and_is_the_same_each_time() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outbox.envelope import NOT_BEFORE, Record
+from outbox.envelope import NOT_BEFORE, UNREAD_HEADERS, Record
 from spark_jobs.operators.delay import Delay
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import reader
@@ -65,6 +65,12 @@ def test_a_time_that_cannot_be_read_is_a_failure() -> None:
     found = READ(Record("retry", 0, 0, 0, b"k", b"v", [(NOT_BEFORE, b"soon")]), None)
     assert isinstance(found, Failed)
     assert NOT_BEFORE in found.reason
+
+
+def test_headers_that_cannot_be_read_are_a_failure_and_not_the_end_of_the_job() -> None:
+    found = READ(Record("retry", 0, 0, 0, b"k", b"v", [*UNREAD_HEADERS]), None)
+    assert isinstance(found, Failed)
+    assert "not UTF-8" in found.reason
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 60)), max_size=20))

@@ -11,6 +11,7 @@ from outbox.envelope import (
     FIRED,
     ID,
     REVISION,
+    UNREAD_HEADERS,
     WINDOW_END,
     WINDOW_EVENTS,
     WINDOW_START,
@@ -212,6 +213,24 @@ def test_a_record_that_goes_on_as_it_is_keeps_its_headers_and_says_why(tmp_path:
         "a", FIRED, WINDOW_START, WINDOW_END, WINDOW_EVENTS, REVISION,
     ]  # fmt: skip
     assert (found.value, found.timestamp) == (one.value, 5)
+
+
+@pytest.mark.parametrize("key", [{"type": "key"}, {"type": "dsl", "path": "key.star"}])
+def test_headers_that_cannot_be_read_are_an_error_of_their_event_alone(
+    tmp_path: Path, key: dict[str, str]
+) -> None:
+    script = "def key(IN, Env):\n    return IN['id']\n"
+    settings = loaded(tmp_path, step(key=key), key=script)
+    topics = OperatorTopics(output="output", late=None, dead_letter="deadletter")
+    odd = event(id="a", headers=[*UNREAD_HEADERS])
+    (failed,) = Running(settings).at(0, odd, event(id="a"))
+    assert isinstance(failed, Failed)
+    assert "not UTF-8" in failed.reason
+    whole = Failed(failed.record._replace(row=odd), failed.reason)
+    outcome = Outcome(bucket=0)
+    Reporter(settings, topics, "query").report([whole], outcome, BucketRows(), 0)
+    (letter,) = Outcome.decode(outcome.encode()).outgoing
+    assert letter.topic == "deadletter"
 
 
 @pytest.mark.parametrize(
