@@ -101,7 +101,7 @@ class Pace:
 
     def pause(self, now: float) -> float:
         """Return for how many seconds the endpoint gets nothing."""
-        return max(0.0, self.resumes - now)
+        return min(max(0.0, self.resumes - now), _LONGEST_SECONDS)
 
     def took(self, now: float) -> None:
         """Take an answer other than 429."""

@@ -10,6 +10,7 @@ import outbox.schema.capture
 from dedup.inbox import schema as inbox_schema
 from dovecote.cli.main import app
 from outbox import BadSettings, DovecoteError, schema
+from outbox.postgres import session
 
 
 def test_the_sql_is_printed_without_a_database() -> None:
@@ -85,6 +86,7 @@ def test_what_fails_behind_the_connection_is_not_said_to_be_the_connection(
     connect.return_value.info.backend_pid = 7
     connect.return_value.execute.return_value.fetchone.return_value = (7,)
     monkeypatch.setattr(psycopg.Connection, "connect", connect)
+    monkeypatch.setattr(session, "cursor", lambda conn: conn)
     monkeypatch.setattr(schema, "install", Mock(return_value=[]) if capture else failure)
     monkeypatch.setattr(outbox.schema.capture, "use_wal", failure)
     failed = CliRunner().invoke(app, ["init", "outbox", "--dsn", "host=h", *capture])
