@@ -103,13 +103,26 @@ def _can_have(port: int, *, share: bool) -> bool:
     return True
 
 
-def kept_port(file: Path) -> int:
-    """Return the port in `file` if it is still free; otherwise write a new one to `file`."""
-    if file.exists() and is_free(port := int(file.read_text())):
-        return port
-    port = free_port()
+def kept_port(file: Path) -> tuple[int, socket.socket]:
+    """
+    Return the port in `file` if it is still free, and what holds it.
+
+    Otherwise write a new one to `file`.
+    """
+    if file.exists() and (held := _held(port := int(file.read_text()))) is not None:
+        return port, held
+    # Another process may take a port in the moment between the look and the hold.
+    while (held := _held(port := free_port())) is None:
+        pass
     file.write_text(f"{port}\n")
-    return port
+    return port, held
+
+
+def _held(port: int) -> socket.socket | None:
+    try:
+        return hold(port) if is_free(port) else None
+    except OSError:
+        return None
 
 
 def _may_search(folder: Path, user: User) -> bool:

@@ -15,7 +15,7 @@ from typing import Self
 from dovecote.devstack import keeper
 from dovecote.devstack.errors import ServerFailed, ServerNotRunning
 from dovecote.devstack.keeper import Launch
-from dovecote.devstack.places import User, hold, kept_port
+from dovecote.devstack.places import User, kept_port
 from dovecote.devstack.processes import Process
 
 _TAIL_LINES = 25
@@ -49,8 +49,8 @@ class Server(ABC):
 
     def _keep_port(self, name: str) -> int:
         """Return the last port, or a new one, and reserve it while the server is down."""
-        port = kept_port(self.directory / name)
-        weakref.finalize(self, hold(port).close)
+        port, held = kept_port(self.directory / name)
+        weakref.finalize(self, held.close)
         return port
 
     @property
