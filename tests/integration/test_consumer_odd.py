@@ -13,7 +13,7 @@ from dedup.retries.backoff import Backoff
 from dedup.retries.plan import Plan, Tier
 from dedup.serving.retries import Retries
 from outbox import Event
-from outbox.envelope import ATTEMPT, ERROR, ORIGIN
+from outbox.envelope import ATTEMPT
 from tests.support.consuming import committed, consuming, event, produce
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.raw_producing import produce_raw
@@ -56,24 +56,6 @@ def test_a_handler_that_exits_ends_the_process_with_its_status_and_a_reason(
     assert ended.returncode == 7
     last = ended.stderr.splitlines()[-1]
     assert last.startswith("dovecote: the handler called sys.exit(7) (leaves.py:5 in handle)")
-
-
-@pytest.mark.parametrize("awaited", [False, True])
-def test_a_header_name_that_is_no_utf_8_makes_a_dead_letter_and_the_key_goes_on(
-    kafka: str, topic: MakeTopic, *, awaited: bool
-) -> None:
-    name, dead = topic(), topic()
-    names = [(b"a", b"1"), (b"caf\xe9", b"2"), (b"ce_id", b"e1")]
-    produce_raw(kafka, name, b"k", b'{"n": 1}', names)
-    produce(kafka, event(name, "k", 2))
-    with consuming(kafka, name, awaited=awaited, retries={"dead_letter_topic": dead}) as run:
-        until(lambda: committed(kafka, name)[0] == 2, within=20, what="both committed")
-        assert run.ids == ["k-2"]
-    (letter,) = consume(kafka, dead)
-    assert (letter.key(), letter.value()) == (b"k", b'{"n": 1}')
-    headers = dict(letter.headers() or ())
-    assert b"the name of one is not UTF-8" in (headers[ERROR] or b"")
-    assert headers[ORIGIN] == f"{name}/0/0".encode()
 
 
 def test_a_forged_attempt_on_a_main_topic_is_not_read(kafka: str, topic: MakeTopic) -> None:
