@@ -88,7 +88,8 @@ def headers_of(message: Any) -> Sequence[Pair]:  # noqa: ANN401  # the client's 
     Return the headers of a message, or `UNREAD_HEADERS` if the name of one is not UTF-8.
 
     Nothing else may ask a message for them first: after its error, the client returns a list with
-    holes, and Python crashes when it looks at one.
+    holes, and Python crashes when it looks at one. That the client says so by an error is usual,
+    and not certain.
     """
     try:
         return message.headers() or ()

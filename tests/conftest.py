@@ -22,12 +22,13 @@ from tests.support.fix_stack import (
     topic,
 )
 from tests.support.fix_tracing import spans
-from tests.support.inboxes import inbox
+from tests.support.inboxes import both, inbox
 from tests.support.registered import registry
 from tests.support.restoring import files
 
 __all__ = [
     "bare",
+    "both",
     "cluster",
     "conn",
     "crew",

@@ -131,15 +131,6 @@ def configure(request: pytest.FixtureRequest) -> Configure:
     return CONFIGURED[request.param]
 
 
-@pytest.fixture
-def both(dsn: str) -> str:
-    """A database with an outbox and an inbox."""
-    with psycopg.connect(dsn) as conn:
-        inbox_schema.install(conn)
-        conn.execute("TRUNCATE inbox.handled")
-    return dsn
-
-
 def expected(*events: Event) -> list[Any]:
     return [
         (

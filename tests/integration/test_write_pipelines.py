@@ -11,7 +11,6 @@ from psycopg import AsyncConnection, errors
 from sqlalchemy.ext.asyncio import create_async_engine
 from sqlalchemy.pool import NullPool
 
-from dedup.inbox import schema as inbox_schema
 from outbox import Event, NoTransaction, write, write_async
 from tests.support.fix_django import django_database
 from tests.support.inboxes import INBOX
@@ -23,15 +22,6 @@ LEVEL = {"isolation_level": "AUTOCOMMIT"}
 
 Use = Callable[[Any], None]
 UseAsync = Callable[[Any], Awaitable[None]]
-
-
-@pytest.fixture
-def both(dsn: str) -> str:
-    """A database with an outbox and an inbox."""
-    with psycopg.connect(dsn) as conn:
-        inbox_schema.install(conn)
-        conn.execute("TRUNCATE inbox.handled")
-    return dsn
 
 
 def handled(dsn: str) -> int:

@@ -14,7 +14,6 @@ from sqlalchemy.ext.asyncio import AsyncSession, create_async_engine
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 from sqlalchemy.pool import NullPool
 
-from dedup.inbox import schema as inbox_schema
 from dedup.inbox.connections import Connections
 from outbox import Event, NoTransaction, UnsupportedConnection, write, write_async
 from tests.support.fix_django import django_database
@@ -37,15 +36,6 @@ PROXIES = pytest.mark.parametrize(
     "proxy", [wrapt.ObjectProxy, Traced, lambda it: Traced(Traced(it))]
 )
 Proxy = Callable[[Any], Any]
-
-
-@pytest.fixture
-def both(dsn: str) -> str:
-    """A database with an outbox and an inbox."""
-    with psycopg.connect(dsn) as conn:
-        inbox_schema.install(conn)
-        conn.execute("TRUNCATE inbox.handled")
-    return dsn
 
 
 def publish(conn: Any) -> None:

@@ -20,7 +20,6 @@ from sqlalchemy.orm import (
 )
 from sqlalchemy.pool import NullPool
 
-from dedup.inbox import schema as inbox_schema
 from outbox import Event, NoTransaction, UnsupportedConnection, write, write_async
 from tests.support.inboxes import INBOX
 from tests.support.writers import url
@@ -70,16 +69,14 @@ Use = Callable[[Any], None]
 
 
 @pytest.fixture
-def both(dsn: str) -> str:
-    """A database with an outbox, an inbox, and orders that a commit may refuse."""
-    with psycopg.connect(dsn) as conn:
-        inbox_schema.install(conn)
-        conn.execute("TRUNCATE inbox.handled")
+def both(both: str) -> str:
+    """The same database, with orders that a commit may refuse."""
+    with psycopg.connect(both) as conn:
         conn.execute("DROP TABLE IF EXISTS parts")
         conn.execute(
             "CREATE TABLE parts (id int REFERENCES orders(id) DEFERRABLE INITIALLY DEFERRED)"
         )
-    return dsn
+    return both
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import os
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -148,27 +148,14 @@ class Job:
         )
         return shown
 
-    @contextmanager
-    def running(self) -> Iterator[list[BaseException]]:
+    def running(self) -> AbstractContextManager[list[BaseException]]:
         """Run the job meanwhile, and yield its errors; it ends between two batches."""
-        assert self.spark is not None
-        spark, stop, failed = self.spark, threading.Event(), list[BaseException]()
-
-        def run() -> None:
-            try:
-                persistently(lambda: dedup.run(self.settings, spark, show=_unseen, stop=stop))
-            except BaseException as error:  # noqa: BLE001  # raised below
-                failed.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
-            yield failed
-        finally:
-            stop.set()
-            thread.join(patient(60))
-        if failed:
-            raise failed[0]
+        spark = self.spark
+        assert spark is not None
+        return in_thread(
+            lambda stop: dedup.run(self.settings, spark, show=_unseen, stop=stop),
+            within=patient(60),
+        )
 
     @property
     def source(self) -> str:

@@ -21,6 +21,15 @@ def inbox(database: str) -> str:
     return database
 
 
+@pytest.fixture
+def both(dsn: str) -> str:
+    """A database with an outbox and an inbox."""
+    with psycopg.connect(dsn) as conn:
+        schema.install(conn)
+        conn.execute("TRUNCATE inbox.handled")
+    return dsn
+
+
 def waits(dsn: str) -> bool:
     with psycopg.connect(dsn) as conn:
         query = "SELECT FROM pg_stat_activity WHERE datname = current_database()"
