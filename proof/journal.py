@@ -46,11 +46,13 @@ class Journal:
     def explain(self, faults: Iterable[Fault]) -> str:
         """Return the first fault of each kind, with what was done around it."""
         lines: list[str] = []
-        for fault in {fault.what: fault for fault in reversed(list(faults))}.values():
+        known = list(faults)
+        for fault in {fault.what: fault for fault in reversed(known)}.values():
             at = fault.at / 1000
+            alike = sum(each.what == fault.what for each in known)
             lines.append(
                 f"{fault.what}: number {fault.number} of key {fault.key}, at about "
-                f"{at - self._began:.2f} s"
+                f"{at - self._began:.2f} s, the first of {alike} or more"
             )
             lines += [f"  {line}" for line in self.window(at)]
         return "\n".join(lines)

@@ -118,6 +118,17 @@ class Parker:
             self._each_shard(crew, ["relay", "parked", "requeue", "--all"])
         return left
 
+    def still_parked(self) -> list[str]:
+        """Return one line for each event that is parked, in the order of the stream."""
+        with psycopg.connect(self._dsn, autocommit=True, connect_timeout=10) as conn:
+            rows = conn.execute(
+                "SELECT id::text, code, reason, parked_at::text FROM outbox.parked ORDER BY number"
+            ).fetchall()
+        return [
+            f"number {number} of key {key} is parked since {since}: {code}, {reason}"
+            for (key, number), code, reason, since in ((_known(row[0]), *row[1:]) for row in rows)
+        ]
+
     def _each_shard(self, crew: Crew, arguments: list[str]) -> None:
         for number in range(crew.shards):
             self._commands.run(

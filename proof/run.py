@@ -237,6 +237,8 @@ class _Proof:
                 scene.crew.look_after()
                 if len(reading.seen) > before:
                     moved, before = time.monotonic(), len(reading.seen)
+            if self._lacks(reading, committed, total):
+                self._tell_what_is_left()
             scene.crew.stop()
             reading.finish()
             batches = _IN_FLIGHT * (scene.crew.takeovers + scene.done.restarts)
@@ -249,6 +251,14 @@ class _Proof:
                 may_repeat=0 if once else batches * _AT_LEAST_ONCE_ROWS,
             )
             return judge(ledger, reading.seen)
+
+    def _tell_what_is_left(self) -> None:
+        """Say where missing events may be: they are parked, or the relays do not go on."""
+        scene = self._scene
+        for told in scene.parker.still_parked():
+            scene.journal.note(told, shown=True)
+        for each in scene.crew.members:
+            scene.journal.note(each.child.tail(), shown=True)
 
     def _lacks(self, reading: Reading, committed: dict[str, list[range]], total: int) -> bool:
         """Return whether an event that must be there was not read yet."""

@@ -105,6 +105,7 @@ class Decoder:
         """The low half of the id of the latest transaction."""
         self.in_transaction = False
         self._committed = 0
+        self._whole: Newest | None = None
         self.rows_of: set[int] | None = None
         """Gathers the transactions whose rows have come; None: nobody asks."""
 
@@ -118,9 +119,14 @@ class Decoder:
 
     @property
     def newest(self) -> Newest | None:
-        """The newest transaction that has come, in the form of `read_begin`."""
-        if not self._commit_lsn:
-            return None
+        """
+        The newest transaction up to `position`, in the form of `read_begin`.
+
+        One that has only begun, or is not taken, may never be published. A stream that began there
+        would leave out what lies between.
+        """
+        if self._index <= self._skip:
+            return self._whole
         return Newest(self._commit_lsn, f"{self.xid}@{self._committed}")
 
     def after(self, row: Row) -> LogPosition:
@@ -176,6 +182,8 @@ class Decoder:
                 "this is not the log that they came from"
             )
             raise ValueError(msg)
+        if self._commit_lsn < self._end:
+            self._whole = Newest(self._commit_lsn, f"{self.xid}@{self._committed}")
         self._index = self._skip = 0
         if end > self._at.lsn:
             self._move(end)

@@ -19,7 +19,7 @@ def proven(*arguments: str, within: float) -> dict[str, Any]:
         timeout=patient(within),
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     line: dict[str, Any] = json.loads(done.stdout)
     return line
 

@@ -11,8 +11,10 @@ from outbox.schema import slots
 from outbox.schema.capture import use_table, use_wal
 from relay.errors import Refused
 from relay.kafka.publisher import TransactionalPublisher
+from relay.operating import boundary
 from relay.operating import reshard as resharding
 from relay.postgres.capture.catalog import drop_left_slots
+from relay.rules.places.progress import LogPosition
 from relay.rules.sharding import divided
 from tests.support.fix_stack import MakeTopic
 from tests.support.load import KEYS, load
@@ -107,6 +109,37 @@ def interruptible(
         left = steps
 
     return allow
+
+
+def test_a_change_that_is_not_finished_leaves_out_nothing_written_meanwhile(
+    fleet: Relays, topic: MakeTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The old shard is published up to an end, and the log goes on behind it."""
+    name = topic(2)
+    use_wal(fleet.dsn, "outbox")
+    with crew_of(fleet, 1):
+        commit(fleet.dsn, event(name, 0))
+        published(fleet, name, 1)
+    commit(fleet.dsn, event(name, 1))
+    chosen = boundary.in_log
+
+    def in_log(conn: psycopg.Connection[tuple[object, ...]]) -> LogPosition:
+        end = chosen(conn)
+        for number in range(2, 9):
+            commit(fleet.dsn, event(name, number))
+        return end
+
+    def refused(*_: object) -> None:
+        msg = "an event was parked meanwhile"
+        raise Refused(msg)
+
+    monkeypatch.setattr(boundary, "in_log", in_log)
+    monkeypatch.setattr(boundary, "make_slots", refused)
+    with pytest.raises(Refused, match="an event was parked meanwhile"):
+        resharding.reshard(wanted(fleet, 2))
+    with crew_of(fleet, 1):
+        published(fleet, name, 9)
+    agrees(fleet, name)
 
 
 def test_a_change_of_the_log_that_is_interrupted_anywhere_is_done_again(

@@ -145,7 +145,8 @@ class SwitchingCapture:
         newest, slot = progress.newest, found.slot
         if not isinstance(place, LogPosition) or newest is None or slot is None:
             return
-        if (slot.confirmed or 0) <= newest.at and not self._log.has(place, newest):
+        # Beyond its place progress knows nothing of the log.
+        if (slot.confirmed or 0) <= newest.at <= place.lsn and not self._log.has(place, newest):
             raise Refused(about(self._schema, put_back_refusal(progress, _transaction(newest))))
 
     @staticmethod

@@ -271,7 +271,8 @@ class WalCapture:
         """
         Return the stream that stands at `position`; begin one if there is none.
 
-        The server sends what lies between `since` and `position`, and we skip it.
+        The server sends what lies between `since` and `position`, and we skip it. It never begins
+        later than at `position`, so that nothing can be missing.
         """
         if self._stream is not None and self._decoder is not None:
             if position == (self._given if self._held else self._decoder.position):
@@ -288,7 +289,7 @@ class WalCapture:
         self._stream = Stream(self._dsn, timeout=self._timing.lease)
         if self._at is not None:
             require_one(self._at, self._stream.instance(), "the replication stream")
-        lsn = position.lsn if since is None else since
+        lsn = position.lsn if since is None else min(since, position.lsn)
         self._stream.start(slot, installed.publication, lsn)
         tables = {(self._schema, table) for table in TABLES}
         self._decoder = Decoder(prefix, tables, position, shard=self._shard, end=self._end)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from relay.decoding.pgoutput import Decoder, read_keepalive
-from relay.rules.places.progress import LogPosition
+from relay.rules.places.progress import LogPosition, Newest
 from relay.rules.places.snapshot import Snapshot
 from relay.rules.row import POSITION, VALUE, Row
 from relay.rules.sharding import divided, shard_of
@@ -183,6 +183,21 @@ def test_what_commits_at_an_end_or_behind_it_is_not_taken(
     assert values(rows) == [n for t in log if t.at < end for n in t.numbers()]
     decoder.caught_up(1 << 40)
     assert decoder.position == LogPosition(end)
+
+
+@given(log=logs(), end=st.integers(100, 400))
+def test_the_newest_transaction_never_lies_behind_the_place(
+    log: list[Transaction], end: int
+) -> None:
+    decoder = Decoder(PREFIX, TABLES, LogPosition(100), end=end)
+    known: Newest | None = None
+    for transaction in log:
+        for each in transaction.messages():
+            has_rows = bool(decoder.take(each))
+            if has_rows or (not decoder.in_transaction and transaction.at < end):
+                known = Newest(transaction.at, "7@0")
+            assert decoder.newest == known
+            assert known is None or known.at <= decoder.position.lsn
 
 
 def test_a_message_counts_only_if_it_is_transactional_and_has_the_prefix() -> None:
