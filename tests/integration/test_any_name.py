@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import closing
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import psycopg
@@ -34,6 +35,7 @@ _NAMES = [
 _ODD = (
     "-c standard_conforming_strings=off -c array_nulls=off -c quote_all_identifiers=on"
     " -c transform_null_equals=on -c escape_string_warning=off -c DateStyle=German"
+    " -c bytea_output=escape -c IntervalStyle=sql_standard"
 )
 
 
@@ -166,6 +168,16 @@ def test_the_settings_of_a_session_change_nothing_of_what_is_written(database: s
     with psycopg.connect(odd) as conn:
         assert conn.execute("SELECT outbox.parked_lanes(1)").fetchone() == ([],)
         conn.execute("SELECT outbox.drained(ARRAY['5'::xid8], ARRAY[NULL::bytea])")
+
+
+def test_the_settings_of_a_role_change_nothing_of_what_our_sessions_read(database: str) -> None:
+    values = [b"\0\xff", None, b"", b'{"NULL"}', b"\\"]
+    moment, span = datetime(2026, 11, 26, 1, 2, 3, 4, UTC), timedelta(days=-1, seconds=1)
+    query = "SELECT %s::bytea[], %s::timestamptz, %s::interval"
+    with connect(make_conninfo(database, options=_ODD)) as conn:
+        # As the session with the role asks: values go in and out as text.
+        conn.cursor_factory = psycopg.ClientCursor
+        assert conn.execute(query, [values, moment, span]).fetchone() == (values, moment, span)
 
 
 @pytest.mark.parametrize("place", ["public", "app"])
