@@ -13,11 +13,12 @@ from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
-from dovecote.push.http.connection import KEPT_BYTES, Answer, Forbidden, SendFailed
+from dovecote.push.http.connection import Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.pacing.minute import LastMinute, listed
 from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
+from dovecote.push.rules.sending.answer import KEPT_BYTES, Answer
 from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outcome
 from dovecote.push.rules.sending.request import Composer, Request
 from dovecote.push.rules.sending.verdict import (
@@ -233,7 +234,7 @@ class DeliveryHandler:
         self._forbidden = ""
         told = _answered(answer)
         said = answer.excerpt.decode(errors="replace")
-        cut = len(answer.excerpt) >= KEPT_BYTES
+        cut = answer.cut or len(answer.excerpt) >= KEPT_BYTES
         return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else ""
 
     def _became(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
