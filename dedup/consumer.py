@@ -32,6 +32,7 @@ from dedup.rules.policies.wording import plain
 from dedup.rules.record import read_with
 from dedup.serving.certainty import Certainty
 from dedup.serving.handover import Handover, Workers
+from dedup.serving.runs import skips
 from dedup.serving.tasks import Loop
 from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
@@ -150,6 +151,7 @@ class Consumer:
                 self._poll(handover, workers, threads)
             finally:
                 workers.close()
+                skips.tell(at_once=True)
 
     def _poll(self, handover: Handover, workers: Workers, threads: ThreadPoolExecutor) -> None:
         settings = self._settings
@@ -247,6 +249,7 @@ class Consumer:
             self._made.set_sasl_credentials(found[_USERNAME], found[_PASSWORD])
 
     def _statistics(self, text: str) -> None:
+        skips.tell()
         told = json.loads(text)
         up = [b for b in told["brokers"].values() if b["nodeid"] >= 0 and b["state"] == "UP"]
         group = told.get("cgrp", {})

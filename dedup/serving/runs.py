@@ -4,6 +4,7 @@ import logging
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from itertools import groupby
 from typing import Generic, Literal, TypeAlias, TypeVar
 
@@ -14,13 +15,15 @@ from dedup.rules.policies.results import Again, Dead, Early
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import Record
 from dedup.serving.handover import Completed, HandoverReport
-from dovecote.process.rarely import Rarely
+from dovecote.process.rarely import Rarely, Sums
 from outbox import envelope
 from outbox.errors import InvalidEvent
 
 _log = logging.getLogger("dovecote.consumer")
 _skips = logging.getLogger("dovecote.consumer.skipped")
 _rarely = Rarely(_log)
+skips = Sums(_skips, "skipped")
+"""The skips of this process, which a consumer logs once in a while."""
 
 _FIRST_OUTAGE_SECONDS = 0.5
 _LONGEST_OUTAGE_SECONDS = 30.0
@@ -144,21 +147,24 @@ class RunProgress(Generic[V]):
         self.was_held, self.burnt, self.outages = False, 0, 0
 
     def report_skips(self) -> None:
-        """Log which records were skipped since the last call, and why."""
-        if self.skipped and _skips.isEnabledFor(logging.INFO):
-            for reason, group in groupby(self.skipped, lambda each: each.reason):
-                offsets = [each.record.offset for each in group]
-                first = self.skipped[0].record
-                _skips.info(
+        """Count the records that were skipped since the last call; with `debug`, log each run."""
+        if not self.skipped:
+            return
+        alone = _skips.isEnabledFor(logging.DEBUG)
+        for reason, group in groupby(self.skipped, lambda each: each.reason):
+            records = [each.record for each in group]
+            skips.add(kind(reason), len(records), partial(_said, records[0], reason))
+            if alone:
+                _skips.debug(
                     "%s/%d key %s: %d skipped, %s: %s",
-                    first.topic,
-                    first.partition,
+                    records[0].topic,
+                    records[0].partition,
                     ""
-                    if first.key is None
-                    else plain(first.key.decode(errors="backslashreplace")),
-                    len(offsets),
-                    reason,
-                    spans(offsets),
+                    if records[0].key is None
+                    else plain(records[0].key.decode(errors="backslashreplace")),
+                    len(records),
+                    plain(reason),
+                    spans([each.offset for each in records]),
                 )
         self.skipped = []
 
@@ -221,6 +227,10 @@ def spans(offsets: list[int]) -> str:
         else:
             ends.append([offset, offset])
     return ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in ends)
+
+
+def _said(record: Record, reason: str) -> str:
+    return f"{record.place} ({plain(reason)})"
 
 
 def _attempt(record: Record) -> int:

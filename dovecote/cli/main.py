@@ -8,7 +8,7 @@ import typer
 
 from dedup.rules.policies.departures import Exits
 from dovecote.cli.commands import App, Lazy
-from dovecote.cli.printed import visible
+from dovecote.process.logs import last_line
 from outbox.errors import BadSettings, DovecoteError
 
 
@@ -64,5 +64,5 @@ def main() -> None:
         app()
     except (DovecoteError, Exits) as raised:
         error = raised.reason if isinstance(raised, Exits) else raised
-        sys.stderr.write(f"dovecote: {visible(str(error))}\n")
+        sys.stderr.write(last_line(error))
         sys.exit(2 if isinstance(error, BadSettings) else getattr(error, "status", 1))

@@ -1,10 +1,25 @@
-"""One log line per fact, on stderr, as text or as JSON."""
+"""One log line per fact, on stderr, as text or as JSON; text of others stays within its line."""
 
 import json
 import logging
+import re
 import sys
+import traceback
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from enum import StrEnum
+
+_MOST = 4_000
+"""Most characters of a line that are logged."""
+_LINES = 100
+"""Most lines of a traceback that are logged."""
+_INDENT = "    "
+_FRAME = re.compile(r'[ |]*File "')
+# Libraries that Dovecote brings, and that log more than an operator wants to know.
+_QUIET = (
+    *("alembic", "asyncio", "httpcore", "httpx", "psycopg", "py4j", "pyspark", "urllib3"),
+    *("uvicorn", "sqlalchemy"),
+)
 
 
 class LogFormat(StrEnum):
@@ -23,27 +38,96 @@ class LogLevel(StrEnum):
     ERROR = "error"
 
 
+def one_line(text: str) -> str:
+    r"""
+    Return text on one line that can neither steer a terminal nor fill a disk.
+
+    Characters that cannot be shown become escapes, such as `\n`. A text that is cut says so.
+    """
+    kept = text[:_MOST]
+    if not kept.isprintable():
+        shown = (each if each.isprintable() else _escaped(each) for each in kept)
+        kept = "".join(shown)[:_MOST]
+    return kept if len(text) <= _MOST else f"{kept}… ({len(text)} characters in all)"
+
+
+def last_line(error: BaseException) -> str:
+    """Return what a command says of the error that ends it; further lines are indented."""
+    first, *more = _bounded(str(error)) or [""]
+    shown = [line if line[:1] == " " else "  " + line for line in more]
+    return "\n".join([f"dovecote: {first}", *shown, ""])
+
+
+def _bounded(text: str) -> list[str]:
+    """Return the lines of a text, each of which can be shown, and not too many of them."""
+    lines = text.splitlines()
+    over = len(lines) - _LINES
+    if over > 0:
+        half = _LINES // 2
+        lines = [*lines[:half], f"… {over} more lines", *lines[-half:]]
+    return [one_line(each) for each in lines]
+
+
+class _Text(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        at, name = self.formatTime(record), one_line(record.name)
+        line = f"{at} {record.levelname:<7} {name}: {one_line(_message(record))}"
+        return "\n".join([line, *_details(record)])
+
+
 class _Json(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         fields = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": one_line(_message(record)),
         }
-        if record.exc_info:
-            fields["exception"] = self.formatException(record.exc_info)
+        if details := _details(record):
+            fields["exception"] = "\n".join(each.removeprefix(_INDENT) for each in details)
         return json.dumps(fields)
 
 
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001  # logging would print all of it, lines and all
+        return f"{record.msg} (its values cannot be told: {type(error).__name__})"
+
+
+def _details(record: logging.LogRecord) -> list[str]:
+    """Return the lines below a message: a traceback, a stack, or the attribute `details`."""
+    told = [str(getattr(record, "details", "")), record.stack_info or ""]
+    if record.exc_info and record.exc_info[1] is not None:
+        told.append("\n".join(_traced(record.exc_info[1])))
+    return [_INDENT + line for each in told for line in _bounded(each)]
+
+
+def _traced(error: BaseException) -> Iterator[str]:
+    """Yield the lines of a traceback; the text of an exception is one of them."""
+    for chunk in traceback.TracebackException.from_exception(error, compact=True).format():
+        if _FRAME.match(chunk):
+            yield from chunk.splitlines()
+        else:
+            yield one_line(chunk.strip("\n"))
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
+
+
 def configure(form: LogFormat, level: LogLevel = LogLevel.INFO) -> logging.Logger:
-    """Send the log of this process to stderr, and return its logger."""
+    """
+    Send the log of this process to stderr, and return its logger.
+
+    The loggers of an application are shown from the same level on.
+    """
     least = logging.getLevelNamesMapping()[level.upper()]
     handler = logging.StreamHandler(sys.stderr)
-    text = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    handler.setFormatter(_Json() if form is LogFormat.JSON else text)
-    # Libraries log warnings alone: Py4J has a message for each connection that it closes.
-    logging.basicConfig(level=max(least, logging.WARNING), handlers=[handler], force=True)
-    log = logging.getLogger("dovecote")
-    log.setLevel(least)
-    return log
+    handler.setFormatter(_Json() if form is LogFormat.JSON else _Text())
+    logging.basicConfig(level=least, handlers=[handler], force=True)
+    for name in _QUIET:
+        library = logging.getLogger(name)
+        if library.level == logging.NOTSET:  # otherwise the application has chosen one
+            library.setLevel(logging.WARNING)
+    return logging.getLogger("dovecote")

@@ -1,36 +1,27 @@
 """A flow for spark-submit: the same as `dovecote spark aggregate`, on a cluster."""
 
-import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.jobs.flow import load_flow
 from spark_jobs.jobs.main import run_flow
+from spark_jobs.jobs.submitting import options, submitted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the flow; return its exit status: 0 done, 1 failed, 2 bad usage."""
-    parser = argparse.ArgumentParser(
-        prog="aggregation_stream.py", description="Run a flow from Kafka to Kafka."
-    )
+    parser = options("aggregation_stream.py", "Run a flow from Kafka to Kafka.")
     parser.add_argument("--config", type=Path, required=True, help="see docs/aggregation.md")
-    parser.add_argument("--adopt", action="store_true", help="take over another query's markers")
-    parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
     given = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same errors
-    try:
+
+    def run() -> None:
         settings, jobs = load_flow(given.config, os.environ)
         # spark-submit has chosen the master.
         run_flow(jobs, settings, master=None, json_lines=given.json, adopt=given.adopt)
-    except DovecoteError as error:
-        sys.stderr.write(f"dovecote: {error}\n")
-        return 2 if isinstance(error, BadSettings) else 1
-    return 0
+
+    return submitted(given, run)
 
 
 if __name__ == "__main__":

@@ -5,38 +5,29 @@ The name differs from the package `dedup`: executors put the submitted file on t
 would import it in place of the package.
 """
 
-import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from dovecote.process.settings import load
-from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.jobs.main import run_dedup
+from spark_jobs.jobs.submitting import options, submitted
 from spark_jobs.query.settings import PREFIX, DedupSettings
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the job; return its exit status: 0 done, 1 failed, 2 bad usage."""
-    parser = argparse.ArgumentParser(
-        prog="dedup_stream.py", description="Deduplicate per key and batch."
-    )
+    parser = options("dedup_stream.py", "Deduplicate per key and batch.")
     parser.add_argument("--config", type=Path, help="TOML file; see docs/spark-dedup.md")
-    parser.add_argument("--adopt", action="store_true", help="take over another query's markers")
-    parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
     given = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same errors
-    try:
+
+    def run() -> None:
         settings = load(DedupSettings, given.config, prefix=PREFIX, environ=os.environ)
         # spark-submit has chosen the master.
         run_dedup(settings, master=None, json_lines=given.json, adopt=given.adopt)
-    except DovecoteError as error:
-        sys.stderr.write(f"dovecote: {error}\n")
-        return 2 if isinstance(error, BadSettings) else 1
-    return 0
+
+    return submitted(given, run)
 
 
 if __name__ == "__main__":

@@ -1,36 +1,27 @@
 """Several jobs in one Spark for spark-submit: the same as `dovecote spark together`."""
 
-import argparse
-import logging
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.jobs.files import load_all
 from spark_jobs.jobs.main import run_together
+from spark_jobs.jobs.submitting import options, submitted
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the jobs; return their exit status: 0 done, 1 failed, 2 bad usage."""
-    parser = argparse.ArgumentParser(
-        prog="together_stream.py", description="Run several jobs in one Spark."
-    )
+    parser = options("together_stream.py", "Run several jobs in one Spark.")
     parser.add_argument("config", type=Path, nargs="+", help="TOML file; see docs/spark-dedup.md")
-    parser.add_argument("--adopt", action="store_true", help="take over another query's markers")
-    parser.add_argument("--json", action="store_true", help="one JSON line per batch on stdout")
     given = parser.parse_args(argv)
-    logging.basicConfig(level=logging.INFO, stream=sys.stderr)
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # the job reports the same errors
-    try:
+
+    def run() -> None:
         jobs = load_all(given.config, environ=os.environ)
         # spark-submit has chosen the master.
         run_together(jobs, master=None, json_lines=given.json, adopt=given.adopt)
-    except DovecoteError as error:
-        sys.stderr.write(f"dovecote: {error}\n")
-        return 2 if isinstance(error, BadSettings) else 1
-    return 0
+
+    return submitted(given, run)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ _AFTER = re.compile(r"^(=== Streaming Query|\s*SQLSTATE|\s*at |Driver stacktrace
 
 def failure(text: str) -> JobError:
     """Return the error that made Spark give up; Spark's stack traces go to the log."""
-    _log.error("Spark: %s", text)
+    _log.error("Spark ended a query; this is what it says:", extra={"details": text})
     if (ours := _OURS.search(text)) is not None:
         return REPORTED.get(ours[1], QueryFailed)(ours[2])
     if (python := _PYTHON.search(text)) is not None:

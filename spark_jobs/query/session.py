@@ -14,6 +14,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from dovecote.process.logs import one_line
 from outbox.errors import BadSettings
 from spark_jobs.query.settings import SparkSettings
 
@@ -157,7 +158,8 @@ def _launch(conf: Mapping[str, str]) -> None:
 def _pass_on(stderr: IO[bytes]) -> None:
     with stderr:
         for line in worth_reporting(stderr):
-            sys.stderr.write(line.decode(errors="replace"))
+            # Text of a record may be in it: no line of it begins as one of ours does.
+            sys.stderr.write(f"Spark: {one_line(line.decode(errors='replace').rstrip())}\n")
             sys.stderr.flush()
 
 

@@ -26,6 +26,7 @@ from tests.support.consuming import (
 from tests.support.fix_stack import MakeTopic, Servers
 from tests.support.waiting import patient, until
 
+SKIPS = "dovecote.consumer.skipped"
 PROTOCOLS = [
     {"assignor": "range"},
     {"assignor": "cooperative-sticky"},
@@ -249,7 +250,7 @@ def test_what_fails_leaves_through_the_seam_and_an_outage_there_holds_the_offset
 def test_copies_are_skipped_with_their_reasons(
     kafka: str, topic: MakeTopic, caplog: pytest.LogCaptureFixture, *, awaited: bool
 ) -> None:
-    caplog.set_level("INFO", "dovecote.consumer.skipped")
+    caplog.set_level("DEBUG", SKIPS)
     name = topic()
     copies = [event(name, "k", n) for n in (0, 0, 1, 0, 1)]
     produce(kafka, *copies, event(name, None, 0), event(name, None, 0))
@@ -259,6 +260,8 @@ def test_copies_are_skipped_with_their_reasons(
         assert run.count("records_skipped_total", reason="duplicate") == 3
         assert run.count("records_total", result="handled") == 4
     assert f"{name}/0 key k: 1 skipped, duplicate of k-1: 4" in caplog.text
+    (told,) = [each for each in caplog.records if each.levelname == "INFO" and each.name == SKIPS]
+    assert told.getMessage().startswith("3 skipped: 3 duplicate; the first: ")
 
 
 def test_a_slow_handler_costs_neither_the_membership_nor_other_keys(

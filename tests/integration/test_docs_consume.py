@@ -89,7 +89,8 @@ def test_the_command_handles_holds_and_ends_as_the_document_says(
         process.send_signal(signal.SIGTERM)
         assert process.wait(patient(20)) == 0
         until(lambda: "stopped" in "".join(logged), within=10, what="the end")
-    assert "skipped, handler: cancelled: 1" in "".join(logged)
+    assert "1 skipped: 1 handler; the first: " in "".join(logged)
+    assert "(handler: cancelled)" in "".join(logged)
 
 
 def test_a_service_consumes_until_it_is_told_to_stop(stack: Servers, topic: MakeTopic) -> None:

@@ -3,13 +3,15 @@
 import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from typing import Self, TypeVar
 
 import uvloop
 
-from dovecote.push.http.client import Patience
+from dovecote.push.http.client import Client, Patience
+from dovecote.push.http.guard import Guard
 from dovecote.push.rules.sending.addresses import networks
-from dovecote.push.rules.sending.request import Request
+from dovecote.push.rules.sending.request import Form, Request
 from tests.support.waiting import patient
 
 LOOPBACK = networks(["127.0.0.0/8"])
@@ -71,3 +73,18 @@ def run(test: Callable[[], Awaitable[T]]) -> T:
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         return runner.run(within())
+
+
+def talking(
+    script: Script | bytes, talk: Callable[[Client, Server], Awaitable[T]], **form: str
+) -> T:
+    """Run `talk` with a client of a server."""
+
+    async def test() -> T:
+        async with AsyncExitStack() as stack:
+            server = await stack.enter_async_context(Server(script))
+            client = Client(Form(url=server.url, **form), Guard(LOOPBACK), QUICK)  # type: ignore[arg-type]  # of text alone
+            stack.push_async_callback(client.close)
+            return await talk(client, server)
+
+    return run(test)

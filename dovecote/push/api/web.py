@@ -95,6 +95,7 @@ def served(app: ASGIApp, host: str, port: int) -> Iterator[Listening]:
             log_config=None,
             access_log=False,
             lifespan="off",
+            http="h11",  # the same, whether or not another parser is installed
             server_header=False,
             timeout_graceful_shutdown=_END_SECONDS,
             limit_concurrency=200,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 from dedup.retries.backoff import Failure
@@ -13,12 +14,14 @@ from dovecote.push.delivery import shape
 from dovecote.push.delivery.gate import Gate, Passed
 from dovecote.push.delivery.windows import Windows
 from dovecote.push.http.client import Client
-from dovecote.push.http.connection import KEPT_BYTES, Answer, Forbidden, SendFailed
+from dovecote.push.http.connection import Forbidden, SendFailed
 from dovecote.push.metrics import SubscriptionMetrics
 from dovecote.push.rules.pacing.minute import LastMinute, listed
 from dovecote.push.rules.pacing.pace import Pace
 from dovecote.push.rules.sending import handshake
+from dovecote.push.rules.sending.answer import KEPT_BYTES, Answer
 from dovecote.push.rules.sending.ports import AttemptReport, Book, Circuit, Outcome
+from dovecote.push.rules.sending.quota import Quota, quota
 from dovecote.push.rules.sending.request import Composer, Request
 from dovecote.push.rules.sending.verdict import (
     Answered,
@@ -71,10 +74,11 @@ class DeliveryHandler:
         *,
         windows: Windows | None = None,
         origin: str = "dovecote",
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._subscription, self._client = subscription, client
         self._numbers, self._book, self._windows = numbers, book, windows
-        self._origin = origin
+        self._origin, self._clock = origin, clock
         self._composer = Composer(shape.form(subscription))
         self._signer, self._rules = shape.signer(subscription), shape.rules(subscription)
         self._hide = hiding(shape.secrets(subscription))
@@ -85,6 +89,7 @@ class DeliveryHandler:
             shape.concurrency(subscription),
             self._pace,
             adapts=breaker.threshold > 0,
+            clock=clock,
         )
         self._patience = shape.plan(subscription).patience
         self._shaken = not subscription.endpoint.handshake
@@ -126,10 +131,10 @@ class DeliveryHandler:
         """The current problem with the endpoint; empty: there is none."""
         if self._trouble or self._forbidden:
             return self._trouble or self._forbidden
-        breaker, now = self.gate.breaker, time.monotonic()
+        breaker, now = self.gate.breaker, self._clock()
         pause = self._pace.pause(now)
         if pause > _SAID_SECONDS:
-            return f"the endpoint answered 429 and gets nothing for another {pause:.0f} s"
+            return f"the endpoint asks for a wait and gets nothing for another {pause:.0f} s"
         if self._pace.in_vain >= _ROW:
             why = "the endpoint answers nothing but 429"
         elif not breaker.closed:
@@ -145,7 +150,7 @@ class DeliveryHandler:
     @property
     def last_minute(self) -> dict[str, int]:
         """The outcomes of the last minute's requests, and how often each came."""
-        return self._minute.outcomes(time.monotonic())
+        return self._minute.outcomes(self._clock())
 
     @property
     def circuit(self) -> Circuit:
@@ -175,10 +180,10 @@ class DeliveryHandler:
         try:
             number = _attempt(record)
             request = self._composer.request(record, record.identity[0])
-            at, began = time.time(), time.monotonic()
+            at, began = time.time(), self._clock()
             if number == 1:
                 self._numbers.added.observe(max(0.0, at - record.timestamp / 1000))
-            outcome, detail = await self._sent(request, int(at))
+            outcome, detail, limits = await self._sent(request, int(at))
             shown = shows(outcome, self._rules)
             if shown == "limited" and (asked := asked_wait(outcome, self._rules, now=_now())):
                 wait = asked.total_seconds()
@@ -189,7 +194,8 @@ class DeliveryHandler:
                 self._opened()
             elif shown == "refusal":
                 self._numbers.open.set(not self.gate.breaker.closed)
-        now = time.monotonic()
+        now = self._clock()
+        self._pace.told(now, passed.phase, limits)
         seconds = now - began
         verdict = judge(outcome, self._rules, now=_now())
         if isinstance(verdict, Early):  # the pace waits as long as the endpoint asks, or longer
@@ -222,19 +228,24 @@ class DeliveryHandler:
             return Early(verdict.reason, _REST)
         return verdict
 
-    async def _sent(self, request: Request, now: int) -> tuple[Answering, str]:
-        """Send a request; return the outcome, and the beginning of the answer or the failure."""
+    async def _sent(self, request: Request, now: int) -> tuple[Answering, str, Quota]:
+        """
+        Send a request; return the outcome, words for it, and the endpoint's own numbers.
+
+        The words are the beginning of the answer, or the failure.
+        """
         signed = self._signer.headers(request.id, now, request.body)
         try:
             answer = await self._client.send(request, signed)
         except SendFailed as error:
             self._forbidden = str(error) if isinstance(error, Forbidden) else ""
-            return NotAnswered(str(error)), str(error)
+            return NotAnswered(str(error)), str(error), Quota()
         self._forbidden = ""
-        told = _answered(answer)
+        limits = quota(answer.headers)
+        told = _answered(answer, limits)
         said = answer.excerpt.decode(errors="replace")
-        cut = len(answer.excerpt) >= KEPT_BYTES
-        return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else ""
+        cut = answer.cut or len(answer.excerpt) >= KEPT_BYTES
+        return told, self._hide(said, cut=cut)[:_DETAIL_CHARACTERS] if said else "", limits
 
     def _became(self, verdict: Verdict, record: Record, number: int, seconds: float) -> Outcome:
         match verdict:
@@ -330,13 +341,15 @@ def _now() -> datetime:
     return datetime.now(UTC)
 
 
-def _answered(answer: Answer) -> Answered:
+def _answered(answer: Answer, limits: Quota) -> Answered:
     headers = answer.headers
     return Answered(
         answer.status,
         headers.get("retry-after"),
         headers.get("date"),
-        headers.get("ratelimit-reset") or headers.get("x-ratelimit-reset"),
+        headers.get("ratelimit-reset")
+        or headers.get("x-ratelimit-reset")
+        or (None if limits.spent is None else str(limits.spent)),
     )
 
 

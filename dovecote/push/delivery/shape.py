@@ -46,6 +46,7 @@ def form(subscription: Subscription) -> Form:
         method=endpoint.method,
         query_param_key=endpoint.query_param_key,
         charset=endpoint.charset,
+        detect_json=endpoint.detect_json,
         headers={name: value.get_secret_value() for name, value in endpoint.headers.items()},
         format=subscription.format,
         metadata=metadata,

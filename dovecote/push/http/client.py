@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import count
 
-from dovecote.push.http.connection import Answer, Connection, Forbidden, SendFailed, Stale
+from dovecote.push.http.connection import Connection, Forbidden, SendFailed, Stale
 from dovecote.push.http.guard import AddressRefused, Guard, Unresolved
+from dovecote.push.rules.sending.answer import Answer
 from dovecote.push.rules.sending.request import WITHOUT_BODY, Form, Request
 
 _LOOK_SECONDS = 15.0
@@ -40,6 +41,9 @@ class Client:
 
     It follows no redirects and verifies TLS. A connection is bound to an address that the guard
     has checked. An error status in an answer closes no connection.
+
+    After bytes that belong to no answer, each request has a connection of its own for a while:
+    such bytes could be taken for the answer to the next request.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Client:
         self._open: set[Connection] = set()
         self._turns = count()
         self._looks: asyncio.TimerHandle | None = None
+        self._apart_until = 0.0
         self.made = 0
         """Number of connections made so far."""
 
@@ -77,12 +82,12 @@ class Client:
         if self._with_body:
             own += f"Content-Length: {len(request.body)}\r\n"
         head = f"{self._method} {request.target} HTTP/1.1\r\n{self._standing}{own}\r\n"
-        return await self._sent(head.encode("latin-1") + request.body)
+        return await self._sent(head.encode("latin-1") + request.body, bodyless=self._bodyless)
 
     async def options(self, target: str, headers: Sequence[tuple[str, str]]) -> Answer:
         """Send an OPTIONS request; as `send`."""
         head = f"OPTIONS {target} HTTP/1.1\r\n{self._standing}{_lines(headers)}\r\n"
-        return await self._sent(head.encode("latin-1"))
+        return await self._sent(head.encode("latin-1"), bodyless=False)
 
     async def close(self) -> None:
         """Close all connections."""
@@ -95,7 +100,7 @@ class Client:
             if self._open:
                 await asyncio.sleep(0)
 
-    async def _sent(self, data: bytes) -> Answer:
+    async def _sent(self, data: bytes, *, bodyless: bool) -> Answer:
         """
         Send over a kept connection, and if the server has closed it, once more over a new one.
 
@@ -105,7 +110,7 @@ class Client:
         if self._idle:
             connection, _ = self._idle.popitem()
             try:
-                answer = await self._asked(connection, data)
+                answer = await self._asked(connection, data, bodyless=bodyless)
             except Stale:
                 # The server may have closed the others too: a new connection shows.
                 for each in list(self._idle):
@@ -114,10 +119,10 @@ class Client:
             else:
                 if not is_farewell(answer):
                     return answer
-        return await self._asked(await self._connected(), data)
+        return await self._asked(await self._connected(), data, bodyless=bodyless)
 
-    async def _asked(self, connection: Connection, data: bytes) -> Answer:
-        answer = connection.ask(data, bodyless=self._bodyless)
+    async def _asked(self, connection: Connection, data: bytes, *, bodyless: bool) -> Answer:
+        answer = connection.ask(data, bodyless=bodyless)
         self._asked_for[connection] = time.monotonic() + self._patience.whole
         if self._expires is None:
             self._expire()
@@ -194,7 +199,7 @@ class Client:
     def _released(self, connection: Connection) -> None:
         self._asked_for.pop(connection, None)
         connection.idle_since = now = time.monotonic()
-        if now - connection.made > self._patience.age:
+        if now - connection.made > self._patience.age or now < self._apart_until:
             connection.close()
         else:
             self._idle[connection] = None
@@ -203,6 +208,10 @@ class Client:
         self._asked_for.pop(connection, None)
         self._idle.pop(connection, None)
         self._open.discard(connection)
+        if connection.strayed:
+            self._apart_until = time.monotonic() + self._patience.age
+            for each in list(self._idle):
+                each.close()
 
     def _look(self) -> None:
         """Close connections that were idle for too long."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from dovecote.push.rules.pacing.limits import Rate
+from dovecote.push.rules.sending.quota import Quota
 
 _LONGEST_SECONDS = 3_600.0
 _ANEW_SECONDS = 60.0
@@ -11,6 +12,8 @@ _SLOWEST = 1 / 60
 _FIRST = 1.0
 """The rate from which the search begins if nothing was taken."""
 _MARGIN = 0.95
+_JUST_BELOW = 0.97
+"""The share of a rate that an endpoint says: at the rate itself, chance makes it refuse some."""
 _FALL = 0.9
 _NEAR = 1.12
 _CLOSE = 1.06
@@ -22,6 +25,8 @@ _QUICK_SECONDS = 0.5
 _HOLD_SECONDS = 1.0
 _LONGEST_HOLD_SECONDS = 16.0
 _STEADY_SECONDS = 30.0
+_SOON_SECONDS = 1.0
+"""A new quota that comes so soon is not waited for: endpoints round its time up to seconds."""
 _LONGEST_STEADY_SECONDS = 300.0
 _SAVES = 50.0
 """Below this rate, two requests are never closer than the rate says: the endpoint may check it."""
@@ -49,10 +54,13 @@ class Pace:
     as long before it rises.
 
     All requests that were on their way at a 429 are of one phase, so their answers count once.
+
+    An endpoint that says its rate itself gets no more than that.
     """
 
     def __init__(self, most: float | None) -> None:
         self._most = most
+        self._allowed: float | None = None
         self._found: float | None = None
         self._rate = Rate(most)
         self._held: float | None = None
@@ -78,7 +86,7 @@ class Pace:
     @property
     def found(self) -> float | None:
         """Requests a second that the endpoint takes; None: it has set no limit."""
-        return self._found
+        return self._allowed if self._found is None else self._found
 
     @property
     def in_vain(self) -> int:
@@ -103,6 +111,18 @@ class Pace:
         """Return for how many seconds the endpoint gets nothing."""
         return min(max(0.0, self.resumes - now), _LONGEST_SECONDS)
 
+    def told(self, now: float, phase: int, quota: Quota) -> None:
+        """Take the numbers in an answer to a request of a phase."""
+        allowed = None if quota.per_second is None else quota.per_second * _JUST_BELOW
+        if allowed is not None and allowed != self._allowed:
+            self._allowed = allowed
+            self._found = self._held = self._too_much = None  # nothing has to be searched for
+            self._apply()
+        # An endpoint whose rate is known needs no wait for the next window.
+        wait = 0.0 if quota.spent is None or quota.per_second is not None else quota.spent
+        if wait > _SOON_SECONDS and phase == self.phase:
+            self._rest(now, wait)
+
     def took(self, now: float) -> None:
         """Take an answer other than 429."""
         self._in_vain = 0
@@ -121,12 +141,16 @@ class Pace:
             if wait is not None and now < self.resumes:
                 self.resumes = max(self.resumes, now + min(wait, _LONGEST_SECONDS))
             return
-        self.phase += 1
         # An endpoint that takes nothing gets twice as long each time, whatever it asks for.
         least = min(2.0 ** min(self._in_vain - 2, 12), _ANEW_SECONDS)
-        pause = min(max(wait or 1.0, least), _LONGEST_SECONDS)
-        self.resumes = now + pause
+        self.resumes = now + min(max(wait or 1.0, least), _LONGEST_SECONDS)
         self._fall(self._taken_a_second())
+        self._rest(now, self.resumes - now)
+
+    def _rest(self, now: float, seconds: float) -> None:
+        """Send nothing for so long, and begin a phase after that."""
+        self.phase += 1
+        self.resumes = now + min(seconds, _LONGEST_SECONDS)
         self._all = _Stretch(self.resumes)
         self._step = _Stretch(self.resumes)
         self._apply()
@@ -188,7 +212,9 @@ class Pace:
         self._apply()
 
     def _apply(self) -> None:
-        if self._found is not None and self._most is not None:
-            self._found = min(self._found, self._most)
-        self._rate.per_second = self._most if self._found is None else self._found
-        self._rate.saves = self._found is None or self._found >= _SAVES
+        limits = [each for each in (self._most, self._allowed) if each is not None]
+        most = min(limits, default=None)
+        if self._found is not None and most is not None:
+            self._found = min(self._found, most)
+        self._rate.per_second = most if self._found is None else self._found
+        self._rate.saves = (self._found or self._allowed or _SAVES) >= _SAVES

@@ -114,6 +114,7 @@ class OriginalSubscription(Model):
                 "method": method.method,
                 "query_param_key": method.queryParamKey,
                 "charset": method.charset,
+                "detect_json": False,  # its clients' endpoints expect text
                 "headers": method.additionalHeaders,
             },
             "metadata_headers": True,

@@ -77,6 +77,8 @@ class Form:
     method: str = "POST"
     query_param_key: str = "message"
     charset: str = "UTF-8"
+    detect_json: bool = True
+    """Whether a value that is JSON is sent as such if the record has no `content-type`."""
     headers: Mapping[str, str] = field(default_factory=dict)
     format: Format = "plain"
     metadata: Metadata | None = None
@@ -128,6 +130,8 @@ class Composer:
         self._has_body = form.method not in WITHOUT_BODY
         self._typed = "content-type" in {name.lower() for name in form.headers}
         self._transcodes = form.charset.lower() not in _UTF8
+        self._detects = form.detect_json and self._has_body and not self._typed
+        self._detects = self._detects and not self._transcodes
 
     def request(self, record: Record, id_: str) -> Request:
         """
@@ -144,6 +148,8 @@ class Composer:
         if self._form.format == "cloudevents_structured":
             body, content_type = structured(record, found, content_type)
         else:
+            if content_type is None and self._detects and is_json(body):
+                content_type = "application/json"
             if self._form.format == "cloudevents_binary":
                 headers += [(f"ce-{name}", encoded(value)) for name, value in found.items()]
             elif content_type is None:
@@ -198,18 +204,27 @@ def structured(
 
 def _data(value: bytes, content_type: str | None) -> tuple[bytes, bytes]:
     """Return the name of the member for the value, and the value as JSON."""
-    try:
-        text = value.decode()
-        if content_type is None or _JSON.fullmatch(content_type):
-            json.loads(text, parse_constant=_refuse)
+    if content_type is None or _JSON.fullmatch(content_type):
+        if is_json(value):
             return b"data", value
-        if content_type.startswith("text/"):
-            return b"data", json.dumps(text, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        pass  # it does not match its content type: send it whole, as bytes
+    elif content_type.startswith("text/"):
+        try:
+            return b"data", json.dumps(value.decode(), ensure_ascii=False).encode()
+        except UnicodeDecodeError:
+            pass  # it does not match its content type: send it whole, as bytes
     from base64 import b64encode
 
     return b"data_base64", b'"' + b64encode(value) + b'"'
+
+
+def is_json(value: bytes) -> bool:
+    """Return whether bytes are a JSON document in UTF-8."""
+    try:
+        # Numbers of any size are JSON, so none is converted.
+        json.loads(value.decode(), parse_constant=_refuse, parse_int=str, parse_float=str)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _refuse(name: str) -> object:

@@ -112,6 +112,12 @@ class Endpoint(Model):
     charset: Charset = "UTF-8"
     """Charset of the values, as `Content-Type` names it for text."""
 
+    detect_json: bool = True
+    """
+    Send a record without `content-type` as `application/json` if its value is JSON; otherwise as
+    text. With a `charset` other than UTF-8 it is text.
+    """
+
     headers: Headers = Field(default_factory=dict)
     """More headers, such as Authorization."""
 

@@ -74,13 +74,13 @@ def restored_logging() -> Iterator[None]:
 @pytest.mark.parametrize(
     ("level", "logged"),
     [
-        (LogLevel.DEBUG, ["ours 10", "ours 20", "ours 30", "ours 40", "theirs 30", "theirs 40"]),
-        (LogLevel.INFO, ["ours 20", "ours 30", "ours 40", "theirs 30", "theirs 40"]),
+        (LogLevel.DEBUG, [f"{name} {n}0" for name in ("ours", "theirs") for n in range(1, 5)]),
+        (LogLevel.INFO, [f"{name} {n}0" for name in ("ours", "theirs") for n in range(2, 5)]),
         (LogLevel.WARNING, ["ours 30", "ours 40", "theirs 30", "theirs 40"]),
         (LogLevel.ERROR, ["ours 40", "theirs 40"]),
     ],
 )
-def test_the_level_holds_for_our_messages_and_those_of_libraries_are_warnings_at_least(
+def test_the_level_holds_for_our_messages_and_those_of_applications(
     level: LogLevel, logged: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     with restored_logging():

@@ -3,41 +3,23 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 
 import pytest
 
 from dovecote.push.http.client import Client, Patience
-from dovecote.push.http.connection import Answer, SendFailed
+from dovecote.push.http.connection import SendFailed
 from dovecote.push.http.guard import Guard
+from dovecote.push.rules.sending.answer import Answer
 from dovecote.push.rules.sending.request import Composer, Form
 from tests.support.http_servers import (
     DONE,
     LOOPBACK,
-    QUICK,
     REQUEST,
-    Script,
     Server,
-    T,
     asked,
     run,
+    talking,
 )
-
-
-def talking(
-    script: Script | bytes, talk: Callable[[Client, Server], Awaitable[T]], **form: str
-) -> T:
-    """Run `talk` with a client of a server."""
-
-    async def test() -> T:
-        async with AsyncExitStack() as stack:
-            server = await stack.enter_async_context(Server(script))
-            client = Client(Form(url=server.url, **form), Guard(LOOPBACK), QUICK)  # type: ignore[arg-type]  # of text alone
-            stack.push_async_callback(client.close)
-            return await talk(client, server)
-
-    return run(test)
 
 
 @pytest.mark.parametrize(
@@ -128,23 +110,6 @@ def test_a_body_may_end_with_its_connection() -> None:
     talking(script, talk)
 
 
-@pytest.mark.parametrize(
-    "reply",
-    [
-        b"SSH-2.0-OpenSSH_9.6\r\n",
-        b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nContent-Length: nonsense\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\n" + b"X: " + b"y" * 100_000 + b"\r\n\r\n",
-    ],
-)
-def test_what_is_no_answer_fails(reply: bytes) -> None:
-    async def talk(client: Client, _: Server) -> None:
-        with pytest.raises(SendFailed):
-            await client.send(REQUEST)
-
-    talking(reply, talk)
-
-
 def test_a_long_body_is_cut_and_its_connection_closed() -> None:
     head = b"HTTP/1.1 200 OK\r\nContent-Length: 1000000000\r\n\r\n"
 
@@ -162,24 +127,6 @@ def test_a_long_body_is_cut_and_its_connection_closed() -> None:
         await reader.read()
 
     talking(script, talk)
-
-
-@pytest.mark.parametrize("trickle", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx"])
-def test_an_answer_that_does_not_end_in_time_is_none(trickle: bytes) -> None:
-    async def script(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await asked(reader)
-        writer.write(trickle)
-        await reader.read()
-
-    async def test() -> None:
-        async with Server(script) as server:
-            hasty = Patience(connect=1.0, whole=0.1)
-            client = Client(Form(url=server.url), Guard(LOOPBACK), hasty)
-            with pytest.raises(SendFailed, match=r"within 0\.1 s"):
-                await client.send(REQUEST)
-            await client.close()
-
-    run(test)
 
 
 def test_each_request_on_a_kept_connection_has_the_whole_time_for_its_answer() -> None:

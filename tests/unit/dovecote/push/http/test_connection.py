@@ -7,7 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from dovecote.push.http.connection import Answer, Connection, SendFailed
+from dovecote.push.http.connection import Connection, SendFailed
+from dovecote.push.rules.sending.answer import Answer
 
 MOST = 1_000
 MEBIBYTE = b"a" * 2**20
@@ -66,7 +67,7 @@ async def test_a_header_without_an_end_is_not_kept() -> None:
     asked = Asked()
     asked.takes(OK + b"X: ", times=1)
     assert asked.takes(MEBIBYTE, times=100) == 1
-    assert "headers" in asked.failure()
+    assert asked.answer.result() == Answer(200, {}, cut=True)
 
 
 @looped
@@ -110,11 +111,38 @@ async def test_a_body_of_single_bytes_is_read_to_its_end() -> None:
 
 @pytest.mark.parametrize("length", [b"Content-Length: 100", b"Transfer-Encoding: chunked"])
 @looped
-async def test_an_answer_that_breaks_off_is_none(length: bytes) -> None:
+async def test_an_answer_that_breaks_off_is_its_status(length: bytes) -> None:
     asked = Asked()
     asked.takes(OK + length + b"\r\nConnection: close\r\n\r\n5\r\nab", times=1)
     asked.connection.connection_lost(None)
+    found = asked.answer.result()
+    assert (found.status, found.cut) == (200, True)
+    assert not asked.released
+
+
+@looped
+async def test_a_status_line_that_breaks_off_is_no_answer() -> None:
+    asked = Asked()
+    asked.takes(OK[:-4], times=1)
+    asked.connection.connection_lost(None)
     assert "before the answer ended" in asked.failure()
+
+
+@looped
+async def test_a_late_farewell_is_no_stray_answer() -> None:
+    asked = Asked()
+    asked.takes(OK + b"Content-Length: 0\r\n\r\n", times=1)
+    asked.takes(b"HTTP/1.0 408 Request Time-out\r\nConnection: close\r\n\r\n", times=1)
+    assert asked.transport.closed
+    assert not asked.connection.strayed
+
+
+@looped
+async def test_line_ends_after_an_answer_are_overlooked() -> None:
+    asked = Asked()
+    asked.takes(OK + b"Content-Length: 0\r\n\r\n", times=1)
+    assert asked.takes(b"\r\n", times=1) == 1
+    assert not asked.transport.closed
 
 
 @looped

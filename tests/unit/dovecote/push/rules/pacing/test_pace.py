@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dovecote.push.rules.pacing.pace import Pace
+from dovecote.push.rules.sending.quota import Quota
 
 Takes = Callable[[float], bool]
 
@@ -78,6 +79,7 @@ class World:
     takes: Takes
     pace: Pace = field(default_factory=lambda: Pace(None))
     wait: float | None = 1.0
+    quota: Quota = field(default_factory=Quota)
     taken: list[float] = field(default_factory=list)
     refused: int = 0
     in_flight: int = 0
@@ -116,10 +118,12 @@ class World:
         if taken:
             self.taken.append(now)
             self.pace.took(now)
+            self.pace.told(now, phase, self.quota)
             self.limit = min(64, self.limit + 1)
             return 0.0
         self.refused += 1
         self.pace.limited(now, phase, self.wait)
+        self.pace.told(now, phase, self.quota)
         return self.pace.pause(now)
 
 
@@ -227,3 +231,32 @@ def test_whatever_comes_the_rate_is_one_and_every_wait_ends(
                 pace.limited(now, pace.phase - (what == "late"), wait)
         assert pace.found is None or 0.0 < pace.found <= (most or 1e12)
         assert pace.pause(now) <= 3600.0
+
+
+@pytest.mark.parametrize(
+    ("limit", "rate"), [*product([bucket, by_the_second, sliding], [10, 100, 1000])]
+)
+def test_an_endpoint_that_says_its_rate_gets_it_from_the_beginning(
+    limit: Callable[[float], Takes], rate: int
+) -> None:
+    world = World(limit(rate), quota=Quota(float(rate)))
+    world.run(30.0)
+    assert len(world.taken) >= 0.9 * rate * 30
+    assert world.refused <= 0.05 * len(world.taken)
+
+
+def test_an_endpoint_whose_quota_is_spent_gets_nothing_until_there_is_another() -> None:
+    pace = Pace(None)
+    pace.told(0.0, pace.phase, Quota(None, 30))
+    assert pace.pause(10.0) == 20.0
+    pace.told(10.0, pace.phase - 1, Quota(None, 60))  # of a request that was on its way
+    assert pace.pause(10.0) == 20.0
+    assert pace.found is None
+    assert pace.reserve(30.0, most=1.0) == 0.0
+
+
+def test_a_rate_that_an_endpoint_says_is_no_more_than_the_settings_allow() -> None:
+    pace = Pace(5.0)
+    pace.told(0.0, pace.phase, Quota(10.0))
+    pace.reserve(0.0, most=9.0)
+    assert pace.reserve(0.0, most=9.0) == pytest.approx(0.2)

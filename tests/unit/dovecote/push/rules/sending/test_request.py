@@ -1,13 +1,18 @@
 """The request that an endpoint gets for a record."""
 
+import asyncio
 import base64
 import json
 import tracemalloc
+from collections.abc import MutableMapping
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
+from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
 from dovecote.push.rules.sending.request import (
     Composer,
@@ -31,6 +36,15 @@ def record(value: bytes | None = b'{"n": 1}', *headers: Pair, key: bytes | None 
 def of(event: Event) -> Record:
     key, value, headers = encode(event)
     return Record("orders", 3, 42, 1_700_000_000_000, key, value, headers)
+
+
+class Item(BaseModel):
+    """As in FastAPI's tutorial, "Request Body"."""
+
+    name: str
+    description: str | None = None
+    price: float
+    tax: float | None = None
 
 
 EVENT = Event(
@@ -59,6 +73,69 @@ def test_what_the_record_says_of_its_type_is_said_unless_the_subscription_says_a
     own = Form(url=URL, headers={"content-type": "application/x-own"})
     assert "Content-Type" not in dict(Composer(own).request(typed, "e").headers)
     assert ("content-type", "application/x-own") in own.standing()
+
+
+JSON = "application/json"
+TEXT = "text/plain; charset=UTF-8"
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"),
+    [
+        (b'{"name": "Foo", "price": 42.0}', JSON),
+        (b" [1]\n", JSON),
+        (b'"a"', JSON),
+        (b"1" * 10_000, JSON),
+        (b"plain", TEXT),
+        (b"{'a': 1}", TEXT),
+        (b'{"a": NaN}', TEXT),
+        (b"\xff", TEXT),
+        (b"[" * 100_000, TEXT),
+        (b"", TEXT),
+        (None, TEXT),
+    ],
+)
+def test_a_value_that_is_json_is_sent_as_json_although_its_record_has_no_type(
+    value: bytes | None, kind: str
+) -> None:
+    request = Composer(Form(url=URL)).request(record(value), "e1")
+    assert dict(request.headers)["Content-Type"] == kind
+    assert request.body == (value or b"")
+
+
+def test_json_is_sent_as_text_where_the_subscription_says_so() -> None:
+    for form in (Form(url=URL, detect_json=False), Form(url=URL, charset="UTF-16")):
+        told = dict(Composer(form).request(record(b"{}"), "e1").headers)["Content-Type"]
+        assert told == f"text/plain; charset={form.charset}"
+
+
+def test_a_binary_event_of_json_has_its_type_too() -> None:
+    composer = Composer(Form(url=URL, format="cloudevents_binary"))
+    assert dict(composer.request(record(b"{}"), "e1").headers)["Content-Type"] == JSON
+    assert "Content-Type" not in dict(composer.request(record(b"x"), "e1").headers)
+
+
+def test_the_handler_of_fastapis_tutorial_takes_json_without_a_type() -> None:
+    app = FastAPI()
+
+    @app.post("/items/")
+    async def create_item(item: Item) -> Item:
+        return item
+
+    composer = Composer(Form(url="https://shop.example/items/"))
+    request = composer.request(record(b'{"name": "Foo", "price": 42.0}'), "e1")
+    headers = [(name.lower().encode(), text.encode()) for name, text in request.headers]
+    told: list[MutableMapping[str, Any]] = []
+
+    async def receive() -> dict[str, object]:
+        return {"type": "http.request", "body": request.body}
+
+    async def send(message: MutableMapping[str, Any]) -> None:
+        told.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": request.target, "headers": headers}
+    asyncio.run(app({**scope, "query_string": b""}, receive, send))
+    assert (told[0]["status"], json.loads(told[1]["body"])["name"]) == (200, "Foo")
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS", "TRACE"])

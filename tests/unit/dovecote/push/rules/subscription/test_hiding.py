@@ -10,8 +10,8 @@ from dedup.rules.record import Record
 from dovecote.push.delivery.delivery import DeliveryHandler
 from dovecote.push.delivery.shape import secrets
 from dovecote.push.http.client import Client
-from dovecote.push.http.connection import Answer
 from dovecote.push.metrics import Metrics
+from dovecote.push.rules.sending.answer import Answer
 from dovecote.push.rules.sending.ports import AttemptReport
 from dovecote.push.rules.subscription.hiding import hiding
 from dovecote.push.rules.subscription.subscription import Subscription, subscription
