@@ -81,6 +81,13 @@ class Offsets:
             self.position = end
 
     @property
+    def next(self) -> int | None:
+        """The offset to poll next; None: nothing is known."""
+        if self.position is None:
+            return None
+        return max(self.last + 1, self._end, 0 if self._pending else self.position)
+
+    @property
     def skew(self) -> int:
         """Number of polled offsets from the first pending one on."""
         return len(self._pending)
