@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaException
 from dedup.explicit import explicit
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.starting import Starts
-from dedup.rules.topics import is_pattern, matched
+from dedup.rules.topics import any_pattern, matched
 from dedup.settings.consumer import ConsumerSettings
 from dovecote.process.rarely import Rarely
 
@@ -49,7 +49,7 @@ class Subscribing:
         self._client, self._settings, self._assignment = client, settings, assignment
         self._starts, self._own = starts, frozenset(own)
         self._entries = settings.topics_read()
-        self._has_patterns = any(map(is_pattern, self._entries))
+        self._has_patterns = any_pattern(self._entries)
         self._asks = self._has_patterns or settings.start == "latest"
         milliseconds = float(settings.kafka.get(_INTERVAL, _INTERVAL_MILLISECONDS))
         self._interval = milliseconds / 1000 if milliseconds > 0 else math.inf

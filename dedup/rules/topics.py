@@ -25,6 +25,11 @@ def is_pattern(entry: str) -> bool:
     return entry.startswith("^")
 
 
+def any_pattern(entries: Iterable[str]) -> bool:
+    """Return whether any entry is a pattern."""
+    return any(map(is_pattern, entries))
+
+
 def problem(entries: Collection[str]) -> str | None:
     """Return why `entries` cannot be, or None."""
     for entry in entries:

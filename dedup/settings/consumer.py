@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dedup.rules.lanes.lanes import NullKey
-from dedup.rules.topics import is_pattern, problem, reads_own
+from dedup.rules.topics import any_pattern, problem, reads_own
 from dedup.settings.inbox import InboxSettings
 from dedup.settings.properties import FIXED, SAID_BY, client_properties
 from dedup.settings.retries import RetriesSettings
@@ -168,7 +168,7 @@ class ConsumerSettings(Settings):
         if unread := sorted(self.partitions.keys() - set(self.topics_read())):
             msg = f"partitions names {unread[0]}, which is not among the topics"
             raise ValueError(msg)
-        if any(map(is_pattern, self.topics)):
+        if any_pattern(self.topics):
             msg = "partitions and a pattern of topics exclude each other"
             raise ValueError(msg)
         if twice := [name for name, all_ in self.partitions.items() if len({*all_}) != len(all_)]:
