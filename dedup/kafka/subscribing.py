@@ -92,7 +92,7 @@ class Subscribing:
             self._next = time.monotonic() + pause
 
     def _listed(self) -> Listing:
-        # From another thread than the one that polls, the client's answer may never come.
+        # In this thread: another one would hardly get its turn at the client.
         found: Listing = self._client.list_topics(timeout=_LIST_SECONDS).topics
         return found
 

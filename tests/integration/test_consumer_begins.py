@@ -72,6 +72,18 @@ def test_what_came_while_a_group_was_away_is_read_although_it_starts_with_latest
 
 
 @each_protocol
+def test_a_topic_that_a_new_member_brings_to_a_living_group_begins_at_its_beginning(
+    kafka: str, topic: MakeTopic, protocol: dict[str, Any]
+) -> None:
+    name, more = topic(), topic()
+    produce(kafka, event(more, "k", 0))
+    with consuming(kafka, name, start="latest", **protocol) as first:
+        until(lambda: first.consumer.health.ready().ok, within=20, what="a member")
+        with consuming(kafka, more, start="latest", group=name, **protocol) as second:
+            second.has_handled(1)
+
+
+@each_protocol
 def test_a_pattern_is_the_beginning_of_a_name_and_a_later_topic_begins_at_its_beginning(
     kafka: str, topic: MakeTopic, protocol: dict[str, Any]
 ) -> None:
