@@ -159,8 +159,10 @@ class Assignment:
 
     def go_on(self) -> None:
         """Let partitions go on that stand where their logs have nothing."""
-        self._unreadable &= self._assigned.keys()
         if not self._unreadable or time.monotonic() < self._not_before:
+            return
+        self._unreadable &= self._assigned.keys()
+        if not self._unreadable:
             return
         try:
             self._read_on(self._starts.bounds(self._unreadable))
@@ -174,7 +176,6 @@ class Assignment:
         self._not_before = time.monotonic() + _PAUSE_SECONDS
 
     def _read_on(self, bounds: dict[Partition, tuple[int, int]]) -> None:
-        starting: list[TopicPartition] = []
         found = {
             place: onward(self._assigned[place].offsets.next, *log)
             for place, log in bounds.items()
@@ -189,6 +190,8 @@ class Assignment:
             if each.is_other:
                 self.begin_anew(assigned_)
             if each.expired:
+                assigned_.offsets.pass_over(each.offset)
+                assigned_.changed = True
                 self._metrics.expired(place[0], each.expired)
                 _log.warning(
                     "%s/%d: offsets %d to %d were deleted before they were read; it goes on at "

@@ -34,6 +34,18 @@ def test_a_partition_goes_on_where_nothing_that_is_left_is_passed_over(
     assert onward(position, 10, 20) == found
 
 
+def test_what_was_passed_over_is_committed_once_nothing_before_it_is_pending() -> None:
+    idle, busy = Offsets(5), Offsets(5)
+    busy.polled(5)
+    for each in (idle, busy):
+        each.pass_over(9)
+        assert each.next == 9
+    assert (idle.position, busy.position) == (9, 5)
+    busy.complete([5])
+    assert busy.position == 9
+    assert busy.polled(9)
+
+
 def test_the_next_offset_is_after_all_that_was_polled() -> None:
     fresh, known = Offsets(), Offsets(5)
     assert (fresh.next, known.next) == (None, 5)
