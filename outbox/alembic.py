@@ -28,11 +28,26 @@ def install(version: int, schema: str = DEFAULT_SCHEMA, *, roles: Roles = NOBODY
 
 def uninstall(schema: str = DEFAULT_SCHEMA) -> None:
     """
-    Remove the outbox, in `downgrade()`.
+    Remove the outbox, in `downgrade()`; only what the outbox has made is dropped.
 
-    Postgres refuses while there are events in it, or may be in the write-ahead log.
+    Postgres refuses while there are events in it, or may be in the write-ahead log, and while
+    views or other objects need it. Where these revisions migrate several schemas, each with a
+    table of versions, the outbox stays until the last of them has gone back.
     """
-    _execute(steps.uninstall(schema))
+    _execute(steps.uninstall(schema, ledger=_ledger()))
+
+
+def _ledger() -> steps.Ledger:
+    context = op.get_context()
+    heads = context.get_current_heads()
+    counting = set(heads)
+    if heads and (environment := context.environment_context) is not None:
+        later = environment.script.iterate_revisions("heads", heads)
+        counting |= {revision.revision for revision in later}
+    names = filter(None, (context.version_table_schema, context.version_table))
+    quote = context.dialect.identifier_preparer.quote_identifier
+    rows = [{"version_num": revision} for revision in sorted(counting)]
+    return steps.Ledger(context.version_table, ".".join(map(quote, names)), rows)
 
 
 def leave_alone(
@@ -55,5 +70,10 @@ def leave_alone(
 
 
 def _execute(statement: str) -> None:
-    # A colon would begin a bind parameter.
-    op.execute(text(statement.replace(":", r"\:")))
+    context = op.get_context()
+    if context.as_sql:
+        # As it is: a dialect may double each per cent sign, for its driver's placeholders.
+        context.impl.static_output(statement + context.impl.command_terminator)
+    else:
+        # A colon would begin a bind parameter.
+        op.execute(text(statement.replace(":", r"\:")))

@@ -6,6 +6,7 @@ from django.db import NotSupportedError, router
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
 from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.operations.base import Operation
+from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 
 from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles, steps
@@ -59,7 +60,10 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
                 f"`migrate {app_label} zero`"
             )
             raise IrreversibleError(msg)
-        schema_editor.execute(steps.uninstall(_schema()), params=None)
+        table = MigrationRecorder.Migration._meta.db_table  # noqa: SLF001  # public, says Django
+        own = schema_editor.connection.ops.quote_name(table)
+        ledger = steps.Ledger(table, own, [{"app": app_label, "name": "0001_events"}])
+        schema_editor.execute(steps.uninstall(_schema(), ledger=ledger), params=None)
 
     def describe(self) -> str:
         return f"Bring the outbox's schema to version {self.version} or newer"

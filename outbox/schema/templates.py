@@ -38,6 +38,11 @@ def quoted(text: str, tag: str) -> str:
     return f"${tag}${text}${tag}$"
 
 
+def literal(text: str) -> str:
+    """Return a text as SQL."""
+    return sql.Literal(text).as_string()
+
+
 def require_name(schema: str) -> None:
     """
     Check that a schema can have this name.

@@ -30,6 +30,7 @@ from sqlalchemy.pool import NullPool
 url = context.config.get_main_option("sqlalchemy.url")
 options = {"target_metadata": MetaData(), "include_schemas": True}
 options["include_name"] = leave_alone(["shop"])
+options["version_table_schema"] = context.config.get_main_option("tenant")
 if context.is_offline_mode():
     context.configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"}, **options)
     with context.begin_transaction():
@@ -115,6 +116,22 @@ def test_no_outbox_is_taken_away_whose_events_may_be_in_the_log(
         command.downgrade(project, "base")
         assert conn.execute("SELECT count(*) FROM pg_publication").fetchone() == (0,)
     assert installed(database, "shop") == 0
+
+
+def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(
+    project: Config, database: str, tmp_path: Path
+) -> None:
+    later = 'revision, down_revision = "0043", "0042"\ndef upgrade(): ...\ndef downgrade(): ...'
+    (tmp_path / "versions/0043_later.py").write_text(later)
+    with psycopg.connect(database, autocommit=True) as conn:
+        for tenant, reached in (("a", "0042"), ("b", "head"), ("c", "base")):
+            conn.execute(f"CREATE SCHEMA {tenant}".encode())
+            project.set_main_option("tenant", tenant)
+            command.upgrade(project, reached)
+    for tenant, left in (("a", NEWEST), ("b", 0)):
+        project.set_main_option("tenant", tenant)
+        command.downgrade(project, "base")
+        assert installed(database, "shop") == left
 
 
 def test_alembic_prints_the_sql_that_it_would_run(project: Config, database: str) -> None:

@@ -194,6 +194,26 @@ def test_django_prints_the_sql_that_it_would_run(django: str) -> None:
     put(django)
 
 
+def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(database: str) -> None:
+    tenants = ["tenant_a", "tenant_b"]
+    with psycopg.connect(database, autocommit=True) as conn:
+        for tenant in tenants:
+            conn.execute(f"CREATE SCHEMA {tenant}".encode())
+    # As django-tenants does it: each tenant has a table of migrations, on its own search_path.
+    for tenant in tenants:
+        with django_database(database, options=f"-c search_path={tenant},public"):
+            migrate()
+    for tenant, left in zip(tenants, (NEWEST, 0), strict=True):
+        with django_database(database, options=f"-c search_path={tenant},public"):
+            migrate("--fake", "outbox", "0001")
+            migrate("outbox", "zero")
+        assert installed(database) == left
+        if left:
+            put(database)
+            with psycopg.connect(database) as conn:
+                conn.execute("TRUNCATE outbox.events")
+
+
 class Nowhere:
     """A router that keeps the outbox away from every database."""
 
