@@ -1,15 +1,28 @@
-"""The operation of this app's migrations: bring the outbox's schema to a version."""
+"""The parts of this app's migrations, which bring the outbox's schema to a version."""
 
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import NotSupportedError, router
 from django.db.backends.base.schema import BaseDatabaseSchemaEditor
+from django.db.migrations import Migration
 from django.db.migrations.exceptions import IrreversibleError
 from django.db.migrations.operations.base import Operation
 from django.db.migrations.recorder import MigrationRecorder
 from django.db.migrations.state import ProjectState
 
-from outbox.schema import DEFAULT_SCHEMA, NOBODY, Roles, steps
+from outbox.django.apps import schema_name
+from outbox.schema import NOBODY, Roles, steps
+
+
+class OutboxMigration(Migration):  # type: ignore[misc]  # Django ships no types
+    """A migration of this app, whatever label the project has given the app."""
+
+    after: str | None = None
+    """The migration before."""
+
+    def __init__(self, name: str, app_label: str) -> None:
+        super().__init__(name, app_label)
+        self.dependencies = [] if self.after is None else [(app_label, self.after)]
 
 
 class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
@@ -41,7 +54,7 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
         to_state: ProjectState,  # noqa: ARG002  # Django's signature
     ) -> None:
         if self._is_for(app_label, schema_editor):
-            sql = steps.install(self.version, _schema(), roles=_roles())
+            sql = steps.install(self.version, schema_name(), roles=_roles())
             schema_editor.execute(sql, params=None)
 
     def database_backwards(
@@ -62,8 +75,8 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
             raise IrreversibleError(msg)
         table = MigrationRecorder.Migration._meta.db_table  # noqa: SLF001  # public, says Django
         own = schema_editor.connection.ops.quote_name(table)
-        ledger = steps.Ledger(table, own, [{"app": app_label, "name": "0001_events"}])
-        schema_editor.execute(steps.uninstall(_schema(), ledger=ledger), params=None)
+        versions = steps.VersionTable(table, own, [{"app": app_label, "name": "0001_events"}])
+        schema_editor.execute(steps.uninstall(schema_name(), versions=versions), params=None)
 
     def describe(self) -> str:
         return f"Bring the outbox's schema to version {self.version} or newer"
@@ -92,7 +105,3 @@ def _roles() -> Roles:
         msg = f"OUTBOX_ROLES is an outbox.schema.Roles(writers=…, relays=…), not {roles!r}"
         raise ImproperlyConfigured(msg)
     return roles
-
-
-def _schema() -> str:
-    return getattr(settings, "OUTBOX_SCHEMA", DEFAULT_SCHEMA)

@@ -28,7 +28,7 @@ from outbox.schema.belongings import (
     Belongings,
     require_seen,
 )
-from outbox.schema.templates import fill, require_name
+from outbox.schema.templates import fill, literal, require_name
 
 # One number for all our schemas in a database: two `dovecote init outbox` at once take turns.
 LOCK = 0x646F7665636F7465
@@ -54,7 +54,7 @@ class Migration:
                 remember,
                 schema,
                 version=str(self.version),
-                name=sql.Literal(self.name).as_string(),
+                name=literal(self.name),
             )
         )
 

@@ -118,7 +118,7 @@ END
 """
 
 
-class Ledger(NamedTuple):
+class VersionTable(NamedTuple):
     """A migration tool's table of what it has applied, of which a database may have several."""
 
     table: str
@@ -168,15 +168,17 @@ def _step(version: int | None, script: str) -> str:
     return execute if version is None else f"IF installed < {version} THEN\n{execute}\nEND IF;"
 
 
-def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA, *, ledger: Ledger | None = None) -> str:
+def uninstall(
+    schema: str = outbox_schema.DEFAULT_SCHEMA, *, versions: VersionTable | None = None
+) -> str:
     """
     Return the SQL statement that drops what the steps made, and `schema` if it is empty then.
 
     It refuses while events are in the table, or may be in the write-ahead log, and while objects
-    of others need those of the outbox. It drops nothing while other tables like `ledger` say that
-    their migrations have installed the outbox.
+    of others need those of the outbox. It drops nothing while other tables like `versions` say
+    that their migrations have installed the outbox.
     """
-    tool = ledger or Ledger("", "", [])
+    tool = versions or VersionTable("", "", [])
     rows = ", ".join(literal(json.dumps(row)) for row in tool.rows)
     filled = outbox_schema.belongings().fill(
         _UNINSTALL,

@@ -5,6 +5,7 @@ import re
 from psycopg import sql
 
 from outbox.errors import BadSettings
+from outbox.postgres.ours import ADAPTERS
 
 _TAG = re.compile(r"\$((?:[A-Za-z_]\w*)?)\$")
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -39,8 +40,8 @@ def quoted(text: str, tag: str) -> str:
 
 
 def literal(text: str) -> str:
-    """Return a text as SQL."""
-    return sql.Literal(text).as_string()
+    """Return a text as SQL, however the application has psycopg write texts."""
+    return sql.Literal(text).as_string(ADAPTERS)
 
 
 def require_name(schema: str) -> None:

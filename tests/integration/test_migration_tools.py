@@ -17,6 +17,7 @@ from django.test.utils import override_settings
 
 from dovecote.devstack import Stack
 from outbox import alembic, schema, write
+from outbox.django.apps import OutboxConfig
 from outbox.django.operations import InstallOutbox
 from outbox.errors import BadSettings
 from outbox.schema import Roles
@@ -212,6 +213,25 @@ def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(databa
             put(database)
             with psycopg.connect(database) as conn:
                 conn.execute("TRUNCATE outbox.events")
+
+
+class RenamedOutbox(OutboxConfig):
+    """The app in a project that has another one labelled `outbox`."""
+
+    label = "shop_outbox"
+
+
+def test_a_project_may_give_the_app_another_label(django: str) -> None:
+    name = f"{RenamedOutbox.__module__}.{RenamedOutbox.__qualname__}"
+    with override_settings(INSTALLED_APPS=[name]):
+        assert "Applying shop_outbox.0016_functions... OK" in migrate()
+        call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+        put(django)
+        with psycopg.connect(django) as conn:
+            conn.execute("TRUNCATE outbox.events")
+        migrate("--fake", "shop_outbox", "0001")
+        migrate("shop_outbox", "zero")
+    assert installed(django) == 0
 
 
 class Nowhere:
