@@ -1,5 +1,6 @@
 """The parts of this app's migrations, which bring the outbox's schema to a version."""
 
+from django.apps import apps
 from django.conf import settings
 from django.core.exceptions import ImproperlyConfigured
 from django.db import NotSupportedError, router
@@ -73,10 +74,8 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
                 f"`migrate {app_label} zero`"
             )
             raise IrreversibleError(msg)
-        table = MigrationRecorder.Migration._meta.db_table  # noqa: SLF001  # public, says Django
-        own = schema_editor.connection.ops.quote_name(table)
-        versions = steps.VersionTable(table, own, [{"app": app_label, "name": "0001_events"}])
-        schema_editor.execute(steps.uninstall(schema_name(), versions=versions), params=None)
+        statement = steps.uninstall(schema_name(), versions=_versions(app_label, schema_editor))
+        schema_editor.execute(statement, params=None)
 
     def describe(self) -> str:
         return f"Bring the outbox's schema to version {self.version} or newer"
@@ -97,6 +96,24 @@ class InstallOutbox(Operation):  # type: ignore[misc]  # Django ships no types
             )
             raise NotSupportedError(msg)
         return True
+
+
+def _versions(
+    app_label: str, schema_editor: BaseDatabaseSchemaEditor
+) -> steps.VersionTable | None:
+    """Return the table of migrations, which each tenant of django-tenants has in its schema."""
+    without: list[str] = []
+    if hasattr(settings, "TENANT_APPS"):
+        # A table notes migrations of apps, too, that its schema does not have.
+        config = apps.get_app_config(app_label)
+        names = {config.name, f"{type(config).__module__}.{type(config).__qualname__}"}
+        if not names.intersection(settings.TENANT_APPS):
+            return None
+        if not names.intersection(settings.SHARED_APPS):
+            without = [getattr(settings, "PUBLIC_SCHEMA_NAME", "public")]
+    table = MigrationRecorder.Migration._meta.db_table  # noqa: SLF001  # public, says Django
+    own = schema_editor.connection.ops.quote_name(table)
+    return steps.VersionTable(table, own, [{"app": app_label, "name": "0001_events"}], without)
 
 
 def _roles() -> Roles:

@@ -10,7 +10,7 @@ from psycopg import Connection, sql
 
 from outbox.errors import NotAllowed
 from outbox.postgres.ours import cursor
-from outbox.schema.templates import fill, literal
+from outbox.schema.templates import array, fill, literal
 
 _FUNCTION = re.compile(r"FUNCTION (?:IF EXISTS )?\{schema\}\.(\w+)\(((?:[^()]|\(\))*)\)")
 # The name of a table that a loop makes goes on with its number.
@@ -65,9 +65,9 @@ class Belongings:
             first=literal(self.first),
             name=literal(schema),
             main=self.tables[1],
-            tables=_array(self.tables),
-            sequences=_array(self.sequences),
-            functions=_array(self.functions),
+            tables=array(self.tables),
+            sequences=array(self.sequences),
+            functions=array(self.functions),
             **others,
         )
 
@@ -89,10 +89,6 @@ def _types(arguments: str) -> str:
     each = (re.sub(r" DEFAULT .*", "", one.strip()) for one in arguments.split(",") if one.strip())
     types = (re.sub(r'^(?:\w+|"\w+") (?=\w)', "", one) for one in each)
     return ", ".join(re.sub(r"^\w+", lambda it: _FULLY.get(it[0], it[0]), one) for one in types)
-
-
-def _array(names: Iterable[str]) -> str:
-    return f"ARRAY[{', '.join(map(literal, names))}]::text[]"
 
 
 # The version of a schema; no row where its ledger is empty or another tool's, whatever columns

@@ -250,8 +250,8 @@ class Migrations:
         Return the message's text before and after the names of foreign objects in the schema.
         """
         behind = (
-            f"), from which PUBLIC's rights would be taken; give the {self.thing} a schema of "
-            f"their own, such as `dovecote init {self.part} --schema {self.default}`"
+            f"); give the {self.thing} a schema of their own, such as "
+            f"`dovecote init {self.part} --schema {self.default}`"
         )
         return f"schema {schema!r} holds what others use (", behind
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
 from outbox.schema import capture
-from outbox.schema.templates import literal, quoted
+from outbox.schema.templates import array, literal, quoted
 
 _INSTALL = """
 DECLARE
@@ -61,8 +61,9 @@ BEGIN
     END IF;
     -- The last of several that have installed it takes it away.
     FOR other IN
-        SELECT c.oid FROM pg_class AS c
+        SELECT c.oid FROM pg_class AS c, pg_namespace AS n
          WHERE c.relname = {ledger} AND c.relkind IN ('r', 'p')
+           AND n.oid = c.relnamespace AND n.nspname <> ALL ({without})
            AND c.oid IS DISTINCT FROM to_regclass({own})
            AND has_table_privilege(c.oid, 'SELECT')
     LOOP
@@ -126,6 +127,8 @@ class VersionTable(NamedTuple):
     """The one that is being migrated, as SQL names it."""
     rows: Sequence[Mapping[str, str]]
     """Any of these is in another one that has applied the installation of the outbox."""
+    without: Sequence[str] = ()
+    """The schemas in which a table says so, although its migrations have installed nothing."""
 
 
 def install(
@@ -189,5 +192,6 @@ def uninstall(
         ledger=literal(tool.table),
         own=literal(tool.own),
         rows=f"ARRAY[{rows}]::jsonb[]",
+        without=array(tool.without),
     )
     return f"DO {quoted(filled, 'dovecote')}"

@@ -1,6 +1,7 @@
 """Fill names into SQL texts safely: no name, however it is written, can end its literal."""
 
 import re
+from collections.abc import Iterable
 
 from psycopg import sql
 
@@ -42,6 +43,11 @@ def quoted(text: str, tag: str) -> str:
 def literal(text: str) -> str:
     """Return a text as SQL, however the application has psycopg write texts."""
     return sql.Literal(text).as_string(ADAPTERS)
+
+
+def array(texts: Iterable[str]) -> str:
+    """Return texts as an array of SQL."""
+    return f"ARRAY[{', '.join(map(literal, texts))}]::text[]"
 
 
 def require_name(schema: str) -> None:

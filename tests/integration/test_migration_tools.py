@@ -3,6 +3,7 @@
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -195,24 +196,48 @@ def test_django_prints_the_sql_that_it_would_run(django: str) -> None:
     put(django)
 
 
-def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(database: str) -> None:
-    tenants = ["tenant_a", "tenant_b"]
+def as_tenant(dsn: str, tenant: str) -> AbstractContextManager[Any]:
+    """As django-tenants does it: each tenant has a table of migrations, on its own path."""
+    return django_database(dsn, options=f"-c search_path={tenant},public")
+
+
+@pytest.mark.parametrize("shared", [[], ["outbox.django"]])
+def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(
+    database: str, shared: list[str]
+) -> None:
     with psycopg.connect(database, autocommit=True) as conn:
-        for tenant in tenants:
-            conn.execute(f"CREATE SCHEMA {tenant}".encode())
-    # As django-tenants does it: each tenant has a table of migrations, on its own search_path.
-    for tenant in tenants:
-        with django_database(database, options=f"-c search_path={tenant},public"):
-            migrate()
-    for tenant, left in zip(tenants, (NEWEST, 0), strict=True):
-        with django_database(database, options=f"-c search_path={tenant},public"):
-            migrate("--fake", "outbox", "0001")
-            migrate("outbox", "zero")
-        assert installed(database) == left
-        if left:
+        conn.execute("CREATE SCHEMA tenant_a; CREATE SCHEMA tenant_b")
+    everyone = ["public", "tenant_a", "tenant_b"]
+    with override_settings(SHARED_APPS=shared, TENANT_APPS=["outbox.django"]):
+        for tenant in reversed(everyone):  # otherwise they would find the table of public
+            # Where the app is not shared, a router keeps it away from public, which notes it.
+            routers = [Nowhere()] if tenant == "public" and not shared else []
+            with as_tenant(database, tenant), override_settings(DATABASE_ROUTERS=routers):
+                migrate()
+        for tenant in everyone[not shared :]:
+            assert installed(database) == NEWEST
             put(database)
             with psycopg.connect(database) as conn:
                 conn.execute("TRUNCATE outbox.events")
+            with as_tenant(database, tenant):
+                migrate("--fake", "outbox", "0001")
+                migrate("outbox", "zero")
+    assert installed(database) == 0
+
+
+def test_an_outbox_that_tenants_share_goes_with_the_shared_app(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE SCHEMA tenant_a")
+    with override_settings(SHARED_APPS=["outbox.django"], TENANT_APPS=[]):
+        with as_tenant(database, "tenant_a"), override_settings(DATABASE_ROUTERS=[Nowhere()]):
+            migrate()
+        with as_tenant(database, "public"):
+            migrate()
+        assert installed(database) == NEWEST
+        with as_tenant(database, "public"):
+            migrate("--fake", "outbox", "0001")
+            migrate("outbox", "zero")
+    assert installed(database) == 0
 
 
 class RenamedOutbox(OutboxConfig):
