@@ -7,6 +7,7 @@ from psycopg import Connection, errors, sql
 
 from outbox.errors import NotAllowed
 from outbox.postgres.ours import cursor
+from outbox.schema.belongings import OURS
 from outbox.schema.migrations import Migration, Migrations
 from outbox.schema.templates import fill
 
@@ -31,16 +32,15 @@ SELECT coalesce(bool_and(may), false) FROM (
     UNION ALL
     SELECT has_function_privilege(oid, 'EXECUTE') FROM pg_proc
      WHERE pronamespace = %(schema)s::regnamespace
-       AND proname IN ('take', 'again', 'rotate', 'claim')
+       AND proname IN ('take', 'again', 'rotate', 'claim') AND {ours}(%(functions)s)
 ) AS rights
-"""
+""".replace("{ours}", OURS)
 
 
 def grants(consumers: Sequence[str], schema: str = DEFAULT_SCHEMA) -> str:
     """Return the SQL that grants each role what a consumer needs; it can be repeated."""
-    return "".join(
-        fill(_GRANTS, schema, role=sql.Identifier(role).as_string()) for role in consumers
-    )
+    text = _INBOX.belongings().exactly(_GRANTS)
+    return "".join(fill(text, schema, role=sql.Identifier(role).as_string()) for role in consumers)
 
 
 def script(schema: str = DEFAULT_SCHEMA, *, since: int = 0, consumers: Sequence[str] = ()) -> str:
@@ -55,7 +55,7 @@ def install(
     Apply the missing steps, all or none, and return them; grant `consumers` their rights.
 
     Raises:
-        BadSettings: there is no such role.
+        BadSettings: there is no such role, or the schema holds what others use.
         NotAllowed: the schema is another role's, and only its owner can grant rights in it.
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """
@@ -75,7 +75,9 @@ def require(conn: Connection, schema: str = DEFAULT_SCHEMA) -> None:
         _INBOX.require(conn, schema)
         held = sql.Identifier(schema, "held").as_string()
         name = sql.Identifier(schema).as_string()
-        row = cursor(conn).execute(_MAY, {"held": held, "schema": name}).fetchone()
+        ours = list(_INBOX.belongings().functions)
+        asked = {"held": held, "schema": name, "functions": ours}
+        row = cursor(conn).execute(_MAY.encode(), asked).fetchone()
     except errors.InsufficientPrivilege as error:
         raise not_allowed(conn.info.user, schema) from error
     if row is None or not row[0]:

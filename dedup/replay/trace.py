@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
 from pydantic_core import from_json
 
+from dovecote.process import strict_json
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 
@@ -102,6 +103,7 @@ def to_json(value: object) -> bytes:
 def _item(number: int, line: bytes) -> Item:
     try:
         found = from_json(line, allow_inf_nan=False)
+        strict_json.loads(line)
     except ValueError as error:
         msg = f"line {number} of the trace is not JSON: {error}"
         raise BadTrace(msg) from error

@@ -2,6 +2,7 @@
 Settings of one process, from a TOML file and the environment, checked by a pydantic model.
 
 The environment overrides the file. Unknown fields are errors. Secrets come from the environment or
+from dovecote.process import strict_json
 from files, never from the TOML: write `"sasl.password" = { env = "KAFKA_PASSWORD" }` or `{ file =
 "/run/secrets/kafka" }`. A file is read again for each connection of `dsn` and each client of
 Kafka.
@@ -31,6 +32,7 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from dovecote.process import strict_json
 from dovecote.process.durations import duration, positive
 from outbox.errors import BadSettings
 from outbox.secrets import Reread, fresh_all
@@ -318,7 +320,7 @@ def _literal(text: str) -> object:
     """Parse lists and tables in a variable as JSON; return other text unchanged."""
     if text[:1] in {"[", "{"}:
         try:
-            return json.loads(text)
+            return strict_json.loads(text)
         except json.JSONDecodeError:
             return text
     return text

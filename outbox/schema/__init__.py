@@ -9,6 +9,7 @@ from typing import Literal
 from psycopg import Connection, sql
 
 from outbox.postgres.ours import cursor
+from outbox.schema.belongings import Belongings
 from outbox.schema.migrations import LOCK, Migration, Migrations
 from outbox.schema.templates import fill
 
@@ -63,8 +64,9 @@ class Roles:
             ("writer", self.writers),
             ("relay", self.relays),
         ]
+        exactly = _OUTBOX.belongings().exactly
         return "".join(
-            fill(_GRANTS[duty], schema, role=sql.Identifier(role).as_string())
+            fill(exactly(_GRANTS[duty]), schema, role=sql.Identifier(role).as_string())
             for duty, roles in duties
             for role in roles
         )
@@ -88,6 +90,16 @@ def script(
     return _OUTBOX.script(schema, since=since, grants=roles.grants(schema))
 
 
+def belongings() -> Belongings:
+    """Return all that the outbox makes in its schema."""
+    return _OUTBOX.belongings()
+
+
+def emptied(schema: str) -> str:
+    """Return the error for an outbox that was restored without its data."""
+    return _OUTBOX.without_data(schema)
+
+
 def pieces(schema: str = DEFAULT_SCHEMA) -> list[tuple[int | None, str]]:
     """Return the SQL of an installation, each piece with the version that has it."""
     return _OUTBOX.pieces(schema)
@@ -103,7 +115,7 @@ def install(
     turns.
 
     Raises:
-        BadSettings: there is no such role.
+        BadSettings: there is no such role, or the schema holds what others use.
         NotAllowed: the schema is another role's, and only its owner can grant rights in it.
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """

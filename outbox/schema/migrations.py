@@ -18,8 +18,17 @@ from psycopg import Connection, errors, sql
 from outbox.errors import BadSettings, NotAllowed, SchemaMissing, SchemaTooNew
 from outbox.postgres.ours import cursor
 from outbox.postgres.session import OWN_FUNCTIONS_ONLY
-from outbox.schema.belongings import BEHIND, FOUND, LEDGER, NOTHING_FOR_PUBLIC, require_seen
-from outbox.schema.templates import fill, require_name
+from outbox.schema.belongings import (
+    BEHIND,
+    EMPTIED,
+    FOUND,
+    INSTALLED,
+    LEDGER,
+    NOTHING_FOR_PUBLIC,
+    Belongings,
+    require_seen,
+)
+from outbox.schema.templates import fill, literal, require_name
 
 # One number for all our schemas in a database: two `dovecote init outbox` at once take turns.
 LOCK = 0x646F7665636F7465
@@ -45,7 +54,7 @@ class Migration:
                 remember,
                 schema,
                 version=str(self.version),
-                name=sql.Literal(self.name).as_string(),
+                name=literal(self.name),
             )
         )
 
@@ -112,15 +121,10 @@ class Migrations:
         A database of that version or a newer one does without the piece. A piece without a
         version is part of every installation and every upgrade.
         """
-        name = sql.Literal(schema).as_string()
         before, after = self._others(schema)
-        ledger = fill(
-            LEDGER,
-            schema,
-            found=FOUND.strip().replace("{name}", name),
-            before=before,
-            after=after,
-            empty=self._without_data(schema),
+        ours = self.belongings()
+        ledger = ours.fill(
+            LEDGER, schema, before=before, after=after, empty=self.without_data(schema)
         )
         functions = "\n".join(fill(text, schema) for text in self.functions().values())
         steps = self.steps()
@@ -129,7 +133,7 @@ class Migrations:
             *((step.version, step.render(schema)) for step in steps),
             (None, functions),
             *((step.version, fill(step.after, schema)) for step in steps if step.after),
-            (None, fill(NOTHING_FOR_PUBLIC, schema, name=name, ours=self._ours())),
+            (None, ours.fill(NOTHING_FOR_PUBLIC, schema)),
         ]
 
     def script(self, schema: str, *, since: int = 0, grants: str = "") -> str:
@@ -145,14 +149,14 @@ class Migrations:
         pieces = [
             text for version, text in self.pieces(schema) if version is None or version > since
         ]
-        check = [fill(BEHIND, schema, since=str(since)).strip() + "\n"] if since else []
-        return "\n".join([*check, *pieces, grants])
+        check = self.belongings().fill(BEHIND, schema, since=str(since)).strip() + "\n"
+        return "\n".join([*([check] if since else []), *pieces, grants])
 
-    def _ours(self) -> str:
-        """Return the names of all that is made in the schema, as an array of SQL."""
-        texts = [*(step.script for step in self.steps()), *self.functions().values()]
-        names = set(re.findall(r"\{schema\}\.(\w+)", "".join(texts)))
-        return f"ARRAY[{', '.join(map(repr, sorted(names | {'migrations'})))}]"
+    def belongings(self) -> Belongings:
+        """Return all that is made in the schema."""
+        steps = self.steps()
+        texts = [*(step.script for step in steps), *self.functions().values()]
+        return Belongings.of(steps[0].name, texts)
 
     def install(self, conn: Connection, schema: str, *, grants: str = "") -> list[Migration]:
         """
@@ -164,7 +168,7 @@ class Migrations:
         turns.
 
         Raises:
-            BadSettings: there is no such role.
+            BadSettings: there is no such role, or the schema holds what others use.
             NotAllowed: the schema is another role's, and only its owner can grant rights in it.
             SchemaMissing: its tables are there, but their rows are not.
             SchemaTooNew: the database was upgraded by a newer Dovecote.
@@ -172,7 +176,7 @@ class Migrations:
         require_name(schema)
         with conn.transaction(), own_functions_only(conn):
             cursor(conn).execute("SELECT pg_advisory_xact_lock(%s)", [LOCK])
-            require_seen(conn, schema)
+            require_seen(conn, schema, self.belongings().tables)
             installed = self.version(conn, schema)
             self._refuse_newer(installed, schema)
             if not installed:
@@ -187,13 +191,8 @@ class Migrations:
 
     def version(self, conn: Connection, schema: str) -> int:
         """Return the version installed in `schema`; 0 if there is none."""
-        query = sql.SQL("SELECT coalesce(max(version), 0) FROM {}.migrations")
-        try:
-            with conn.transaction():
-                row = cursor(conn).execute(query.format(sql.Identifier(schema))).fetchone()
-        except (errors.UndefinedTable, errors.InvalidSchemaName):
-            return 0
-        return int(row[0]) if row else 0
+        found = self._in_ledger(conn, schema, INSTALLED)
+        return found if isinstance(found, int) else 0
 
     def require(self, conn: Connection, schema: str) -> None:
         """
@@ -204,7 +203,7 @@ class Migrations:
             SchemaMissing: it is missing or older; the message has the command that installs it.
             SchemaTooNew: it was upgraded by a newer Dovecote.
         """
-        require_seen(conn, schema)
+        require_seen(conn, schema, self.belongings().tables)
         installed = self.version(conn, schema)
         self._refuse_newer(installed, schema)
         if not installed:
@@ -218,12 +217,21 @@ class Migrations:
             raise SchemaMissing(msg)
 
     def _refuse_without_data(self, conn: Connection, schema: str) -> None:
-        name = sql.Identifier(schema, "migrations").as_string(conn)
-        row = cursor(conn).execute("SELECT to_regclass(%s) IS NOT NULL", [name]).fetchone()
-        if row is not None and row[0]:
-            raise SchemaMissing(self._without_data(schema))
+        if self._in_ledger(conn, schema, EMPTIED):
+            raise SchemaMissing(self.without_data(schema))
 
-    def _without_data(self, schema: str) -> str:
+    def _in_ledger(self, conn: Connection, schema: str, query: str) -> object:
+        """Return the answer to a query about the table of versions; None if there is no table."""
+        text = self.belongings().fill(query, schema)
+        try:
+            with conn.transaction():
+                row = cursor(conn).execute(text.encode(conn.info.encoding)).fetchone()
+        except (errors.UndefinedTable, errors.InvalidSchemaName):
+            return None
+        return row[0] if row else None
+
+    def without_data(self, schema: str) -> str:
+        """Return the error for a schema that was restored without its data."""
         return (
             f"{sql.Identifier(schema, 'migrations').as_string()} is empty: the {self.thing} in "
             f"schema {schema!r} was restored without its data. Restore that of all its "
@@ -232,8 +240,8 @@ class Migrations:
         )
 
     def _refuse_beside_others(self, conn: Connection, schema: str) -> None:
-        query = sql.SQL(FOUND).format(name=sql.Literal(schema))
-        row = cursor(conn).execute(query).fetchone()
+        query = self.belongings().fill(FOUND, schema)
+        row = cursor(conn).execute(query.encode()).fetchone()
         if row is not None and row[0] is not None:
             raise BadSettings(row[0].join(self._others(schema)))
 
@@ -242,8 +250,8 @@ class Migrations:
         Return the message's text before and after the names of foreign objects in the schema.
         """
         behind = (
-            f"), from which PUBLIC's rights would be taken; give the {self.thing} a schema of "
-            f"their own, such as `dovecote init {self.part} --schema {self.default}`"
+            f"); give the {self.thing} a schema of their own, such as "
+            f"`dovecote init {self.part} --schema {self.default}`"
         )
         return f"schema {schema!r} holds what others use (", behind
 

@@ -5,20 +5,25 @@ It is one statement because not every driver takes several. It looks first at wh
 it may run after `dovecote init outbox`, before it, or again.
 """
 
+import json
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
 from outbox import schema as outbox_schema
 from outbox.errors import BadSettings
 from outbox.schema import capture
-from outbox.schema.templates import quoted
+from outbox.schema.templates import array, literal, quoted
 
 _INSTALL = """
 DECLARE
-    installed int := 0;
+    installed int;
 BEGIN
     -- Two at once take turns.
     PERFORM pg_advisory_xact_lock({lock});
     IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
-        EXECUTE $ask$SELECT coalesce(max(version), 0) FROM {schema}.migrations$ask$ INTO installed;
+        EXECUTE $ask${installed}$ask$ INTO installed;
     END IF;
+    installed := coalesce(installed, 0);
     IF installed < {version} THEN
 {steps}
     END IF;
@@ -28,19 +33,54 @@ END
 
 _UNINSTALL = """
 DECLARE
-    waiting boolean := false;
+    installed int;
+    is_empty boolean;
+    waiting boolean;
     place text := 'table';
     slots text;
-    here CONSTANT oid := to_regnamespace($name${schema}$name$)::oid;
+    here CONSTANT oid := (SELECT oid FROM pg_namespace WHERE nspname = {name});
     publication CONSTANT text := 'dovecote_' || here;
+    our_tables text;
+    our_sequences text;
+    our_functions text;
+    other regclass;
+    counts boolean;
+    others text;
 BEGIN
     -- Who goes over to the write-ahead log, or back, takes turns.
     PERFORM pg_advisory_xact_lock({lock});
-    IF to_regclass($name${schema}.events$name$) IS NOT NULL THEN
-        -- Writers that are under way finish first, and their events count.
-        LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE;
-        EXECUTE $ask$SELECT EXISTS (SELECT FROM {schema}.events)$ask$ INTO waiting;
+    IF to_regclass($name${schema}.migrations$name$) IS NOT NULL THEN
+        EXECUTE $ask${installed}$ask$ INTO installed;
+        EXECUTE $ask${emptied}$ask$ INTO is_empty;
     END IF;
+    IF is_empty THEN
+        RAISE object_not_in_prerequisite_state USING MESSAGE = $say${empty}$say$;
+    ELSIF installed IS NULL THEN
+        RAISE NOTICE $say$outbox: there is none in {schema}; nothing was dropped$say$;
+        RETURN;
+    END IF;
+    -- The last of several that have installed it takes it away.
+    FOR other IN
+        SELECT c.oid FROM pg_class AS c, pg_namespace AS n
+         WHERE c.relname = {ledger} AND c.relkind IN ('r', 'p')
+           AND n.oid = c.relnamespace AND n.nspname <> ALL ({without})
+           AND c.oid IS DISTINCT FROM to_regclass({own})
+           AND has_table_privilege(c.oid, 'SELECT')
+    LOOP
+        EXECUTE format($ask$SELECT EXISTS (SELECT FROM %s AS m
+                              WHERE to_jsonb(m) @> ANY ({rows}))$ask$, other) INTO counts;
+        IF counts THEN
+            others := concat_ws(', ', others, other);
+        END IF;
+    END LOOP;
+    IF others IS NOT NULL THEN
+        RAISE WARNING $say$outbox: {schema} stays, for migrations elsewhere count on it: %$say$,
+            others;
+        RETURN;
+    END IF;
+    -- Writers that are under way finish first, and their events count.
+    LOCK TABLE {schema}.events IN ACCESS EXCLUSIVE MODE;
+    EXECUTE $ask$SELECT EXISTS (SELECT FROM {schema}.events)$ask$ INTO waiting;
     IF waiting THEN
         RAISE object_not_in_prerequisite_state USING
             MESSAGE = $say$outbox: there are events in {schema}, and they may not be $say$
@@ -67,9 +107,28 @@ BEGIN
     IF EXISTS (SELECT FROM pg_publication WHERE pubname = publication) THEN
         EXECUTE 'DROP PUBLICATION ' || quote_ident(publication);
     END IF;
-    DROP SCHEMA IF EXISTS {schema} CASCADE;
+{drop}
+EXCEPTION WHEN dependent_objects_still_exist THEN
+    GET STACKED DIAGNOSTICS others = PG_EXCEPTION_DETAIL;
+    RAISE dependent_objects_still_exist USING
+        MESSAGE = $say$outbox: others have made objects that need {schema}; nothing was $say$
+            || 'dropped',
+        DETAIL = others,
+        HINT = 'Drop those objects first, and try again.';
 END
 """
+
+
+class VersionTable(NamedTuple):
+    """A migration tool's table of what it has applied, of which a database may have several."""
+
+    table: str
+    own: str
+    """The one that is being migrated, as SQL names it."""
+    rows: Sequence[Mapping[str, str]]
+    """Any of these is in another one that has applied the installation of the outbox."""
+    without: Sequence[str] = ()
+    """The schemas in which a table says so, although its migrations have installed nothing."""
 
 
 def install(
@@ -96,7 +155,7 @@ def install(
     grants = roles.grants(schema)
     granting = [f"EXECUTE {quoted(grants, 'dovecote_roles')};"] if grants else []
     newest = version == known[-1]
-    filled = outbox_schema.fill(
+    filled = outbox_schema.belongings().fill(
         _INSTALL,
         schema,
         lock=str(outbox_schema.LOCK),
@@ -112,12 +171,27 @@ def _step(version: int | None, script: str) -> str:
     return execute if version is None else f"IF installed < {version} THEN\n{execute}\nEND IF;"
 
 
-def uninstall(schema: str = outbox_schema.DEFAULT_SCHEMA) -> str:
+def uninstall(
+    schema: str = outbox_schema.DEFAULT_SCHEMA, *, versions: VersionTable | None = None
+) -> str:
     """
-    Return the SQL statement that drops `schema`, and its objects elsewhere in the database.
+    Return the SQL statement that drops what the steps made, and `schema` if it is empty then.
 
-    It refuses while events are in the table, or may be in the write-ahead log.
+    It refuses while events are in the table, or may be in the write-ahead log, and while objects
+    of others need those of the outbox. It drops nothing while other tables like `versions` say
+    that their migrations have installed the outbox.
     """
-    place = outbox_schema.place(schema)
-    filled = outbox_schema.fill(_UNINSTALL, schema, lock=str(capture.LOCK), place=place)
+    tool = versions or VersionTable("", "", [])
+    rows = ", ".join(literal(json.dumps(row)) for row in tool.rows)
+    filled = outbox_schema.belongings().fill(
+        _UNINSTALL,
+        schema,
+        lock=str(capture.LOCK),
+        place=outbox_schema.place(schema),
+        empty=outbox_schema.emptied(schema),
+        ledger=literal(tool.table),
+        own=literal(tool.own),
+        rows=f"ARRAY[{rows}]::jsonb[]",
+        without=array(tool.without),
+    )
     return f"DO {quoted(filled, 'dovecote')}"

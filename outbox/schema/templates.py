@@ -1,10 +1,12 @@
 """Fill names into SQL texts safely: no name, however it is written, can end its literal."""
 
 import re
+from collections.abc import Iterable
 
 from psycopg import sql
 
 from outbox.errors import BadSettings
+from outbox.postgres.ours import ADAPTERS
 
 _TAG = re.compile(r"\$((?:[A-Za-z_]\w*)?)\$")
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -36,6 +38,16 @@ def quoted(text: str, tag: str) -> str:
     while f"${tag}$" in text:
         tag += "_"
     return f"${tag}${text}${tag}$"
+
+
+def literal(text: str) -> str:
+    """Return a text as SQL, however the application has psycopg write texts."""
+    return sql.Literal(text).as_string(ADAPTERS)
+
+
+def array(texts: Iterable[str]) -> str:
+    """Return texts as an array of SQL."""
+    return f"ARRAY[{', '.join(map(literal, texts))}]::text[]"
 
 
 def require_name(schema: str) -> None:

@@ -6,7 +6,7 @@ from django.db import DatabaseError
 from django.db.backends.base.base import BaseDatabaseWrapper
 from django.utils.connection import ConnectionProxy
 
-from outbox.errors import UnsupportedConnection
+from outbox.errors import NoTransaction, UnsupportedConnection
 from outbox.postgres.ours import accept, tuples
 from outbox.postgres.standing import hear, in_pipeline, is_open
 from outbox.writing.append import Append, autocommit
@@ -28,6 +28,9 @@ def _write(conn: BaseDatabaseWrapper, append: Append) -> None:
     # False in an atomic block, and where the settings have turned autocommit off.
     if conn.get_autocommit() or not _is_tied(conn.connection):
         raise autocommit(_OPEN)
+    if _is_only_a_tests(conn):
+        msg = f"no block is open but that of a TestCase, which your service does not have; {_OPEN}"
+        raise NoTransaction(msg)
     if not append.events:
         return
     statement = append.statement()
@@ -49,6 +52,17 @@ def _is_tied(driver: Any) -> bool:  # noqa: ANN401  # psycopg's connection
     if in_pipeline(driver):
         hear(driver)
     return is_open(driver)
+
+
+def _is_only_a_tests(conn: BaseDatabaseWrapper) -> bool:
+    """Return whether Django's TestCase alone has begun the transaction, in place of the caller."""
+    blocks = conn.atomic_blocks
+    return (
+        bool(blocks)
+        and all(block._from_testcase for block in blocks)  # noqa: SLF001  # as its `durable` does
+        # Without autocommit, the caller needs no block of its own.
+        and conn.settings_dict["AUTOCOMMIT"]
+    )
 
 
 def _require_psycopg(conn: BaseDatabaseWrapper) -> None:

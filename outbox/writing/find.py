@@ -9,6 +9,7 @@ of its own, and the connection's class as `__class__`.
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from outbox.errors import UnsupportedConnection
 from outbox.writing.append import Append
@@ -27,7 +28,8 @@ class Way(NamedTuple):
     awaits: bool
 
 
-_ways: dict[type, Way] = {}
+# Weak, since a library may make a class for each session: SQLAlchemy's `sessionmaker` does.
+_ways: WeakKeyDictionary[type, Way] = WeakKeyDictionary()
 
 
 def write(conn: object, append: Append) -> None:

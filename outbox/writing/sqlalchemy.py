@@ -1,5 +1,6 @@
 """Write on SQLAlchemy's sessions and connections, sync and async."""
 
+import sys
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -8,7 +9,6 @@ from weakref import WeakSet
 from sqlalchemy import Connection, MetaData, Table, Update, update
 from sqlalchemy.event import listens_for
 from sqlalchemy.exc import DBAPIError, UnboundExecutionError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session
 from sqlalchemy.util import await_only
 
@@ -35,7 +35,11 @@ _of_one: WeakSet[SessionTransaction] = WeakSet()
 
 def way(kind: type) -> Way | None:
     """Return how events are written on sessions or connections of this class."""
-    return next((found for base, found in _WAYS.items() if issubclass(kind, base)), None)
+    ways = dict(_SYNC)
+    # Its caller has imported the module of an async class.
+    if (module := sys.modules.get("sqlalchemy.ext.asyncio")) is not None:
+        ways |= {getattr(module, name): found for name, found in _ASYNC.items()}
+    return next((found for base, found in ways.items() if issubclass(kind, base)), None)
 
 
 def _on_connection(conn: Connection, append: Append) -> None:
@@ -178,16 +182,23 @@ def run(conn: Connection, query: str, params: Sequence[object]) -> str | None:
     return result.scalar() if result.returns_rows else None
 
 
-# The async classes run the sync code, as everything in SQLAlchemy does.
-_WAYS = {
+_SYNC = {
     Session: Way(_on_session, awaits=False),
     Connection: Way(_on_connection, awaits=False),
     scoped_session: Way(
         lambda registry, append: _on_session(registry.registry(), append), awaits=False
     ),
-    AsyncSession: Way(lambda session, append: session.run_sync(_on_session, append), awaits=True),
-    AsyncConnection: Way(lambda conn, append: conn.run_sync(_on_connection, append), awaits=True),
-    async_scoped_session: Way(
+}
+# By name, because their module cannot be imported without greenlet. They run the sync code, as
+# everything in SQLAlchemy does.
+_ASYNC = {
+    "AsyncSession": Way(
+        lambda session, append: session.run_sync(_on_session, append), awaits=True
+    ),
+    "AsyncConnection": Way(
+        lambda conn, append: conn.run_sync(_on_connection, append), awaits=True
+    ),
+    "async_scoped_session": Way(
         lambda registry, append: registry.registry().run_sync(_on_session, append), awaits=True
     ),
 }

@@ -17,6 +17,7 @@ from psycopg import sql
 from outbox import schema as outbox_schema
 from outbox.errors import DovecoteError, NotAllowed, first_line
 from outbox.kafka import kafka_logger
+from outbox.schema.belongings import OURS
 from outbox.secrets import fresh_all
 from relay.errors import Outage, Refused, RelayError
 from relay.kafka.progress_topic import ProgressTopic, client_properties
@@ -276,20 +277,21 @@ def _lacking(
     conn: psycopg.Connection[Any], schema: str, needed: Sequence[tuple[str, str]]
 ) -> list[str]:
     """Return the rights in `needed` that the role lacks, on existing tables and functions."""
+    functions = list(outbox_schema.belongings().functions)
     rows = conn.execute(
-        "WITH needed AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS n (name, kind)),"
+        "WITH needed AS (SELECT * FROM unnest(%s::text[], %s::text[]) AS n (name, kind)),"  # noqa: S608  # a constant
         " here AS (SELECT oid FROM pg_namespace WHERE nspname = %s)"
         " SELECT kind || ' on ' || name FROM needed, pg_class AS c"
         " WHERE relnamespace = (SELECT oid FROM here) AND relname = name"
         # The server evaluates conditions in any order, and refuses a kind that tables do not have.
         " AND CASE kind WHEN 'EXECUTE' THEN false ELSE NOT has_table_privilege(c.oid, kind) END"
         " UNION SELECT kind || ' on ' || name FROM needed, pg_proc AS p"
-        " WHERE pronamespace = (SELECT oid FROM here) AND proname = name"
+        f" WHERE pronamespace = (SELECT oid FROM here) AND proname = name AND {OURS} (%s)"
         " AND kind = 'EXECUTE' AND NOT has_function_privilege(p.oid, 'EXECUTE')"
         " UNION SELECT 'USAGE on the schema' FROM here"
         " WHERE NOT has_schema_privilege(oid, 'USAGE')"
         " ORDER BY 1",
-        [[name for name, _ in needed], [kind for _, kind in needed], schema],
+        [[name for name, _ in needed], [kind for _, kind in needed], schema, functions],
     ).fetchall()
     return [row[0] for row in rows]
 

@@ -15,6 +15,7 @@ from pydantic import (
 from dedup.retries.backoff import Backoff
 from dedup.settings.policy import ExactSettings, FirstMatchSettings, LatestSettings, PolicySettings
 from dedup.settings.retries import RetrySettings, TopicName
+from dovecote.process import strict_json
 from dovecote.process.durations import duration
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
 from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
@@ -86,6 +87,7 @@ class SourceSettings(Settings):
         if text not in {"earliest", "latest"}:
             try:
                 TypeAdapter(dict[str, dict[int, _Offset]]).validate_json(text)
+                strict_json.loads(text)
             except ValidationError as error:
                 msg = (
                     'must be "earliest", "latest" or JSON of offsets from -2 on '

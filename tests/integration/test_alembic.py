@@ -2,6 +2,8 @@
 
 import asyncio
 import io
+import re
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -30,6 +32,7 @@ from sqlalchemy.pool import NullPool
 url = context.config.get_main_option("sqlalchemy.url")
 options = {"target_metadata": MetaData(), "include_schemas": True}
 options["include_name"] = leave_alone(["shop"])
+options["version_table_schema"] = context.config.get_main_option("tenant")
 if context.is_offline_mode():
     context.configure(url=url, literal_binds=True, dialect_opts={"paramstyle": "named"}, **options)
     with context.begin_transaction():
@@ -117,15 +120,48 @@ def test_no_outbox_is_taken_away_whose_events_may_be_in_the_log(
     assert installed(database, "shop") == 0
 
 
-def test_alembic_prints_the_sql_that_it_would_run(project: Config, database: str) -> None:
+def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(
+    project: Config, database: str, tmp_path: Path
+) -> None:
+    later = 'revision, down_revision = "0043", "0042"\ndef upgrade(): ...\ndef downgrade(): ...'
+    (tmp_path / "versions/0043_later.py").write_text(later)
+    with psycopg.connect(database, autocommit=True) as conn:
+        for tenant, reached in (("a", "0042"), ("b", "head"), ("c", "base")):
+            conn.execute(f"CREATE SCHEMA {tenant}".encode())
+            project.set_main_option("tenant", tenant)
+            command.upgrade(project, reached)
+    for tenant, left in (("a", NEWEST), ("b", 0)):
+        project.set_main_option("tenant", tenant)
+        command.downgrade(project, "base")
+        assert installed(database, "shop") == left
+
+
+@pytest.mark.parametrize("options", ['dialect_opts={"paramstyle": "named"}, ', ""])
+def test_alembic_prints_the_sql_that_it_would_run(
+    project: Config, database: str, tmp_path: Path, options: str
+) -> None:
+    env = tmp_path / "env.py"
+    env.write_text(env.read_text().replace('dialect_opts={"paramstyle": "named"}, ', options))
+    printed = said(project, lambda: command.upgrade(project, "head", sql=True))
+    assert installed(database, "shop") == 0
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute(printed.encode())
+        schema.install(conn, "by_init")
+    assert shape(database, "shop") == shape(database, "by_init")
+    put(database, "shop")
+    printed = said(project, lambda: command.downgrade(project, "0042:base", sql=True))
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("TRUNCATE shop.events")
+        conn.execute(printed.encode())
+    assert installed(database, "shop") == 0
+
+
+def said(project: Config, run: Callable[[], None]) -> str:
     printed = io.StringIO()
     project.output_buffer = printed
     with redirect_stdout(printed):
-        command.upgrade(project, "head", sql=True)
-    assert installed(database, "shop") == 0
-    with psycopg.connect(database, autocommit=True) as conn:
-        conn.execute(printed.getvalue().encode())
-    put(database, "shop")
+        run()
+    return printed.getvalue()
 
 
 def test_autogenerate_leaves_the_outbox_alone(project: Config, tmp_path: Path) -> None:
@@ -134,6 +170,49 @@ def test_autogenerate_leaves_the_outbox_alone(project: Config, tmp_path: Path) -
     made = command.revision(project, "next", autogenerate=True, rev_id="0043")
     assert made is not None
     assert "drop" not in next((tmp_path / "versions").glob("0043*")).read_text()
+
+
+def test_autogenerate_leaves_an_outbox_in_the_default_schema_alone(
+    project: Config, database: str, tmp_path: Path
+) -> None:
+    project.set_main_option("tenant", "public")
+    command.upgrade(project, "head")
+    with psycopg.connect(database) as conn:
+        conn.execute("CREATE TABLE shop.orders (id int); CREATE TABLE public.gone (id int)")
+    models = "Table('orders', options['target_metadata'], Column('total', Integer))"
+    env = tmp_path / "env.py"
+    env.write_text(
+        env.read_text()
+        .replace("import MetaData,", "import Column, Integer, MetaData, Table,")
+        .replace("if context", f"{models}\nif context", 1)
+        .replace("NullPool)", "NullPool, connect_args={'options': '-csearch_path=shop'})")
+    )
+    command.revision(project, "next", autogenerate=True, rev_id="0043")
+    made = next((tmp_path / "versions").glob("0043*")).read_text()
+    upgrade = made[made.index("def upgrade") : made.index("def downgrade")]
+    # The service's own tables are compared, in whatever schema they are.
+    assert set(re.findall(r"op\.(\w+\('\w+')", upgrade)) == {
+        "add_column('orders'",
+        "drop_column('orders'",
+        "drop_table('gone'",
+    }
+
+
+def test_the_outbox_in_the_default_schema_is_known_by_its_names_without_an_environment(
+    database: str,
+) -> None:
+    with psycopg.connect(database) as conn:
+        schema.install(conn)
+        conn.execute("CREATE TABLE outbox.orders (id int)")
+    on_path = {"options": "-c search_path=outbox,public"}
+    address = url(database, "psycopg")
+    engine = sqlalchemy.create_engine(address, poolclass=NullPool, connect_args=on_path)
+    for everywhere in (False, True):
+        options = {"include_schemas": everywhere, "include_name": alembic.leave_alone()}
+        with engine.connect() as conn:
+            context = MigrationContext.configure(conn, opts=options)
+            differences = compare_metadata(context, sqlalchemy.MetaData())
+        assert [(kind, table.name) for kind, table in differences] == [("remove_table", "orders")]
 
 
 # The type of a column of the outbox, which SQLAlchemy reflects here and nowhere else.

@@ -3,6 +3,7 @@
 import io
 import threading
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +18,7 @@ from django.test.utils import override_settings
 
 from dovecote.devstack import Stack
 from outbox import alembic, schema, write
+from outbox.django.apps import OutboxConfig
 from outbox.django.operations import InstallOutbox
 from outbox.errors import BadSettings
 from outbox.schema import Roles
@@ -192,6 +194,69 @@ def test_django_prints_the_sql_that_it_would_run(django: str) -> None:
         conn.execute(printed.getvalue().encode())
     assert installed(django) == NEWEST
     put(django)
+
+
+def as_tenant(dsn: str, tenant: str) -> AbstractContextManager[Any]:
+    """As django-tenants does it: each tenant has a table of migrations, on its own path."""
+    return django_database(dsn, options=f"-c search_path={tenant},public")
+
+
+@pytest.mark.parametrize("shared", [[], ["outbox.django"]])
+def test_the_outbox_stays_until_the_last_of_several_tenants_has_gone_back(
+    database: str, shared: list[str]
+) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE SCHEMA tenant_a; CREATE SCHEMA tenant_b")
+    everyone = ["public", "tenant_a", "tenant_b"]
+    with override_settings(SHARED_APPS=shared, TENANT_APPS=["outbox.django"]):
+        for tenant in reversed(everyone):  # otherwise they would find the table of public
+            # Where the app is not shared, a router keeps it away from public, which notes it.
+            routers = [Nowhere()] if tenant == "public" and not shared else []
+            with as_tenant(database, tenant), override_settings(DATABASE_ROUTERS=routers):
+                migrate()
+        for tenant in everyone[not shared :]:
+            assert installed(database) == NEWEST
+            put(database)
+            with psycopg.connect(database) as conn:
+                conn.execute("TRUNCATE outbox.events")
+            with as_tenant(database, tenant):
+                migrate("--fake", "outbox", "0001")
+                migrate("outbox", "zero")
+    assert installed(database) == 0
+
+
+def test_an_outbox_that_tenants_share_goes_with_the_shared_app(database: str) -> None:
+    with psycopg.connect(database, autocommit=True) as conn:
+        conn.execute("CREATE SCHEMA tenant_a")
+    with override_settings(SHARED_APPS=["outbox.django"], TENANT_APPS=[]):
+        with as_tenant(database, "tenant_a"), override_settings(DATABASE_ROUTERS=[Nowhere()]):
+            migrate()
+        with as_tenant(database, "public"):
+            migrate()
+        assert installed(database) == NEWEST
+        with as_tenant(database, "public"):
+            migrate("--fake", "outbox", "0001")
+            migrate("outbox", "zero")
+    assert installed(database) == 0
+
+
+class RenamedOutbox(OutboxConfig):
+    """The app in a project that has another one labelled `outbox`."""
+
+    label = "shop_outbox"
+
+
+def test_a_project_may_give_the_app_another_label(django: str) -> None:
+    name = f"{RenamedOutbox.__module__}.{RenamedOutbox.__qualname__}"
+    with override_settings(INSTALLED_APPS=[name]):
+        assert "Applying shop_outbox.0016_functions... OK" in migrate()
+        call_command("makemigrations", "--check", "--dry-run", verbosity=0)
+        put(django)
+        with psycopg.connect(django) as conn:
+            conn.execute("TRUNCATE outbox.events")
+        migrate("--fake", "shop_outbox", "0001")
+        migrate("shop_outbox", "zero")
+    assert installed(django) == 0
 
 
 class Nowhere:

@@ -5,10 +5,9 @@ The folders hold the numbered scripts of the outbox up to version 15 and of the 
 version 3, as they were. Version N is what the first N of them make.
 """
 
-import re
 from pathlib import Path
 
-from outbox.schema.belongings import NOTHING_FOR_PUBLIC
+from outbox.schema.belongings import NOTHING_FOR_PUBLIC, Belongings
 from outbox.schema.templates import fill
 
 OUTBOX, INBOX = 15, 3
@@ -29,13 +28,11 @@ _STEP = "INSERT INTO {schema}.migrations (version, name) VALUES ({version}, '{na
 def script(version: int, schema: str = "outbox", *, part: str = "outbox") -> str:
     """Return the SQL that installs `part`, the outbox or the inbox, at an earlier version."""
     pieces = [fill(_LEDGER, schema)]
-    names = {"migrations"}
+    texts = []
     for path in sorted((Path(__file__).parent / part).glob("*.sql"))[:version]:
         number, _, name = path.stem.partition("_")
         text = path.read_text()
-        names |= set(re.findall(r"\{schema\}\.(\w+)", text))
+        texts.append(text)
         pieces += [fill(text, schema), fill(_STEP, schema, version=str(int(number)), name=name)]
-    quoted = "'" + schema.replace("'", "''") + "'"
-    ours = f"ARRAY[{', '.join(map(repr, sorted(names)))}]"
-    pieces.append(fill(NOTHING_FOR_PUBLIC, schema, name=quoted, ours=ours))
+    pieces.append(Belongings.of("", texts).fill(NOTHING_FOR_PUBLIC, schema))
     return "\n".join(pieces)

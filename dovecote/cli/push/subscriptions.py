@@ -18,6 +18,7 @@ from dovecote.cli.options import (
     TokenOption,
 )
 from dovecote.cli.push.client import Api, position
+from dovecote.process import strict_json
 from outbox.errors import BadSettings
 
 
@@ -164,7 +165,7 @@ def schema() -> None:
 def _read(file: Path) -> dict[str, Any]:
     try:
         text = sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")
-        found = tomllib.loads(text) if file.suffix == ".toml" else json.loads(text)
+        found = tomllib.loads(text) if file.suffix == ".toml" else strict_json.loads(text)
     except OSError as error:
         msg = f"cannot read {file}: {error.strerror}"
         raise BadSettings(msg) from error

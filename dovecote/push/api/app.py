@@ -1,18 +1,20 @@
 """The REST API of `dovecote push serve`, which describes itself with OpenAPI."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Callable, Coroutine, Mapping
 from importlib.metadata import version
-from typing import Annotated
+from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Path, Query, Request
+from fastapi import Depends, FastAPI, Path, Query, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
-from fastapi.routing import APIRouter
+from fastapi.routing import APIRoute, APIRouter
 from fastapi.security import HTTPBearer
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp
 
+from dovecote.process import strict_json
 from dovecote.push.api import answers
 from dovecote.push.api.access import Access
 from dovecote.push.api.answers import Most, Replay, errors
@@ -60,8 +62,28 @@ def application(
     return Access(app, tokens=tokens, max_body=max_body)
 
 
+class _Body(Request):
+    async def json(self) -> Any:  # noqa: ANN401  # whatever the caller has sent
+        try:
+            return strict_json.loads(await self.body())
+        except json.JSONDecodeError:
+            raise  # FastAPI reports it
+        except ValueError as error:
+            raise HTTPException(400, f"the body is not JSON: {error}") from None
+
+
+class _Strict(APIRoute):
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        handle = super().get_route_handler()
+
+        async def read(request: Request) -> Response:
+            return await handle(_Body(request.scope, request.receive))
+
+        return read
+
+
 def _subscriptions(control: Control) -> APIRouter:
-    router = APIRouter(tags=["subscriptions"])
+    router = APIRouter(route_class=_Strict, tags=["subscriptions"])
 
     @router.post(
         "/subscriptions",
@@ -101,7 +123,7 @@ def _subscriptions(control: Control) -> APIRouter:
 
 
 def _changes(control: Control) -> APIRouter:
-    router = APIRouter(tags=["subscriptions"])
+    router = APIRouter(route_class=_Strict, tags=["subscriptions"])
 
     @router.post(
         "/subscriptions/{id}/pause", response_model=answers.Summary, responses=errors(404)
@@ -137,7 +159,7 @@ def _changes(control: Control) -> APIRouter:
 
 
 def _dead_letters(control: Control) -> APIRouter:
-    router = APIRouter(tags=["dead letters"])
+    router = APIRouter(route_class=_Strict, tags=["dead letters"])
 
     @router.get("/subscriptions/{id}/dead", response_model=answers.Letters, responses=errors(404))
     def dead_letters(id: Id, limit: Annotated[Most, Query()] = 50) -> JSONResponse:  # noqa: A002
@@ -178,7 +200,7 @@ def _dead_letters(control: Control) -> APIRouter:
 
 
 def _original(control: Control) -> APIRouter:
-    router = APIRouter(tags=["as Queue over HTTP"], prefix="/broker")
+    router = APIRouter(route_class=_Strict, tags=["as Queue over HTTP"], prefix="/broker")
 
     @router.post("/subscription", response_model=OriginalSubscription, responses=errors(409))
     def subscribe(body: OriginalSubscription) -> JSONResponse:

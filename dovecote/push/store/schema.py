@@ -36,7 +36,7 @@ def install(
     Apply the missing steps, all or none, and return them; grant `roles` their rights.
 
     Raises:
-        BadSettings: there is no such role.
+        BadSettings: there is no such role, or the schema holds what others use.
         NotAllowed: the schema is another role's, and only its owner can grant rights in it.
         SchemaTooNew: the database was upgraded by a newer Dovecote.
     """

@@ -2,14 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Create the table of events, and the functions that write to it."""
 
     initial = True
-    dependencies: ClassVar[list[tuple[str, str]]] = []
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(1)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Give rights to each role, and none to PUBLIC."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0001_events")]
+    after = "0001_events"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(2)]

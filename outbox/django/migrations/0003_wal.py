@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Write to the write-ahead log alone, on request."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0002_roles")]
+    after = "0002_roles"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(3)]

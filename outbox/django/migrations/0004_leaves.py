@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Rotate over several tables, so that TRUNCATE removes published rows."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0003_wal")]
+    after = "0003_wal"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(4)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Store the number of shards in which an outbox is published."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0005_parked")]
+    after = "0005_parked"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(6)]

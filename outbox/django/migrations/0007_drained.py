@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Let a writer ask whether its events are published."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0006_shards")]
+    after = "0006_shards"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(7)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Pack events of one call into shared messages of the log."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0007_drained")]
+    after = "0007_drained"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(8)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Write the events of one call at a lower cost."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0008_packed")]
+    after = "0008_packed"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(9)]

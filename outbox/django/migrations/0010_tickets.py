@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Tie a command to the events that its operator saw."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0009_lockstep")]
+    after = "0009_lockstep"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(10)]

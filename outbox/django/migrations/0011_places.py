@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Tie a place in the log to its database."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0010_tickets")]
+    after = "0010_tickets"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(11)]

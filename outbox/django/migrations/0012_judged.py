@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Check an ordinary event with a single expression."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0011_places")]
+    after = "0011_places"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(12)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Refuse headers without counts."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0012_judged")]
+    after = "0012_judged"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(13)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Limit the size of an event."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0014_identity")]
+    after = "0014_identity"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(15)]

@@ -2,13 +2,11 @@
 
 from typing import ClassVar
 
-from django.db import migrations
-
-from outbox.django.operations import InstallOutbox
+from outbox.django.operations import InstallOutbox, OutboxMigration
 
 
-class Migration(migrations.Migration):  # type: ignore[misc]  # Django ships no types
+class Migration(OutboxMigration):
     """Every function is replaced by the text of its file."""
 
-    dependencies: ClassVar[list[tuple[str, str]]] = [("outbox", "0015_limits")]
+    after = "0015_limits"
     operations: ClassVar[list[InstallOutbox]] = [InstallOutbox(16)]

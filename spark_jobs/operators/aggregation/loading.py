@@ -1,20 +1,24 @@
 """Turn files in HOCON, YAML or JSON into checked models, with errors that name the path."""
 
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from dovecote.process import strict_json
 from outbox.errors import BadSettings
+from spark_jobs.operators.aggregation.languages import hocon
+from spark_jobs.operators.aggregation.languages.hocon import Loose
 
 M = TypeVar("M", bound=BaseModel)
 
 SUFFIXES = (".conf", ".hocon", ".json", ".yaml", ".yml")
 
 _ABSENT = object()
+# The most characters of what a parser says: pyhocon may list all that it would have taken.
+_LONGEST = 500
 _PLAINLY = {
     "extra_forbidden": "unknown field",
     "missing": "is missing",
@@ -29,6 +33,11 @@ _PLAINLY = {
     "string_too_short": "must not be empty",
     # Only topics' names have a pattern here.
     "string_pattern_mismatch": "must be the name of a topic: letters, digits, dots, - and _",
+}
+# How a text of HOCON is read where something else is wanted.
+_MEANT: Mapping[str, Callable[[Loose], object]] = {
+    "int_type": Loose.as_int,
+    "bool_type": Loose.as_bool,
 }
 
 
@@ -56,7 +65,7 @@ def parse(text: str, file: Path) -> dict[str, Any]:
         msg = f"{file}: a configuration ends in one of {', '.join(SUFFIXES)}"
         raise BadSettings(msg)
     language = {".json": "JSON", ".yaml": "YAML", ".yml": "YAML"}.get(file.suffix, "HOCON")
-    parser = {"JSON": _json, "YAML": _yaml}.get(language, partial(_hocon, folder=file.parent))
+    parser = {"JSON": _json, "YAML": _yaml}.get(language, partial(hocon.loads, folder=file.parent))
     try:
         found = parser(text)
     except ImportError as error:
@@ -89,34 +98,49 @@ def checked(
     try:
         return model.model_validate(found, context={"environ": environ or {}})
     except ValidationError as error:
+        if meant := _as_meant(found, error):
+            return checked(model, meant, origin, environ)
         lines = "\n  ".join(_explained(found, error))
         msg = f"bad configuration ({origin}):\n  {lines}"
         raise BadSettings(msg) from None
 
 
 def _json(text: str) -> object:
-    return json.loads(text)
+    return strict_json.loads(text)
 
 
 def _yaml(text: str) -> object:
     import yaml
 
+    from spark_jobs.operators.aggregation.languages.yaml_core import Loader
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)  # noqa: S506  # derived from the safe one
     except yaml.YAMLError as error:
         raise ValueError(str(error)) from error
 
 
-def _hocon(text: str, folder: Path) -> object:
-    from pyhocon import ConfigFactory
-    from pyhocon.exceptions import ConfigException
-    from pyparsing import ParseBaseException
+def _as_meant(found: Mapping[str, Any], error: ValidationError) -> Mapping[str, Any] | None:
+    """Return `found` with the numbers and truths that texts of HOCON stand for, if any do."""
+    copied: Any = _copied(found)
+    is_changed = False
+    for each in error.errors(include_url=False, include_input=False):
+        read = _MEANT.get(each["type"])
+        path = [*_path(found, each["loc"], each["type"])]
+        if read is None or not path:
+            continue
+        holder: Any = reduce(_inner, path[:-1], copied)
+        text = _inner(holder, path[-1])
+        if isinstance(text, Loose) and (meant := read(text)) is not None:
+            holder[path[-1]] = meant
+            is_changed = True
+    return copied if is_changed else None
 
-    try:
-        found = ConfigFactory.parse_string(text, basedir=str(folder))
-    except (ConfigException, ParseBaseException, OSError) as error:  # or what it includes is away
-        raise ValueError(str(error)) from error
-    return found.as_plain_ordered_dict() if hasattr(found, "as_plain_ordered_dict") else found
+
+def _copied(value: Any) -> Any:  # noqa: ANN401  # of a file
+    if isinstance(value, Mapping):
+        return {name: _copied(each) for name, each in value.items()}
+    return [_copied(each) for each in value] if isinstance(value, list) else value
 
 
 def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str]:
@@ -124,7 +148,7 @@ def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str
     for each in problems:
         if _is_only_what_is_left(each["loc"], each["type"], problems):
             continue
-        where = ".".join(_path(found, each["loc"], each["type"]))
+        where = ".".join(map(str, _path(found, each["loc"], each["type"])))
         if each["type"] == "union_tag_invalid":
             expected = each["ctx"]["expected_tags"]
             what = f'type "{each["ctx"]["tag"]}" is none of {expected}'
@@ -148,7 +172,7 @@ def _plain(message: str) -> str:
     return message.removeprefix("Value error, ").replace("Input should be", "must be", 1)
 
 
-def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str]:
+def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str | int]:
     """Yield the path without the tags of unions, which are not in the file."""
     for depth, part in enumerate(loc, 1):
         inner = _inner(found, part)
@@ -158,7 +182,7 @@ def _path(found: object, loc: Sequence[str | int], kind: str) -> Iterator[str]:
                 continue
         else:
             found = inner
-        yield str(part)
+        yield part
 
 
 def _inner(found: object, part: str | int) -> object:
@@ -169,4 +193,4 @@ def _inner(found: object, part: str | int) -> object:
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    return " ".join(str(error).split())[:_LONGEST] or type(error).__name__

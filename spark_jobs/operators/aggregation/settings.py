@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from dovecote.process import strict_json
 from dovecote.process.settings import Settings
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation import loading
@@ -113,8 +114,9 @@ def _object(variables: Text) -> str:
     import orjson
 
     try:
+        strict_json.loads(variables.text)
         found: Any = orjson.loads(variables.text)
-    except orjson.JSONDecodeError as error:
+    except ValueError as error:
         msg = f"environmentVariables.path: {variables.path} is not JSON: {error}"
         raise BadSettings(msg) from error
     if not isinstance(found, dict):

@@ -3,8 +3,10 @@ A connection's adapter is found by its class; anything else gets an error that s
 """
 
 import asyncio
+import gc
 import subprocess
 import sys
+import weakref
 from typing import Any
 
 import asyncpg
@@ -40,6 +42,30 @@ print(*{name.partition(".")[0] for name in sys.modules})
 """
 
 
+WITHOUT_GREENLET = """
+import sys
+sys.modules["greenlet"] = None  # as if it were not installed
+from sqlalchemy import create_engine
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from dedup.inbox.transactions import Question, ask
+from outbox import Event, UnsupportedConnection, write
+engine = create_engine("sqlite://")
+made = sessionmaker(engine)
+with Session(engine) as one, made() as two, engine.connect() as three:
+    for conn in (one, two, three, scoped_session(made)):
+        for use in (
+            lambda: write(conn, Event(topic="orders", type="OrderPlaced")),
+            lambda: ask(conn, Question("inbox", "now()", (), str)),
+        ):
+            try:
+                use()
+            except UnsupportedConnection as error:
+                assert "sqlite" in str(error) or "pysqlite" in str(error), error
+            else:
+                raise AssertionError
+"""
+
+
 class Unopened(asyncpg.Connection):
     """A connection that does not complain that it was never closed."""
 
@@ -57,6 +83,25 @@ def test_nothing_is_imported_that_the_caller_has_not() -> None:
         [sys.executable, "-c", ONLY_PSYCOPG], capture_output=True, text=True, check=True
     )
     assert not OPTIONAL & set(done.stdout.split())
+
+
+def test_sync_sessions_need_no_greenlet() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_GREENLET], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_no_class_of_a_session_is_kept() -> None:
+    def used() -> weakref.ref[type]:
+        session = orm.sessionmaker(sqlalchemy.create_engine("sqlite://"))()
+        with session, pytest.raises(UnsupportedConnection):
+            write(session, EVENT)
+        return weakref.ref(type(session))
+
+    kinds = [used() for _ in range(3)]
+    gc.collect()
+    assert [kind() for kind in kinds] == [None] * 3
 
 
 @pytest.mark.parametrize(

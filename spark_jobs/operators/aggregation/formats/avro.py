@@ -10,6 +10,8 @@ import fastavro
 from fastavro import _read_py  # it has no other name for the reader in Python
 from fastavro.schema import SchemaParseException, UnknownType
 
+from dovecote.process import strict_json
+
 _BINARY = {"bytes", "fixed"}
 _NAMED = {"record", "error", "fixed"}
 
@@ -92,7 +94,7 @@ class AvroCodec:
     def _parsed(self, path: str, text: str) -> Any:  # noqa: ANN401  # fastavro's
         try:
             # No script could read the values that logical types make of numbers and text.
-            plain = _without_logical_types(json.loads(text))
+            plain = _without_logical_types(strict_json.loads(text))
             parsed = fastavro.parse_schema(plain)
         except UnknownType as error:
             msg = f"{path} is not an Avro schema: there is no type {json.dumps(error.name)}"

@@ -71,7 +71,7 @@ def test_what_is_wrong_is_said(arguments: list[str], words: str) -> None:
     assert words in wrong(*arguments)
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "\\x00"])
+@pytest.mark.parametrize("text", ["[]", "{", "\\x00", '{"id": "a", "id": "b"}'])
 def test_a_file_that_holds_no_subscription_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.json").write_text(text)
     assert "a.json" in wrong("subscribe", str(tmp_path / "a.json"))

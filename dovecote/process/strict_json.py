@@ -1,0 +1,30 @@
+"""JSON that people write: a key that stands twice is refused, so that neither is lost."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+
+def loads(text: str | bytes) -> Any:  # noqa: ANN401  # whatever the text holds
+    """
+    Return what `text` holds.
+
+    Raises:
+        ValueError: it is not JSON, or an object has a key twice; NaN and Infinity are not JSON.
+    """
+    return json.loads(text, object_pairs_hook=_once, parse_constant=_refuse)
+
+
+def _once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        msg = f"the key {json.dumps(twice)} stands twice in one object"
+        raise ValueError(msg)
+    return found
+
+
+def _refuse(constant: str) -> None:
+    msg = f"{constant} is not JSON"
+    raise ValueError(msg)

@@ -1,0 +1,1 @@
+"""No models; Django signals a flush only to apps that have this module."""

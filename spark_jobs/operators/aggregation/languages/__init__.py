@@ -1,0 +1,1 @@
+"""The languages of a step's file."""
