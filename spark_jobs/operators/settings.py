@@ -68,6 +68,12 @@ class WindowedSettings(_TypedSettings):
     max_lag: OptionalDuration = timedelta(minutes=5)
     """A record older than this when it is read means that the source lags; `off`: never."""
 
+    max_ahead: OptionalDuration = timedelta(hours=1)
+    """
+    A record whose event time is further ahead of the wall clock moves no time: it goes to the late
+    topic, or without one to the dead letters; `off`: never.
+    """
+
     forget_after: OptionalDuration = timedelta(hours=24)
     """A key with nothing open is forgotten this long after its last record; `off`: never."""
 
@@ -155,3 +161,9 @@ class DelaySettings(_TypedSettings):
     """`type = "delay"`: a record goes on when its `dovecote_not_before` has come."""
 
     type: Literal["delay"] = "delay"
+
+    max_ahead: OptionalDuration = timedelta(days=366)
+    """
+    A record that would have to wait longer goes to the late topic, or without one to the dead
+    letters; `off`: never.
+    """

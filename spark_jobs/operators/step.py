@@ -106,6 +106,13 @@ class Late(NamedTuple):
     """Sessions of its key that end before this moment are closed."""
 
 
+class Ahead(NamedTuple):
+    """A record whose time is so far ahead of the wall clock that it must be wrong."""
+
+    record: Input
+    reason: str
+
+
 class Skipped(NamedTuple):
     """A record that changes nothing."""
 
@@ -123,7 +130,7 @@ class Failed(NamedTuple):
     reason: str
 
 
-Output: TypeAlias = Session | Paired | Released | Made | Late | Skipped | Failed
+Output: TypeAlias = Session | Paired | Released | Made | Late | Ahead | Skipped | Failed
 
 
 class StepResult(NamedTuple, Generic[S]):

@@ -79,7 +79,7 @@ class CallsOfKey:
     clock: int
     """The key's own stream time; not used where keys share one."""
     arrived: int
-    """The wall clock of its last record."""
+    """The wall clock when its last record came that was not late."""
     events: list[Event] = field(default_factory=list)
     """With `on_close`: the events as they came. The calls are decided at the end."""
     open: list[Call] = field(default_factory=list)

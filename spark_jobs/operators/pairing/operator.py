@@ -103,7 +103,7 @@ class Pairing:
             held = keys.get(key)
             if held is None:
                 held = keys[key] = CallsOfKey(time, now)
-            held.arrived, taken[key] = now, held
+            taken[key] = held
             if time >= held.clock:
                 held.clock = time
                 if held.ends < time - open_for:
@@ -116,6 +116,7 @@ class Pairing:
                 if not events:  # otherwise there is an alarm
                     state.waits.set(key, alarm)
                 events.append(event)
+                held.arrived = now
             if time < held.ends:  # noqa: PLR1730  # `min` takes three times as long
                 held.ends = time
         for held in taken.values():
@@ -155,7 +156,6 @@ class Pairing:
         if held is None:
             held = state.keys[ident] = CallsOfKey(time, event.arrived)
         clock = state.clocks[scope] = max(state.clocks.get(scope, -1), time)
-        held.arrived = event.arrived
         if clock == time:
             self._pass_all(state, scope, clock - self._open_for, outputs)
             state.keys[ident] = held
@@ -176,15 +176,19 @@ class Pairing:
             outputs.append(Late(record, "too late"))
             return
         if (before := calls.duplicated(held, event)) is not None:
+            held.arrived = event.arrived  # for as long as copies come, it must be remembered
             outputs.append(skipped(record, f"duplicate of {before.offset}"))
             return
         if not held.closed and not self._at_once:  # the usual case
+            held.arrived = event.arrived
             held.events.append(event)
             return
         near = calls.nearest(self._assembled(held), event, self._within)
         if held.closed and self._is_of_closed(held, event, near):
             outputs.append(Late(record, "its call is closed"))
-        elif not self._at_once:
+            return
+        held.arrived = event.arrived
+        if not self._at_once:
             held.events.append(event)
         elif near is not None:
             calls.join(near[0], event, self._on_duplicate)

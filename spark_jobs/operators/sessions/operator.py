@@ -47,7 +47,7 @@ class SessionsOfKey:
     clock: int
     """The key's own stream time; not used where keys share one."""
     arrived: int
-    """The wall clock of its last record."""
+    """The wall clock when its last record came that was neither late nor failed."""
     floor: int = _BEFORE_ALL
     """The wall clock has closed sessions that end before this."""
     open: list[Open] = field(default_factory=list)
@@ -125,14 +125,14 @@ class Sessions:
             held = state.keys[key] = SessionsOfKey(time, now)
         open_ = held.open
         was_open = bool(open_)
-        held.arrived = now
         has_advanced = time >= held.clock
         if has_advanced:
             held.clock = time
         close_time = max(held.clock - self._open_for, held.floor)
-        if not (self._is_simple and self._joined(open_, record, close_time)):
-            self._join(held, record, close_time, outputs)
-            open_ = held.open
+        if self._is_simple and self._joined(open_, record, close_time):
+            held.arrived = now
+        elif self._join(held, record, close_time, outputs):
+            held.arrived, open_ = now, held.open
         if has_advanced and open_ and open_[0].end < close_time:
             self._close(key, held, close_time, outputs)
         # An alarm may be early, so a key that stays open already has one.
@@ -173,8 +173,8 @@ class Sessions:
             held = state.keys[ident] = SessionsOfKey(time, now)
         before = state.clocks.get(scope, -1)
         clock = state.clocks[scope] = max(before, time)
-        held.arrived = now
-        self._join(held, record, max(clock - self._open_for, held.floor), outputs)
+        if self._join(held, record, max(clock - self._open_for, held.floor), outputs):
+            held.arrived = now
         self._set_alarms(state, ident, held)
         self._set_end(state, scope, ident, held)
         self._drop_if_empty(state, ident, held, clock - self._open_for)
@@ -183,13 +183,13 @@ class Sessions:
 
     def _join(
         self, held: SessionsOfKey, record: Input, close_time: int, outputs: list[Output]
-    ) -> None:
-        """Put `record` into its session, which may merge others."""
+    ) -> bool:
+        """Put `record` into its session, which may merge others; return whether it is in one."""
         time, gap, open_ = record.time, self._gap, held.open
         found = [each for each in open_ if each.start - gap <= time <= each.end + gap]
         if not found and time < close_time:
             outputs.append(Late(record, "its session is closed", close_time))
-            return
+            return False
         try:
             if len(found) == 1 and len(open_) == 1 and self._is_simple:
                 session = found[0]
@@ -199,11 +199,11 @@ class Sessions:
                     session.end = time
                 elif time < session.start:
                     session.start = time
-                return
+                return True
             value = self._aggregated(record, found)
         except Exception as error:  # noqa: BLE001  # whatever a user's function raises
             outputs.append(Failed(record, f"aggregate: {type(error).__name__}: {error}"))
-            return
+            return False
         if not found:
             joined = Open(time, time, value, 1)
         else:
@@ -220,6 +220,7 @@ class Sessions:
             held.open = [*rest, joined]
         else:
             held.open = sorted([*rest, joined], key=_end)
+        return True
 
     def _aggregated(self, record: Input, found: list[Open]) -> Any:  # noqa: ANN401  # JSON
         functions = self._aggregate

@@ -127,3 +127,16 @@ def test_a_copy_is_near_the_last_one_that_was_taken_while_that_is_known(found: l
             taken[record.identity] = record
 
     assert _copies(*found) == expected
+
+
+@pytest.mark.parametrize("odd", [-1, 2**63 - 1, 1_760_000_000_000_000_000, 253_402_300_799_999])
+def test_copies_with_any_timestamp_are_told_and_forgotten(odd: int) -> None:
+    memory = Memory(WITHIN)
+    now = 1_760_000_000_000
+    assert list(memory.duplicates([_seen("a", odd), _seen("a", odd)], now)) == [False, True]
+    memory = Memory.decode(WITHIN, memory.encode())
+    assert list(memory.duplicates([_seen("a", odd)], now + 50)) == [True]
+
+    later = now + 10 * WITHIN
+    assert list(memory.duplicates([_seen("b", later)], later)) == [False]
+    assert len(memory) == 1
