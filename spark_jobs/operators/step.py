@@ -3,7 +3,8 @@ The interface of every operator: records in, outputs out, and when to look again
 
 An operator has one method, `step(state, records, now, behind=…)`. It has no clock and no thread
 and only computes, so the same steps give the same outputs. A state may be used only once: go on
-with the one that comes out. `now` never goes back.
+with the one that comes out. If `now` goes back, the clock was wrong before: no moment that a state
+keeps stays later than `now`, and no stream time stays where only that clock let it come.
 """
 
 from collections.abc import Sequence
@@ -158,6 +159,11 @@ class Operator(Protocol[S]):
         `behind`: the source has old records waiting, so a missing record may just not have been
         read yet. The wall clock closes nothing until that is over.
         """
+
+
+def believed(clock: int, now: int, max_ahead: int) -> int:
+    """Return a stream time after the wall clock has gone back to `now`."""
+    return now if clock > now + max_ahead else clock
 
 
 def skipped(record: Input, reason: str) -> Skipped:

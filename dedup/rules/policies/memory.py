@@ -69,13 +69,16 @@ class Memory:
         """
         latest = now + _AHEAD if now else END_OF_TIME - 1
         taken, newest, within = self._taken, self._newest, self._within
+        if now:  # a clock that was wrong may have moved them
+            newest[:] = [min(each, now) for each in newest]
+            self._swept[:] = [min(each, now) for each in self._swept]
         for identity, time, stream in records:
             if not 0 <= time <= latest:
                 time = _believed(time, now)  # noqa: PLW2901  # the same in milliseconds
+            reached = min(time, now) if now else time
             number = self._streams.get(stream)
             if number is None:
-                number = self._number(stream, time)
-            reached = min(time, now) if now else time
+                number = self._number(stream, reached)
             if reached > newest[number]:  # noqa: PLR1730  # a call costs more
                 newest[number] = reached
             if identity is None:

@@ -24,7 +24,15 @@ from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.aggregation.triggers.clocks import Daily
 from spark_jobs.operators.aggregation.triggers.time_patterns import TimePattern
 from spark_jobs.operators.aggregation.windows import StepContext, Window, WindowsOfKey, WindowState
-from spark_jobs.operators.step import NEVER, Failed, Input, Late, StepResult, skipped
+from spark_jobs.operators.step import (
+    NEVER,
+    Failed,
+    Input,
+    Late,
+    StepResult,
+    believed,
+    skipped,
+)
 
 _CATCHING_UP = 60_000
 """How long a daily firing waits for a source that lags."""
@@ -53,6 +61,7 @@ class Aggregation:
         self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
         self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
         self._forget = NEVER if step.forget_after is None else step.forget_after
+        self._max_ahead = NEVER if step.max_ahead is None else step.max_ahead
         decode = formats.reading(settings)
         self.keyed = Keying(step.key, scripts, decode).keyed
         self._maker = Maker(settings, scripts, decode)
@@ -65,6 +74,9 @@ class Aggregation:
         self, state: WindowState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[WindowState]:
         turn = StepContext(now, [])
+        if now < state.latest:
+            self._go_back(state, now)
+        state.latest = now
         if behind:
             state.behind_at = now
         else:
@@ -91,10 +103,25 @@ class Aggregation:
 
     def restore(self, keys: dict[bytes, WindowsOfKey], behind_at: int) -> WindowState:
         """Return the state that is made of these stored parts."""
-        state = WindowState(keys, behind_at)
+        state = WindowState(keys, behind_at, behind_at)
         for key, held in keys.items():
+            touched = held.arrived if held.window is None else held.window.touched
+            state.latest = max(state.latest, held.arrived, touched)
             self._set_alarm(state, key, held)
         return state
+
+    def _go_back(self, state: WindowState, now: int) -> None:
+        """Bound what a wrong clock has left by `now`."""
+        state.behind_at = min(state.behind_at, now)
+        for key, held in state.keys.items():
+            held.arrived = min(held.arrived, now)
+            held.clock = believed(held.clock, now, self._max_ahead)
+            if (window := held.window) is not None:
+                window.opened = min(window.opened, now)
+                window.touched = min(window.touched, now)
+            if held.next < NEVER:
+                held.next = min(held.next, self._following(held, now))
+            self._set_alarm(state, key, held)
 
     def _record(self, state: WindowState, record: Input, event: Any, turn: StepContext) -> None:  # noqa: ANN401
         source: Record = record.value

@@ -53,4 +53,6 @@ class WindowState:
 
     keys: dict[bytes, WindowsOfKey] = field(default_factory=dict)
     behind_at: int = -NEVER
+    latest: int = -NEVER
+    """The latest wall clock of a step."""
     waits: Alarms = field(default_factory=Alarms)

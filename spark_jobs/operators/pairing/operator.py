@@ -15,7 +15,16 @@ from spark_jobs.operators.pairing import calls
 from spark_jobs.operators.pairing.calls import Call, CallsOfKey, Event
 from spark_jobs.operators.pairing.sayings import Sayings
 from spark_jobs.operators.settings import PairingSettings, milliseconds, wait
-from spark_jobs.operators.step import NEVER, Input, Late, Output, Skipped, StepResult, skipped
+from spark_jobs.operators.step import (
+    NEVER,
+    Input,
+    Late,
+    Output,
+    Skipped,
+    StepResult,
+    believed,
+    skipped,
+)
 
 _arrived, _low = attrgetter("arrived"), attrgetter("low")
 # Calls tuple's own constructor; the named tuple's takes three times as long.
@@ -31,6 +40,8 @@ class PairState:
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = -NEVER
     """When the source last lagged."""
+    latest: int = -NEVER
+    """The latest wall clock of a step."""
     waits: Alarms = field(default_factory=Alarms)
     """Wall clock times at which calls close, or keys are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
@@ -47,6 +58,7 @@ class Pairing:
         self._per_partition = settings.stream_time == "per_partition"
         self._close_after = wait(settings.close_after)
         self._forget_after = wait(settings.forget_after)
+        self._max_ahead = wait(settings.max_ahead)
         self._at_once = settings.emit == "on_pair"
         self._on_duplicate = settings.on_duplicate_side
         self._sayings = Sayings.of(settings)
@@ -60,6 +72,9 @@ class Pairing:
         self, state: PairState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[PairState]:
         outputs: list[Output] = []
+        if now < state.latest:
+            self._go_back(state, now)
+        state.latest = now
         if behind:
             state.behind_at = now
         else:
@@ -73,8 +88,9 @@ class Pairing:
         self, keys: dict[Ident, CallsOfKey], clocks: dict[int, int], behind_at: int
     ) -> PairState:
         """Return the state that is made of these stored parts, whatever `emit` was then."""
-        state = PairState(keys, clocks, behind_at)
+        state = PairState(keys, clocks, behind_at, behind_at)
         for ident, held in keys.items():
+            state.latest = max(state.latest, held.latest())
             if self._at_once:
                 held.open += map(calls.begin, held.events)
                 held.events = []
@@ -84,6 +100,16 @@ class Pairing:
                 held.open = []
             self._set_alarms(state, ident, held)
         return state
+
+    def _go_back(self, state: PairState, now: int) -> None:
+        """Bound what a wrong clock has left by `now`."""
+        state.behind_at = min(state.behind_at, now)
+        for scope, clock in state.clocks.items():
+            state.clocks[scope] = believed(clock, now, self._max_ahead)
+        for ident, held in state.keys.items():
+            held.clock = believed(held.clock, now, self._max_ahead)
+            calls.go_back(held, now)
+            self._set_alarms(state, ident, held)
 
     def _own_clocks(
         self, state: PairState, records: Sequence[Input], outputs: list[Output], now: int

@@ -24,6 +24,7 @@ from spark_jobs.operators.step import (
     Output,
     Session,
     StepResult,
+    believed,
     skipped,
 )
 
@@ -63,6 +64,8 @@ class SessionState:
     """Stream time by input partition; 0 if all share one. Not used for `per_key`."""
     behind_at: int = _BEFORE_ALL
     """When the source last lagged."""
+    latest: int = _BEFORE_ALL
+    """The latest wall clock of a step."""
     waits: Alarms = field(default_factory=Alarms)
     """Wall clock times at which keys close, or are forgotten."""
     ends: dict[int, Alarms] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Sessions:
         self._per_partition = settings.stream_time == "per_partition"
         self._close_after = wait(settings.close_after)
         self._forget_after = wait(settings.forget_after)
+        self._max_ahead = wait(settings.max_ahead)
         self._updates = settings.emit == "update"
         self._aggregate = aggregates.load(settings.aggregate)
         self._is_simple = self._aggregate.is_neutral and not self._updates
@@ -91,6 +95,9 @@ class Sessions:
         self, state: SessionState, records: Sequence[Input], now: int, *, behind: bool = False
     ) -> StepResult[SessionState]:
         outputs: list[Output] = []
+        if now < state.latest:
+            self._go_back(state, now)
+        state.latest = now
         if behind:
             state.behind_at = now
         else:
@@ -109,13 +116,25 @@ class Sessions:
         self, keys: dict[Ident, SessionsOfKey], clocks: dict[int, int], behind_at: int
     ) -> SessionState:
         """Return the state that is made of these stored parts."""
-        state = SessionState(keys, clocks, behind_at)
+        latest = max([behind_at, *(held.arrived for held in keys.values())])
+        state = SessionState(keys, clocks, behind_at, latest)
         for ident, held in keys.items():
             self._set_alarms(state, ident, held)
             if not self._per_key:
                 for session in held.open:
                     _ends(state, self._scope(ident)).set(ident, session.end)
         return state
+
+    def _go_back(self, state: SessionState, now: int) -> None:
+        """Bound what a wrong clock has left by `now`."""
+        state.behind_at = min(state.behind_at, now)
+        for scope, clock in state.clocks.items():
+            state.clocks[scope] = believed(clock, now, self._max_ahead)
+        for ident, held in state.keys.items():
+            held.arrived = min(held.arrived, now)
+            held.clock = believed(held.clock, now, self._max_ahead)
+            held.floor = believed(held.floor, now, self._max_ahead)
+            self._set_alarms(state, ident, held)
 
     def _own(self, state: SessionState, record: Input, now: int, outputs: list[Output]) -> None:
         """Take a record of a key with its own clock."""
