@@ -78,6 +78,13 @@ class WindowedSettings(_TypedSettings):
     """A key with nothing open is forgotten this long after its last record; `off`: never."""
 
 
+def _open_for(found: dict[str, Any]) -> timedelta:
+    # A refused field is missing here, and then the default does not matter.
+    none = timedelta(0)
+    longest = found.get("within") or found.get("gap") or none
+    return longest + found.get("grace", none)  # type: ignore[no-any-return]  # both are durations
+
+
 class SessionsSettings(WindowedSettings):
     """`type = "sessions"`: records of a key that are no further apart than the gap."""
 
@@ -86,8 +93,11 @@ class SessionsSettings(WindowedSettings):
     gap: Duration
     """The longest time between two neighbours in one session."""
 
-    close_after: OptionalDuration = None
-    """Wall clock time since the key's last record after which its sessions close; `off`: never."""
+    close_after: OptionalDuration = Field(default_factory=_open_for)
+    """
+    Wall clock time since the key's last record after which its sessions close; default: `gap` +
+    `grace`; `off`: never.
+    """
 
     emit: Literal["final", "update"] = "final"
     """Output only final results, or every change as well."""
@@ -114,12 +124,6 @@ class SideSettings(Settings):
 
     field: str | None = None
     """The field of the value that goes into the result; absent: the whole value."""
-
-
-def _open_for(found: dict[str, Any]) -> timedelta:
-    # A refused field is missing here, and then the default does not matter.
-    none = timedelta(0)
-    return found.get("within", none) + found.get("grace", none)  # type: ignore[no-any-return]  # both are durations
 
 
 class PairingSettings(WindowedSettings):

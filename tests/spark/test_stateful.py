@@ -90,6 +90,7 @@ def test_sessions_go_on_from_their_checkpoint_and_equal_replay_in_the_order_of_o
         gap="5s",
         grace="3s",
         stream_time="per_partition",
+        close_after="off",
         emit="update",
         aggregate="list",
         max_lag="off",
