@@ -62,9 +62,15 @@ class Pack:
     """In milliseconds; None: the source never lags."""
     max_ahead: int | None = None
     """How far ahead of the clock a record may be, in milliseconds; None: as far as it likes."""
+    wakes: bool = False
+    """The first batch of a run steps all buckets."""
 
-    def __call__(self, found: Iterable[Read]) -> Iterator[pa.RecordBatch]:
-        """Yield one batch of packets, if anything was read; the lists of `found` are emptied."""
+    def __call__(self, found: Iterable[Read], *, wakes: bool = False) -> Iterator[pa.RecordBatch]:
+        """
+        Yield one batch of packets, if anything was read; the lists of `found` are emptied.
+
+        `wakes`: every bucket gets a packet, even if nothing was read.
+        """
         chunks: dict[int, list[_Chunk]] = {}
         gaps: list[_Gap] = []
         for (topic, partition, _, _), messages, expired in found:
@@ -78,8 +84,8 @@ class Pack:
                 chunks.setdefault(self.buckets[number], []).append(chunk)
                 gone = 0
         packets = [(bucket, marshal.dumps(of, PLAIN)) for bucket, of in chunks.items()]
-        if gaps:
-            told = marshal.dumps(tuple(gaps), PLAIN)
+        if gaps or wakes:
+            told = marshal.dumps((wakes, gaps), PLAIN)
             packets += [(bucket, told) for bucket in self.buckets]
         if packets:
             names, data = zip(*packets, strict=True)
@@ -172,6 +178,8 @@ class BucketRows:
     newest: int = 0
     """The latest time of a record that is not ahead of the clock."""
     is_behind: bool = False
+    is_woken: bool = False
+    """It is to be stepped even without rows."""
     expired: int = 0
     """How many offsets had been deleted before they were read."""
     size: int = 0
@@ -207,17 +215,19 @@ def unpack(
     partition and offset only. The source lags if all records of a partition are older than
     `recent`; records later than `ahead` do not count.
     """
-    is_behind, size = False, 0
+    is_behind, is_woken, size = False, False, 0
     chunks: list[_Chunk] = []
     for packet in packets:
         size += len(packet)
         found = marshal.loads(packet)  # noqa: S302  # from our own task
         if isinstance(found, tuple):
-            is_behind |= _lags(found, recent, ahead)
+            wakes, gaps = found
+            is_woken |= wakes
+            is_behind |= _lags(gaps, recent, ahead)
         else:
             chunks += found
     if not chunks:
-        return BucketRows(is_behind=is_behind)
+        return BucketRows(is_behind=is_behind, is_woken=is_woken)
     chunks.sort(key=itemgetter(0, 1))  # a partition is read by one task, in the order of offsets
     topics, partitions, expired, offsets, timestamps, keys, values, headers = zip(
         *chunks, strict=True
@@ -241,6 +251,7 @@ def unpack(
         ],
         max(0, int(times[times <= ahead].max(initial=0))),
         is_behind,
+        is_woken,
         sum(expired),
         size,
     )

@@ -70,7 +70,9 @@ class StatefulConfig:
 def pack(config: StatefulConfig) -> Pack:
     """Return how the tasks that read pack for the operator."""
     settings = config.operator
-    return Pack(config.buckets, bucketing(settings), max_lag(settings), max_ahead(settings))
+    return Pack(
+        config.buckets, bucketing(settings), max_lag(settings), max_ahead(settings), wakes=True
+    )
 
 
 def outcomes(packed: DataFrame, config: StatefulConfig) -> DataFrame:
@@ -129,7 +131,8 @@ class Bucket(StatefulProcessor):
             with_headers=self._with_headers,
             ahead=NEVER if self._max_ahead is None else now + self._max_ahead,
         )
-        if found or found.is_behind or found.expired:
+        is_woken = found.is_woken and self._state.get() is not None
+        if found or found.is_behind or found.expired or is_woken:
             yield from self._step(key[0], found, now)
 
     def handleExpiredTimer(  # noqa: N802  # Spark's name

@@ -14,7 +14,9 @@ from spark_jobs.operators.aggregation.config import (
     CountTrigger,
     EventTimeTrigger,
     Gapped,
+    OnceADay,
     TimeTrigger,
+    Trigger,
 )
 from spark_jobs.operators.aggregation.firing import Firing, Maker
 from spark_jobs.operators.aggregation.formats import formats
@@ -59,6 +61,7 @@ class Aggregation:
         is_timed = isinstance(step.trigger, Gapped) and step.trigger.should_fire_at_processing_time
         self._first = self._gap if is_timed else NEVER
         self._daily = step.trigger.daily() if isinstance(step.trigger, TimeTrigger) else None
+        self._said_daily = _said(step.trigger)
         self._most_empty = getattr(step.trigger, "max_empty_intervals", 1)
         self._forget = NEVER if step.forget_after is None else step.forget_after
         self._max_ahead = NEVER if step.max_ahead is None else step.max_ahead
@@ -76,7 +79,7 @@ class Aggregation:
         turn = StepContext(now, [])
         if now < state.latest:
             self._go_back(state, now)
-        state.latest = now
+        state.latest, state.daily = now, self._said_daily
         if behind:
             state.behind_at = now
         else:
@@ -101,10 +104,20 @@ class Aggregation:
             self._fire(key, held, "end_of_input", turn)
         return StepResult(self.start(), turn.outputs, None)
 
-    def restore(self, keys: dict[bytes, WindowsOfKey], behind_at: int) -> WindowState:
-        """Return the state that is made of these stored parts."""
-        state = WindowState(keys, behind_at, behind_at)
+    def restore(
+        self, keys: dict[bytes, WindowsOfKey], behind_at: int, daily: str | None
+    ) -> WindowState:
+        """
+        Return the state that is made of these stored parts; changed times count at once.
+
+        `daily` None: a state of the format before does not say it.
+        """
+        is_changed = daily is not None and daily != self._said_daily
+        state = WindowState(keys, behind_at, behind_at, self._said_daily)
         for key, held in keys.items():
+            if is_changed and held.next < NEVER:
+                since = held.next - _DAY if held.window is None else held.window.opened
+                held.next = self._following(held, since)
             touched = held.arrived if held.window is None else held.window.touched
             state.latest = max(state.latest, held.arrived, touched)
             self._set_alarm(state, key, held)
@@ -313,6 +326,14 @@ class Aggregation:
             return None
         # Right after a batch of a source that lags, another may follow.
         return max(first, state.behind_at + min(self._gap, self._forget, _CATCHING_UP))
+
+
+def _said(trigger: Trigger) -> str:
+    """Return what decides when a daily trigger fires; empty: it is none."""
+    if not isinstance(trigger, OnceADay):
+        return ""
+    at = trigger.time if isinstance(trigger, TimeTrigger) else ""
+    return f"{at} {trigger.time_pattern} {trigger.time_zone}"
 
 
 class BadTime(DovecoteError):

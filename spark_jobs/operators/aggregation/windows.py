@@ -55,4 +55,6 @@ class WindowState:
     behind_at: int = -NEVER
     latest: int = -NEVER
     """The latest wall clock of a step."""
+    daily: str = ""
+    """The trigger by which the daily firings of its keys were computed."""
     waits: Alarms = field(default_factory=Alarms)

@@ -99,6 +99,8 @@ class Pairing:
                 held.events.sort(key=_arrived)
                 held.open = []
             self._set_alarms(state, ident, held)
+            if calls.is_any_before(self._close_time(state, ident, held), held):
+                state.waits.set(ident, held.arrived)  # `within` or the grace has become shorter
         return state
 
     def _go_back(self, state: PairState, now: int) -> None:
@@ -290,6 +292,9 @@ class Pairing:
             held = state.keys.get(ident)
             if held is None:
                 continue
+            close_time = self._close_time(state, ident, held)
+            if calls.is_any_before(close_time, held):
+                self._pass(ident, held, close_time, outputs)
             moment = self._moment(state, held)
             if moment > bound:
                 state.waits.set(ident, moment)
@@ -300,6 +305,11 @@ class Pairing:
                 for call in sorted(done, key=_low):
                     self._emit(held, call, self._key(ident), outputs)
                 self._set_alarms(state, ident, held)
+
+    def _close_time(self, state: PairState, ident: Ident, held: CallsOfKey) -> int:
+        scope = ident[0] if self._per_partition else 0
+        clock = held.clock if self._per_key else state.clocks.get(scope, -NEVER)
+        return clock - self._open_for
 
     def _due(self, state: PairState, call: Call) -> int:
         return max(call.arrived(), state.behind_at) + self._close_after

@@ -120,6 +120,8 @@ class Sessions:
         state = SessionState(keys, clocks, behind_at, latest)
         for ident, held in keys.items():
             self._set_alarms(state, ident, held)
+            if held.open and held.open[0].end < self._close_time(state, ident, held):
+                state.waits.set(ident, held.arrived)  # the gap or the grace has become shorter
             if not self._per_key:
                 for session in held.open:
                     _ends(state, self._scope(ident)).set(ident, session.end)
@@ -302,6 +304,9 @@ class Sessions:
             held = state.keys.get(ident)
             if held is None:
                 continue
+            close_time = self._close_time(state, ident, held)
+            if held.open and held.open[0].end < close_time:
+                self._close(ident, held, close_time, outputs)
             moment = self._moment(state, held)
             if moment > bound:  # records have come since
                 state.waits.set(ident, moment)
@@ -311,6 +316,10 @@ class Sessions:
                 self._set_alarms(state, ident, held)
             else:
                 del state.keys[ident]
+
+    def _close_time(self, state: SessionState, ident: Ident, held: SessionsOfKey) -> int:
+        clock = held.clock if self._per_key else state.clocks.get(self._scope(ident), _BEFORE_ALL)
+        return max(clock - self._open_for, held.floor)
 
     def _moment(self, state: SessionState, held: SessionsOfKey) -> int:
         time = self._close_after if held.open else self._forget_after
