@@ -116,8 +116,7 @@ class Aggregation:
         state = WindowState(keys, behind_at, behind_at, self._said_daily)
         for key, held in keys.items():
             if is_changed and held.next < NEVER:
-                since = held.next - _DAY if held.window is None else held.window.opened
-                held.next = self._following(held, since)
+                held.next = self._rescheduled(held)
             touched = held.arrived if held.window is None else held.window.touched
             state.latest = max(state.latest, held.arrived, touched)
             self._set_alarm(state, key, held)
@@ -303,6 +302,14 @@ class Aggregation:
             return (self._daily or self._read(held.at or "")).after(passed)
         except BadTime:  # the pattern has changed since the text was found
             return passed + _DAY
+
+    def _rescheduled(self, held: WindowsOfKey) -> int:
+        """Return when the trigger fires for what was computed by an earlier one."""
+        since = held.next - _DAY if held.window is None else held.window.opened
+        try:
+            return (self._daily or self._read(held.at or "")).after(since)
+        except BadTime:  # the text is not of the new pattern
+            return held.next
 
     def _moment(self, state: WindowState, held: WindowsOfKey) -> int:
         behind_at = state.behind_at
