@@ -22,6 +22,7 @@ from pyspark.sql.streaming.stateful_processor import (
 
 from spark_jobs.errors import StateTooLarge
 from spark_jobs.operators import extent
+from spark_jobs.operators.careful import careful
 from spark_jobs.operators.encoding import decode, encode
 from spark_jobs.operators.reading import (
     OperatorSettings,
@@ -164,8 +165,16 @@ class Bucket(StatefulProcessor):
         ahead: list[Ahead] = []
         inputs = list(self._read(rows, count(), failed))
         inputs = believable(inputs, now, self._max_ahead, ahead)
-        step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
-        data = encode(self._operator, step.state)
+        try:
+            step = self._operator.step(state, inputs, ticked(now), behind=rows.is_behind)
+            data = encode(self._operator, step.state)
+        except Exception as error:  # noqa: BLE001  # whatever a record may cause
+            stored = self._state.get()
+            before = None if stored is None else bytes(stored[0])
+            step = careful(
+                self._operator, before, inputs, ticked(now), behind=rows.is_behind, cause=error
+            )
+            data = encode(self._operator, step.state)
         if len(data) > self._config.max_bucket_bytes:
             raise StateTooLarge(self._too_large(bucket_, len(data)))
         alarm = self._set_alarm(alarm, step.deadline, now, fired)
