@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from dovecote.process import strict_json
+from dovecote.process.settings import CONSEQUENCE
 from outbox.errors import BadSettings
 from spark_jobs.operators.aggregation.languages import hocon
 from spark_jobs.operators.aggregation.languages.hocon import Loose
@@ -144,7 +145,11 @@ def _copied(value: Any) -> Any:  # noqa: ANN401  # of a file
 
 
 def _explained(found: Mapping[str, Any], error: ValidationError) -> Iterator[str]:
-    problems = error.errors(include_url=False, include_input=False)
+    problems = [
+        each
+        for each in error.errors(include_url=False, include_input=False)
+        if each["type"] != CONSEQUENCE
+    ]
     for each in problems:
         if _is_only_what_is_left(each["loc"], each["type"], problems):
             continue
