@@ -4,13 +4,28 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 from pydantic_core import from_json
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 
-_Number = Annotated[StrictInt, Field(ge=0)]
+
+def _whole(value: object) -> object:
+    """Return a whole number as an integer: JSON has one kind of numbers, and 1.76e12 is one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Whole = Annotated[StrictInt, BeforeValidator(_whole)]
+_Number = Annotated[_Whole, Field(ge=0)]
 _HeaderValue: TypeAlias = StrictStr | StrictInt | None
 
 
@@ -28,14 +43,14 @@ class Traced(_Line):
     topic: Annotated[StrictStr, Field(min_length=1)]
     partition: _Number
     offset: _Number
-    timestamp: StrictInt
+    timestamp: _Whole
     """Event time, in milliseconds since 1970."""
     key: StrictStr | None = None
     value: Any = None
     """Any JSON; null is a tombstone."""
     headers: dict[StrictStr, _HeaderValue] | list[tuple[StrictStr, _HeaderValue]] = []
     """An object, or a list of pairs if order or repeated names matter."""
-    arrival: StrictInt | None = None
+    arrival: _Whole | None = None
     """Wall clock when it was processed, in milliseconds; None: the clock did not move."""
 
     def record(self) -> Record:
@@ -57,7 +72,7 @@ class Traced(_Line):
 class Advance(_Line):
     """The wall clock moved, and no record came."""
 
-    advance_to: StrictInt
+    advance_to: _Whole
 
 
 class End(_Line):

@@ -12,6 +12,7 @@ from outbox import envelope
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.finite import PLAIN, require_finite
 from spark_jobs.operators.sessions import aggregates
 from spark_jobs.operators.settings import (
     DelaySettings,
@@ -114,6 +115,7 @@ class _Windowed:
         self._key = None if settings.key == "record" else settings.key
         self._event_time = settings.event_time
         self._fields, self._field = fields, field
+        self._keeps = parses
         self._parses = bool(parses or self._key or self._event_time)
 
     def __call__(
@@ -121,7 +123,7 @@ class _Windowed:
     ) -> Iterator[Input]:
         # Local names: a million rows would each look these up on `self`, a good part of the work.
         keys = None if self._key is None else _Keys(self._key)
-        event_time, parses = self._event_time, self._parses
+        event_time, parses, keeps = self._event_time, self._parses, self._keeps
         field_of, every, new = self._fields.get, self._field, tuple.__new__
         for (topic, partition, offset, time, key, raw, _), row in zip(records, rows, strict=False):
             value = None
@@ -136,6 +138,8 @@ class _Windowed:
                     field = field_of(topic, every)
                     if field is not None and parses:
                         value = _field(value, field)
+                    if keeps and value.__class__ not in PLAIN:
+                        require_finite(value)  # 1e999 is infinite, and results are JSON
             except (ValueError, DovecoteError) as error:
                 unread = Input(key, time, None, topic, partition, offset, raw, row)
                 failed.append(Failed(unread, str(error)))
@@ -210,6 +214,8 @@ class _Keys:
 
 def _time(value: Any, name: str, otherwise: int) -> int:  # noqa: ANN401  # JSON
     found = value.get(name) if value.__class__ is dict else None
+    if found.__class__ is float and found.is_integer():  # 1.76e12
+        found = int(found)
     if found.__class__ is int and -_MOST <= found <= _MOST:
         return found
     if found is None:

@@ -98,6 +98,27 @@ class Xml(Model):
     """`"xml"`, or `{type: "xml"}`."""
 
     type: Literal["xml"]
+    lists: tuple[Name, ...] = ()
+    """
+    Elements that are always lists, however many there are: paths from the root, as `order.line`.
+    """
+    namespaces: dict[StrictStr, Name] = Field(default_factory=dict)
+    """
+    The namespaces by the prefixes that names get in events, and documents in the output; the
+    prefix "" is for elements whose names have none.
+    """
+
+    @field_validator("namespaces")
+    @classmethod
+    def _are_prefixes(cls, namespaces: dict[str, str]) -> dict[str, str]:
+        for prefix in namespaces:
+            if prefix and (not prefix.replace("-", "_").replace(".", "_").isidentifier()):
+                msg = f'"{prefix}" is no prefix'
+                raise ValueError(msg)
+        if len({*namespaces.values()}) != len(namespaces):
+            msg = "two prefixes have the same namespace"
+            raise ValueError(msg)
+        return namespaces
 
 
 def _typed(value: object) -> object:

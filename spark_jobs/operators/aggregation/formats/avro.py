@@ -8,7 +8,14 @@ from typing import Any
 
 import fastavro
 from fastavro import _read_py  # it has no other name for the reader in Python
-from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.schema import (
+    SchemaParseException,
+    UnknownType,
+    fingerprint,
+    to_parsing_canonical_form,
+)
+
+from spark_jobs.operators.aggregation.formats.avro_writing import AvroWriter
 
 _BINARY = {"bytes", "fixed"}
 _NAMED = {"record", "error", "fixed"}
@@ -31,6 +38,8 @@ class AvroCodec:
         self._by_name: dict[str, Any] = {}
         self._binary: list[str] = []
         self._boundless: list[str] = []
+        self._writers: dict[int, AvroWriter] = {}
+        self._prints: dict[int, str] = {}
         self._recurses = False
         parsed = [self._parsed(path, text) for path, text, _ in schemas]
         defaults = [one for one, (_, _, default) in zip(parsed, schemas, strict=True) if default]
@@ -52,9 +61,12 @@ class AvroCodec:
         return _plain(found) if self._binary else found
 
     def encode(self, event: Any, schema: str | None) -> bytes:  # noqa: ANN401  # JSON
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, self._schema(schema), event, strict=True)
-        return out.getvalue()
+        return self._writers[id(self._schema(schema))].write(event)
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return a hash of each schema's meaning, by its names; "" names the default one."""
+        found = {**self._by_name, "": self._default}
+        return {name: self._prints[id(schema)] for name, schema in found.items()}
 
     def require_readable(self) -> None:
         """
@@ -112,6 +124,8 @@ class AvroCodec:
             names |= {short, f"{plain.get('namespace', '')}.{short}".lstrip(".")}
         for name in names:
             self._by_name.setdefault(name, parsed)
+        self._prints[id(parsed)] = fingerprint(to_parsing_canonical_form(parsed), "SHA-256")
+        self._writers[id(parsed)] = AvroWriter(parsed)
         if _has_bytes(plain):
             self._binary.append(path)
         shape = _Shape(plain)

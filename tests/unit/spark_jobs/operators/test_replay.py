@@ -52,7 +52,7 @@ def event(topic: str, offset: int, value: Any, **more: Any) -> dict[str, Any]:
     return head | {"value": value} | more
 
 
-def side(topic: str, offset: int, time: int | None, says: str, **more: Any) -> dict[str, Any]:
+def side(topic: str, offset: int, time: float | None, says: str, **more: Any) -> dict[str, Any]:
     value = {"user1": "ann", "user2": "bob", "timestamp": time, topic: says}
     return event(topic, offset, value, **more)
 
@@ -112,6 +112,16 @@ def test_what_is_late_skipped_or_wrong_says_so(tmp_path: Path) -> None:
         "offset": 5,
         "reason": "no key",
     }
+
+
+def test_a_whole_number_with_an_exponent_is_a_time(tmp_path: Path) -> None:
+    lines = [side("analytics", 0, 1.76e12, "a"), side("metrics", 0, 1.76e12 + 1, "m")]
+    lines.append(side("metrics", 1, 1.5, "m"))
+    found = run(tmp_path, "pairing", PAIRING, [*lines, {"advance_to": 1.761e12}])
+    assert [each["kind"] for each in found] == ["error", "result"]
+    assert found[1]["value"]["ts"] == 1_760_000_000_000
+    (late,) = run(tmp_path, "sessions", SESSIONS, [event("c", 0, "x", timestamp=2.5e3, key=None)])
+    assert late["kind"] == "skip"
 
 
 def test_sessions_are_lines_with_bounds_and_revision(tmp_path: Path) -> None:

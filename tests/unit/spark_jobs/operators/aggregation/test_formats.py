@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.errors import BadSettings
-from spark_jobs.operators.aggregation.config import Csv
+from spark_jobs.operators.aggregation.config import Csv, Xml
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec
 from spark_jobs.operators.aggregation.formats.formats import codec
 from spark_jobs.operators.aggregation.formats.xml import from_xml, to_xml
 from spark_jobs.operators.aggregation.settings import Text
+from spark_jobs.operators.step import Made
+from tests.unit.spark_jobs.operators.aggregation.steps import COUNT, event, running, step
 
 LAUGHS = b"""<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>
@@ -45,6 +48,57 @@ def test_xml_becomes_json_and_comes_back() -> None:
     assert from_xml(data) == event
     assert from_xml(to_xml(event)) == event
     assert to_xml({"a": {"b": [True, None, 1.5]}}).endswith(b"<a><b>true</b><b></b><b>1.5</b></a>")
+
+
+def test_a_document_type_in_a_text_is_a_text() -> None:
+    data = b"<!-- <!DOCTYPE x> --><o><![CDATA[<!DOCTYPE x>]]></o>"
+    for each in (data, b'<?xml version="1.0"?>' + data, data.decode().encode("utf-16")):
+        assert from_xml(each) == {"o": "<!DOCTYPE x>"}
+
+
+SAME = "def aggregate(IN, Env):\n    return struct(OUT=IN)\n"
+
+
+@pytest.mark.parametrize(
+    "inner",
+    ["<z>1</z><a>2</a>", "<z>1</z><a>2</a><z>3</z>", "<z><y/><b/><y/></z><c/><z/><c/><a/>"],
+)
+def test_the_order_of_children_is_kept_through_a_script(tmp_path: Path, inner: str) -> None:
+    both = {"input": "xml", "output": "xml"}
+    config = step(trigger={**COUNT, "count": 1}, format=both, dsl={"path": "a.star"})
+    (made,) = running(tmp_path, config, a=SAME).at(0, event(f"<o>{inner}</o>".encode()))
+    assert isinstance(made, Made)
+    found = (made.value or b"").decode().partition("<o>")[2].removesuffix("</o>")
+    assert re.sub(r"<(\w)></\1>", r"<\1/>", found) == inner
+
+
+def test_what_a_script_adds_comes_after_the_order_that_came() -> None:
+    changed = {"o": {"a": ["1", "2", "3"], "c": "4", "#order": ["a", "b", "a"]}}
+    assert to_xml(changed).endswith(b"<o><a>1</a><a>2</a><a>3</a><c>4</c></o>")
+    with pytest.raises(ValueError, match="#order is the list"):
+        to_xml({"o": {"a": "1", "#order": 5}})
+
+
+def test_one_child_and_several_are_lists_where_a_setting_says_so() -> None:
+    xml = codec(Xml.model_validate({"type": "xml", "lists": ["order.line", "order.line.tag"]}), [])
+    assert xml.decode(b"<order><line>1</line><no/></order>", None) == {
+        "order": {"line": ["1"], "no": ""}
+    }
+    several = b"<order><line><tag/></line><line/></order>"
+    assert xml.decode(several, None) == {"order": {"line": [{"tag": [""]}, ""]}}
+
+
+def test_prefixes_stand_for_namespaces_whatever_a_document_calls_them() -> None:
+    spaces = {"s": "urn:s", "": "urn:d"}
+    xml = codec(Xml.model_validate({"type": "xml", "namespaces": spaces}), [])
+    data = b'<q:e xmlns:q="urn:s" xmlns="urn:d" xmlns:u="urn:u"><l q:x="1" y="2"/><u:k/></q:e>'
+    found = {"s:e": {"l": {"@s:x": "1", "@y": "2"}, "{urn:u}k": ""}}
+    assert xml.decode(data, None) == found
+    assert b'<s:e xmlns:s="urn:s" xmlns="urn:d"><l s:x="1" y="2"/>' in xml.encode(found, None)
+    assert xml.decode(xml.encode(found, None), None) == found
+    for wrong in ({"a b": "x"}, {"a": "x", "b": "x"}):
+        with pytest.raises(ValueError, match="prefix"):
+            Xml.model_validate({"type": "xml", "namespaces": wrong})
 
 
 @pytest.mark.parametrize("event", [[], {}, {"a": 1, "b": 2}, {"a": [1]}, {"a b": 1}, {"a": "\0"}])
