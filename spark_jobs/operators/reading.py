@@ -127,6 +127,8 @@ class _Windowed:
         field_of, every, new = self._fields.get, self._field, tuple.__new__
         for (topic, partition, offset, time, key, raw, _), row in zip(records, rows, strict=False):
             value = None
+            if keys is not None:
+                key = None  # noqa: PLW2901  # its own key means nothing here
             try:
                 if parses and raw is not None:
                     value = from_json(raw, allow_inf_nan=False, cache_strings="keys")

@@ -46,6 +46,11 @@ class Schema(Located):
 
     default: StrictBool = False
     """Used if a record has no `schemaName` header."""
+    id: Annotated[StrictInt, Field(ge=0, lt=2**32)] | None = None
+    """
+    Its id in a schema registry. If one has an id, records begin with byte 0 and the id of their
+    schema, as the serialisers of registries write them.
+    """
 
 
 class Csv(Model):
@@ -84,6 +89,10 @@ class Avro(Model):
     def _one_default(cls, schemas: tuple[Schema, ...]) -> tuple[Schema, ...]:
         if sum(each.default for each in schemas) > 1:
             msg = "more than one is marked as default"
+            raise ValueError(msg)
+        ids = [each.id for each in schemas if each.id is not None]
+        if ids and len({*ids}) != len(schemas):
+            msg = "if one has an id, each needs an id of its own"
             raise ValueError(msg)
         return schemas
 

@@ -92,7 +92,8 @@ def codec(format_: Format, schemas: Sequence[Text]) -> Codec:
         return _XmlCodec(format_)
     if isinstance(format_, Avro):
         try:
-            return AvroCodec([(each.path, each.text, each.default) for each in schemas])
+            found = [(each.path, each.text, each.default) for each in schemas]
+            return AvroCodec(found, [each.id for each in schemas if each.id is not None])
         except ValueError as error:
             raise BadSettings(str(error)) from error
     return _JsonCodec()

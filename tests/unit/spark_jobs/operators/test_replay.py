@@ -224,3 +224,20 @@ def test_other_operators_are_replayed_without_what_aggregations_need() -> None:
     code = f"import spark_jobs.operators.replay, sys; print(sorted({needed} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("key", ["k", "", None, "[1]"])
+def test_a_records_own_key_means_nothing_beside_key_fields(
+    tmp_path: Path, key: str | None
+) -> None:
+    lines = [
+        event("metrics", 0, {"user1": "ann"}, key=key),
+        event("metrics", 1, None, key=key),
+        event("metrics", 2, {"user1": "ann", "user2": None, "metrics": 1}, key=key),
+    ]
+    found = run(tmp_path, "pairing", PAIRING, lines)
+    assert [(each["kind"], each["key"]) for each in found] == [
+        ("error", None),
+        ("error", None),
+        ("skip", None),
+    ]

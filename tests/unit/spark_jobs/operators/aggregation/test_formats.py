@@ -200,3 +200,30 @@ def test_avro_whose_records_nothing_bounds_is_refused(items: object) -> None:
 def test_avro_of_other_arrays_is_read(items: object) -> None:
     text = json.dumps({"type": "array", "items": items})
     AvroCodec([("r.avsc", text, False)]).require_readable()
+
+
+def _registered(number: int | None) -> AvroCodec:
+    fields = [{"name": "a", "type": "int"}, {"name": "t", "type": "string"}]
+    texts = [json.dumps({"type": "record", "name": n, "fields": fields}) for n in "RS"]
+    ids = [] if number is None else [number, number + 1]
+    return AvroCodec([("r.avsc", texts[0], False), ("s.avsc", texts[1], False)], ids)
+
+
+FRAMED = b"\0\0\0\0\x07\x02\x04hi"
+
+
+def test_the_frame_of_a_schema_registry_is_read_and_written_by_the_ids_of_schemas() -> None:
+    assert _registered(7).decode(FRAMED, None) == {"a": 1, "t": "hi"}
+    assert _registered(6).decode(FRAMED, None) == {"a": 1, "t": "hi"}
+    assert _registered(7).encode({"a": 1, "t": "hi"}, None) == FRAMED
+    assert _registered(6).encode({"a": 1, "t": "hi"}, "S") == FRAMED
+
+
+def test_a_frame_that_is_not_expected_says_what_helps() -> None:
+    with pytest.raises(ValueError, match="if 7 is the id of its schema there, set `id` beside"):
+        _registered(None).decode(FRAMED, None)
+    with pytest.raises(ValueError, match="the id 7, and those here have 8, 9: add it by its id"):
+        _registered(8).decode(FRAMED, None)
+    for data in (b"", FRAMED[5:], b"\0\0"):
+        with pytest.raises(ValueError, match="does not begin with byte 0"):
+            _registered(7).decode(data, None)
