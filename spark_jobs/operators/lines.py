@@ -111,8 +111,7 @@ def _made(made: Made, now: int, settings: OperatorSettings) -> dict[str, Any]:
 
 def _passed(value: bytes | None, settings: OperatorSettings) -> Any:  # noqa: ANN401  # JSON
     """Return a value as the trace had it."""
-    is_step = isinstance(settings, AggregationSettings)
-    if is_step and settings.step.format.input.type != "json":
+    if isinstance(settings, AggregationSettings) and settings.step.format.input.type != "json":
         return shown(value or b"")
     try:
         return from_json(value or b"null")

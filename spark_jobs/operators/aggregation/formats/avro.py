@@ -61,7 +61,7 @@ class AvroCodec:
             if data[:1] != b"\0" or len(data) < _FRAME.size:
                 raise
             msg = (
-                f"{error or type(error).__name__}; it begins as a schema registry's serialiser "
+                f"{str(error) or type(error).__name__}; it begins as a schema registry's serialiser "
                 f"writes: if {_FRAME.unpack_from(data)[1]} is the id of its schema there, set "
                 "`id` beside the schema's path"
             )
