@@ -60,10 +60,11 @@ class AvroCodec:
         except (ValueError, EOFError, IndexError) as error:
             if data[:1] != b"\0" or len(data) < _FRAME.size:
                 raise
+            number = _FRAME.unpack_from(data)[1]
             msg = (
-                f"{str(error) or type(error).__name__}; it begins as a schema registry's serialiser "
-                f"writes: if {_FRAME.unpack_from(data)[1]} is the id of its schema there, set "
-                "`id` beside the schema's path"
+                f"{str(error) or type(error).__name__}; it begins as the serialiser of a schema "
+                f"registry writes: if {number} is the id of its schema there, "
+                "set `id` beside the schema's path"
             )
             raise ValueError(msg) from error
 
