@@ -115,9 +115,7 @@ class _Entry:
 
 
 def _entry(traced: Traced, settings: PolicySettings) -> _Entry:
-    record = traced.record()
-    if settings.value == "raw" and isinstance(traced.value, str):
-        record = record._replace(value=traced.value.encode())
+    record = traced.record(is_json=settings.value == "json")
     entry = _Entry(traced, record, settings.value, traced.key)
     if settings.key == "record":
         return entry

@@ -1,17 +1,33 @@
 """A recorded trace, one JSON object a line: records, and moves of the wall clock."""
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, StrictStr, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+)
 from pydantic_core import from_json
 
 from dovecote.process import strict_json
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
 
-_Number = Annotated[StrictInt, Field(ge=0)]
+
+def _whole(value: object) -> object:
+    """Return a whole number as an integer: JSON has one kind of numbers, and 1.76e12 is one."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_Whole = Annotated[StrictInt, BeforeValidator(_whole)]
+_Number = Annotated[_Whole, Field(ge=0)]
 _HeaderValue: TypeAlias = StrictStr | StrictInt | None
 
 
@@ -29,36 +45,57 @@ class Traced(_Line):
     topic: Annotated[StrictStr, Field(min_length=1)]
     partition: _Number
     offset: _Number
-    timestamp: StrictInt
+    timestamp: _Whole
     """Event time, in milliseconds since 1970."""
     key: StrictStr | None = None
     value: Any = None
     """Any JSON; null is a tombstone."""
     headers: dict[StrictStr, _HeaderValue] | list[tuple[StrictStr, _HeaderValue]] = []
     """An object, or a list of pairs if order or repeated names matter."""
-    arrival: StrictInt | None = None
+    arrival: _Whole | None = None
     """Wall clock when it was processed, in milliseconds; None: the clock did not move."""
 
-    def record(self) -> Record:
-        """Return the record as Kafka held it, its value as JSON."""
+    def record(self, *, is_json: bool = True) -> Record:
+        """
+        Return the record as Kafka held it.
+
+        Its value is JSON, or text or `{"base64": …}` in place of the bytes.
+
+        Raises:
+            BadTrace: the value is no base64.
+        """
         return Record(
             topic=self.topic,
             partition=self.partition,
             offset=self.offset,
             timestamp=self.timestamp,
             key=None if self.key is None else self.key.encode(),
-            value=None if self.value is None else _value(self.value),
+            value=None if self.value is None else self._bytes(is_json=is_json),
             headers=[
                 (name, None if value is None else str(value).encode())
                 for name, value in _pairs(self.headers)
             ],
         )
 
+    def _bytes(self, *, is_json: bool) -> bytes:
+        match self.value:
+            case str() if not is_json:
+                return self.value.encode()
+            case {"base64": str(text)} if not is_json and len(self.value) == 1:
+                try:
+                    return b64decode(text, validate=True)
+                except ValueError as error:
+                    where = f"{self.topic}/{self.partition}/{self.offset}"
+                    msg = f"the value of {where} in the trace is not base64: {error}"
+                    raise BadTrace(msg) from error
+            case _:
+                return _value(self.value)
+
 
 class Advance(_Line):
     """The wall clock moved, and no record came."""
 
-    advance_to: StrictInt
+    advance_to: _Whole
 
 
 class End(_Line):
@@ -87,6 +124,14 @@ def read(lines: Iterable[bytes]) -> Iterator[Item]:
         item = _item(number, line)
         ended = isinstance(item, End)
         yield item
+
+
+def shown(value: bytes) -> object:
+    """Return bytes that are not JSON as a trace has them: text, or `{"base64": …}`."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return {"base64": b64encode(value).decode()}
 
 
 def to_json(value: object) -> bytes:

@@ -11,12 +11,13 @@ from confluent_kafka import KafkaException
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
 from spark_jobs.policy.evaluation import load
+from spark_jobs.query import checkpoint
 from spark_jobs.query.pins import PINNED, foreign, refusal
 from spark_jobs.query.settings import DedupSettings
 from spark_jobs.query.topics import Job, reading, require_matches, require_topics
 from spark_jobs.sink import markers
 from spark_jobs.sink.marker_topic import MarkerTopic
-from spark_jobs.stateful.settings import recirculation
+from spark_jobs.stateful.settings import StatefulSettings, recirculation
 
 _SECONDS = 10.0
 
@@ -67,7 +68,7 @@ def _forget(_: object) -> None:
 def _topics(settings: Job) -> None:
     """Refuse missing topics; before the first start also a pattern that takes in none."""
     require_topics(settings)
-    folder = _local(settings.spark.checkpoint)
+    folder = checkpoint.local(settings.spark.checkpoint)
     if folder is not None and not (folder / PINNED).exists() and query_id(folder) is None:
         require_matches(reading(settings), settings.source.topics)
 
@@ -79,7 +80,7 @@ def _marker_topic(settings: Job) -> None:
 
 def _checkpoint(settings: Job) -> None:
     """Refuse a folder with other contents; only the cluster can check a URL."""
-    folder = _local(settings.spark.checkpoint)
+    folder = checkpoint.local(settings.spark.checkpoint)
     if folder is None:
         return
     if not folder.exists():
@@ -97,23 +98,25 @@ def _checkpoint(settings: Job) -> None:
         raise BadSettings(msg)
     else:
         _pins(folder, settings)
+        checkpoint.require_whole(folder, has_state=isinstance(settings, StatefulSettings))
 
 
 def _pins(folder: Path, settings: Job) -> None:
     """Refuse a checkpoint that was made with other settings, or by another program."""
     try:
-        found = json.loads((folder / PINNED).read_text(encoding="utf-8"))
+        text = (folder / PINNED).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         if query_id(folder) is not None:
             raise BadSettings(foreign(str(folder))) from None
         return
+    found = checkpoint.pins(str(folder), PINNED, text)
     if (reason := refusal(str(folder), found, settings.pins())) is not None:
         raise BadSettings(reason)
 
 
 def _markers(settings: Job) -> None:
     """Refuse markers that would stop the query, if the checkpoint can be read here."""
-    folder = _local(settings.spark.checkpoint)
+    folder = checkpoint.local(settings.spark.checkpoint)
     if folder is None:
         return
     topic = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=_SECONDS)
@@ -133,31 +136,18 @@ def _markers(settings: Job) -> None:
             raise MarkerRefused(reason)
 
 
-def query_id(checkpoint: Path) -> str | None:
+def query_id(folder: Path) -> str | None:
     """Return the id of the query to which a checkpoint belongs; None: to none yet."""
     try:
-        text = (checkpoint / "metadata").read_text(encoding="utf-8")
+        return str(json.loads((folder / "metadata").read_text(encoding="utf-8"))["id"])
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return str(json.loads(text)["id"])
+    except (ValueError, TypeError, KeyError):  # cut or empty, which is said elsewhere
+        return ""
 
 
-def next_batch(checkpoint: Path) -> int:
+def next_batch(folder: Path) -> int:
     """Return the number of the batch with which a query with this checkpoint begins."""
-    planned, done = (_numbers(checkpoint / log) for log in ("offsets", "commits"))
+    planned, done = (checkpoint.numbers(folder / log) for log in ("offsets", "commits"))
     newest = max(planned, default=-1)
     return newest + 1 if newest in done or newest < 0 else newest
-
-
-def _numbers(log: Path) -> set[int]:
-    return (
-        {int(file.name) for file in log.iterdir() if file.name.isdigit()}
-        if log.is_dir()
-        else set()
-    )
-
-
-def _local(checkpoint: str) -> Path | None:
-    if checkpoint.startswith("file://"):
-        return Path(checkpoint.removeprefix("file://"))
-    return None if "://" in checkpoint else Path(checkpoint)

@@ -4,9 +4,10 @@ from typing import Any
 
 from pydantic_core import from_json
 
-from dedup.replay.trace import Traced
+from dedup.replay.trace import Traced, shown
 from dedup.rules.policies import decode
 from outbox.envelope import Record
+from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.reading import OperatorSettings, key_of
 from spark_jobs.operators.settings import WindowedSettings
 from spark_jobs.operators.step import (
@@ -33,7 +34,11 @@ def line(output: Output, now: int, settings: OperatorSettings) -> dict[str, Any]
             head = {"kind": "result", "key": _key(key, settings), "at": now}
             return head | {"value": result(output, settings), "sides": sides}
         case Made() | Released(Record()):
-            return _made(output, now) if isinstance(output, Made) else _released(output.value, now)
+            return (
+                _made(output, now, settings)
+                if isinstance(output, Made)
+                else _released(output.value, now)
+            )
         case Late(record, reason) | Ahead(record, reason):
             head = _about(record, "late", now, settings)
             head |= {"timestamp": record.time, "value": _value(record), "reason": reason}
@@ -86,7 +91,7 @@ def _value(record: Input) -> Any:  # noqa: ANN401  # JSON
     return record.row.value if isinstance(record.row, Traced) else record.value
 
 
-def _made(made: Made, now: int) -> dict[str, Any]:
+def _made(made: Made, now: int, settings: OperatorSettings) -> dict[str, Any]:
     return {
         "kind": "result",
         "key": made.window.decode(errors="replace"),
@@ -102,15 +107,18 @@ def _made(made: Made, now: int) -> dict[str, Any]:
             name: None if text is None else text.decode(errors="replace")
             for name, text in made.headers
         },
-        "value": _passed(made.value) if made.is_passed else made.shown,
+        "value": _passed(made.value, settings) if made.is_passed else made.shown,
     }
 
 
-def _passed(value: bytes | None) -> Any:  # noqa: ANN401  # JSON
+def _passed(value: bytes | None, settings: OperatorSettings) -> Any:  # noqa: ANN401  # JSON
+    """Return a value as the trace had it."""
+    if isinstance(settings, AggregationSettings) and settings.step.format.input.type != "json":
+        return shown(value or b"")
     try:
         return from_json(value or b"null")
     except ValueError:
-        return (value or b"").decode(errors="replace")
+        return shown(value or b"")
 
 
 def _released(record: Record, now: int) -> dict[str, Any]:

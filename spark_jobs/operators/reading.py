@@ -14,6 +14,7 @@ from outbox.errors import DovecoteError
 from outbox.timestamps import END_OF_TIME, time_of
 from outbox.timestamps import milliseconds as of_record
 from spark_jobs.operators.aggregation.settings import AggregationSettings
+from spark_jobs.operators.finite import PLAIN, require_finite
 from spark_jobs.operators.sessions import aggregates
 from spark_jobs.operators.settings import (
     DelaySettings,
@@ -151,6 +152,7 @@ class _Windowed:
         self._key = None if settings.key == "record" else settings.key
         self._event_time = settings.event_time
         self._fields, self._field = fields, field
+        self._keeps = parses
         self._parses = bool(parses or self._key or self._event_time)
 
     def __call__(
@@ -158,23 +160,25 @@ class _Windowed:
     ) -> Iterator[Input]:
         # Local names: a million rows would each look these up on `self`, a good part of the work.
         keys = None if self._key is None else _Keys(self._key)
-        event_time, parses = self._event_time, self._parses
+        event_time, parses, keeps = self._event_time, self._parses, self._keeps
         field_of, every, new = self._fields.get, self._field, tuple.__new__
         for (topic, partition, offset, time, key, raw, _), row in zip(records, rows, strict=False):
             value = None
+            if keys is not None:
+                key = None  # noqa: PLW2901  # its own key means nothing here
             try:
                 if parses and raw is not None:
                     value = from_json(raw, allow_inf_nan=False, cache_strings="keys")
                 if keys is not None:
                     key = keys.of(value)  # noqa: PLW2901  # like the record's own
                 if key is not None:
-                    if not 0 <= time < END_OF_TIME:
+                    if event_time is not None or not 0 <= time < END_OF_TIME:
                         time = _written(value, event_time, time)  # noqa: PLW2901  # likewise
-                    elif event_time is not None:
-                        time = _time(value, event_time, time)  # noqa: PLW2901  # likewise
                     field = field_of(topic, every)
                     if field is not None and parses:
                         value = _field(value, field)
+                    if keeps and value.__class__ not in PLAIN:
+                        require_finite(value)  # 1e999 is infinite, and results are JSON
             except (ValueError, DovecoteError) as error:
                 unread = Input(key, time, None, topic, partition, offset, raw, row)
                 failed.append(Failed(unread, str(error)))
@@ -256,7 +260,7 @@ class _Keys:
 
 
 def _written(value: Any, name: str | None, time: int) -> int:  # noqa: ANN401  # JSON
-    """Return the event time of a record whose timestamp is not in milliseconds."""
+    """Return the event time of a record: the field `name` if it is there, or its timestamp."""
     found = of_record(time)
     if name is not None:
         return _time(value, name, -1 if found is None else found)
@@ -268,6 +272,8 @@ def _written(value: Any, name: str | None, time: int) -> int:  # noqa: ANN401  #
 
 def _time(value: Any, name: str, otherwise: int) -> int:  # noqa: ANN401  # JSON
     found = value.get(name) if value.__class__ is dict else None
+    if found.__class__ is float and found.is_integer():  # 1.76e12
+        found = int(found)
     if found.__class__ is int and -_MOST <= found <= _MOST:
         return found
     if found is None:

@@ -30,6 +30,9 @@ class TracedOperator:
         self._state = self._operator.start()
         self._now = 0
         lag = max_lag(settings)
+        self._is_json = not isinstance(settings, AggregationSettings) or (
+            settings.step.format.input.type == "json"
+        )
         self._max_lag = NEVER if lag is None else lag
         self._max_ahead = max_ahead(settings)
 
@@ -43,7 +46,7 @@ class TracedOperator:
         behind_from = record.timestamp + self._max_lag
         if behind_from < now and behind_from > self._now:
             yield from self._step([], behind_from)
-        read = self._read(record.record(), record)
+        read = self._read(record.record(is_json=self._is_json), record)
         if isinstance(read, Failed):
             yield from self._step([], now, behind=behind_from < now)
             yield line(read, now, self._settings)

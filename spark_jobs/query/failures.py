@@ -2,16 +2,36 @@
 
 import logging
 import re
+from collections.abc import Iterator
 
 from spark_jobs.errors import REPORTED, JobError, QueryFailed
 
 _log = logging.getLogger("dovecote.spark")
 
 _MESSAGE_CHARACTERS = 1_000
-_OURS = re.compile(r"^spark_jobs\.errors\.(\w+): (.+)$", re.MULTILINE)
+_OURS = re.compile(r"(?:^|: )spark_jobs\.errors\.(\w+): (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^Traceback|: Traceback \(most recent call last\)", re.MULTILINE)
 # The exception is followed by Spark's own description of the query, and Java's stack.
-_AFTER = re.compile(r"^(=== Streaming Query|\s*SQLSTATE|\s*at |Driver stacktrace)", re.MULTILINE)
+_AFTER = re.compile(
+    r"^(=== Streaming Query|\s*SQLSTATE|\s+at [\w.$/<>@]+(\(|$)|Driver stacktrace)", re.MULTILINE
+)
+_FRAME = re.compile(r'^ +File ".*$', re.MULTILINE)
+_SAYS_NOTHING = ("Traceback", "During handling", "The above exception", "  ", "\t")
+_CAUSES = (
+    (
+        re.compile(r"Python worker exited unexpectedly|Python worker (?:was )?killed"),
+        (
+            "a Python worker was killed or crashed: mostly the machine or the container had too "
+            "little memory (see the kernel's log), or a library of the handler crashed. The batch "
+            "comes again with the next start; smaller ones need less "
+            "(source.max_offsets_per_trigger)"
+        ),
+    ),
+    (
+        re.compile(r"\[PYTHON_VERSION_MISMATCH\][^\n]*"),
+        "{found} Set PYSPARK_PYTHON on all machines to the version of Python that starts the job",
+    ),
+)
 
 
 def failure(text: str) -> JobError:
@@ -19,14 +39,30 @@ def failure(text: str) -> JobError:
     _log.error("Spark ended a query; this is what it says:", extra={"details": text})
     if (ours := _OURS.search(text)) is not None:
         return REPORTED.get(ours[1], QueryFailed)(ours[2])
+    for pattern, said in _CAUSES:
+        if (found := pattern.search(text)) is not None:
+            return QueryFailed(said.format(found=found[0]))
     if (python := _PYTHON.search(text)) is not None:
         raised = text[python.end() :]
         after = _AFTER.search(raised)
-        lines = [
-            line
-            for line in raised[: after.start() if after else len(raised)].splitlines()
-            if line and not line[0].isspace()
-        ]
-        # The last line without indentation is the exception; the lines above it show its origin.
-        return QueryFailed(f"a task failed: {lines[-1] if lines else text}"[:_MESSAGE_CHARACTERS])
-    return QueryFailed(f"Spark ended the query: {text.splitlines()[0]}"[:_MESSAGE_CHARACTERS])
+        if said := _exception(raised[: after.start() if after else len(raised)]):
+            return QueryFailed(f"a task failed: {said}"[:_MESSAGE_CHARACTERS])
+    told = next(_telling(text.splitlines()), "it says nothing of the cause; see the log above")
+    return QueryFailed(f"Spark ended the query: {told}"[:_MESSAGE_CHARACTERS])
+
+
+def _exception(traceback: str) -> str:
+    """Return the exception at the end of a traceback: what follows its last frame, on one line."""
+    frames = [*_FRAME.finditer(traceback)]
+    lines = traceback[frames[-1].end() if frames else 0 :].splitlines()
+    while frames and lines and not (lines[0] and not lines[0][0].isspace()):
+        del lines[0]  # the source of the frame, and marks under it
+    if not frames:
+        lines = [line for line in lines[1:] if line and not line[0].isspace()][-1:]
+    return " ".join(line.strip() for line in lines if line.strip())
+
+
+def _telling(lines: list[str]) -> Iterator[str]:
+    for line in lines:
+        if line.strip() and not line.startswith(_SAYS_NOTHING):
+            yield re.sub(r":?\s*Traceback \(most recent call last\):?$", "", line)

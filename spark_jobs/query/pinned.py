@@ -3,10 +3,12 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 from pyspark.sql import SparkSession
 
 from outbox.errors import BadSettings
+from spark_jobs.query.checkpoint import local, pins, require_whole
 from spark_jobs.query.pins import BEGAN, PINNED, Pins, foreign, refusal
 from spark_jobs.source.offsets import Offsets
 
@@ -18,6 +20,7 @@ def pin(
     *,
     begin: Callable[[], Offsets],
     adopt: bool = False,
+    has_state: bool = False,
 ) -> Offsets:
     """
     Compare `wanted` with the settings of the checkpoint; a new checkpoint gets them.
@@ -27,19 +30,22 @@ def pin(
     changed, and a checkpoint that another program made is taken over.
 
     Raises:
-        BadSettings: a setting has changed, or the checkpoint is not ours.
+        BadSettings: a setting has changed, or the checkpoint is damaged or not ours.
     """
     context = spark.sparkContext
     jvm = context._jvm  # noqa: SLF001  # no public way to Spark's file systems
     if jvm is None:
         msg = "this Spark has no JVM of its own: Spark Connect cannot run the job"
         raise BadSettings(msg)
-    files = _Files(jvm, context._jsc.hadoopConfiguration(), checkpoint)  # noqa: SLF001  # as above
+    configuration = context._jsc.hadoopConfiguration()  # noqa: SLF001  # as above
+    files = _Files(context._gateway, jvm, configuration, checkpoint)  # noqa: SLF001  # as above
     found: dict[str, Any] = {}
     if (text := files.read(PINNED)) is not None:
-        found = json.loads(text)
+        found = pins(checkpoint, PINNED, text)
     elif not adopt and files.exists("metadata"):
         raise BadSettings(foreign(checkpoint))
+    if (folder := local(checkpoint)) is not None:
+        require_whole(folder, has_state=has_state)
     if (reason := refusal(checkpoint, found, wanted, adopt=adopt)) is not None:
         raise BadSettings(reason)
     began = found[BEGAN] if BEGAN in found else _begun(files, begin)
@@ -60,8 +66,9 @@ def _begun(files: "_Files", begin: Callable[[], Offsets]) -> dict[str, Any]:
 class _Files:
     """The files of a checkpoint."""
 
-    def __init__(self, jvm: Any, configuration: Any, checkpoint: str) -> None:  # noqa: ANN401  # Java's
+    def __init__(self, gateway: Any, jvm: Any, configuration: Any, checkpoint: str) -> None:  # noqa: ANN401  # Java's
         self._jvm, self._checkpoint = jvm, checkpoint
+        self._gateway, self._configuration = gateway, configuration
         self._system = self._path(PINNED).getFileSystem(configuration)
 
     def _path(self, name: str) -> Any:  # noqa: ANN401  # as above
@@ -80,6 +87,15 @@ class _Files:
         return text
 
     def write(self, name: str, data: bytes) -> None:
-        out = self._system.create(self._path(name), True)  # noqa: FBT003  # Java's argument
+        """Write a file that is there as a whole, or not at all."""
+        written = self._path(f".{name}.{uuid4().hex}.tmp")
+        out = self._system.create(written, True)  # noqa: FBT003  # Java's argument
         out.write(bytearray(data))
         out.close()
+        hadoop = self._jvm.org.apache.hadoop.fs
+        # The name has a dollar sign, for the class is within another one.
+        overwrite = getattr(hadoop, "Options$Rename").OVERWRITE
+        options = self._gateway.new_array(getattr(hadoop, "Options$Rename"), 1)
+        options[0] = overwrite
+        context = hadoop.FileContext.getFileContext(written.toUri(), self._configuration)
+        context.rename(written, self._path(name), options)

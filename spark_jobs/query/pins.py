@@ -1,5 +1,6 @@
 """The settings with which a checkpoint was made, and why a job may not go on with it."""
 
+import json
 from collections.abc import Mapping
 from typing import TypeAlias
 
@@ -12,6 +13,8 @@ BEGAN = "source.began"
 HASH = "state.hash"
 """How keys are laid into the buckets of a state."""
 MURMUR2 = "murmur2"
+FORMAT, SCHEMAS = "step.format.input", "step.schemas"
+"""How the records in open windows are read; the fingerprint of each schema by its name."""
 _ADOPTED = {QUERY, TOPICS}
 """Settings that may change if the operator of the job consents."""
 
@@ -24,8 +27,17 @@ def refusal(checkpoint: str, found: Pins, wanted: Pins, *, adopt: bool = False) 
         # A version that did not know the setting has not pinned it.
         if name not in found or found[name] == value or (adopt and name in _ADOPTED):
             continue
+        if name == SCHEMAS and not _other_schemas(found[name], value):
+            continue
         return _refusal(checkpoint, name, found[name], value)
     return None
+
+
+def _other_schemas(was: object, now: object) -> list[str]:
+    """Return the names under which records were read by a schema that is no longer theirs."""
+    if not isinstance(was, Mapping) or not isinstance(now, Mapping):
+        return []
+    return [name for name, schema in was.items() if now.get(name) != schema]
 
 
 def foreign(checkpoint: str) -> str:
@@ -67,6 +79,8 @@ def _refusal(checkpoint: str, name: str, was: object, now: object) -> str:
                 f"version, with {now}, would not find it: begin with a new checkpoint at "
                 "`source.starting_offsets`, and use `--adopt`, once"
             )
+        case "step.format.input" | "step.schemas":
+            return f"the checkpoint {checkpoint} {_about_windows(name, was, now)}"
         case _:
             return (
                 f"the checkpoint {checkpoint} was made with {name} = {_listed(was)}, not "
@@ -75,7 +89,24 @@ def _refusal(checkpoint: str, name: str, was: object, now: object) -> str:
             )
 
 
+def _about_windows(name: str, was: object, now: object) -> str:
+    if name == FORMAT:
+        return (
+            f"has windows whose records were read with format.input = {_listed(was)}, and "
+            f"{_listed(now)} would exchange their fields: set it back, or begin with a new "
+            "checkpoint (and `--adopt`, once)"
+        )
+    names = ", ".join(f'"{each}"' if each else "no" for each in _other_schemas(was, now))
+    return (
+        f"has windows whose records were read with other Avro schemas (of records with {names} "
+        "schemaName): set them back and add new ones under other names, or begin with a new "
+        "checkpoint (and `--adopt`, once)"
+    )
+
+
 def _listed(value: object) -> str:
+    if isinstance(value, Mapping):
+        return json.dumps(value, ensure_ascii=False)
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from dovecote.process.logs import one_line
 from spark_jobs.errors import JobError, QueryFailed
 from spark_jobs.query.batch import Batch, BatchReport, Stage
 from spark_jobs.query.failures import failure
@@ -129,9 +130,11 @@ class Query:
         with self._running:
             pass  # the batch in progress is done
         self._await_spark()
+        # A query that has failed by itself is no success, even if it was asked to stop meanwhile.
+        failed = query.exception()
         query.stop()
-        if self._failure is not None:
-            raise self._named(self._failure)
+        if self._failure is not None or failed is not None:
+            raise self._named(self._failure or failure(str(failed)))
 
     def _await_spark(self) -> None:
         """Wait until Spark has reported that it recorded all batches that are done."""
@@ -169,6 +172,9 @@ class Query:
             raise
         except PySparkException as error:
             self._failure = failure(str(error))
+            raise
+        except Exception as error:
+            self._failure = QueryFailed(one_line(f"{type(error).__name__}: {error}"))
             raise
         held = self._hold(reports, number)
         with self._heard:

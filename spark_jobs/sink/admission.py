@@ -1,5 +1,7 @@
 """Decide whether a query may go on from the markers it finds, and take them over if told to."""
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from spark_jobs.errors import KafkaUnavailable, MarkerRefused
@@ -8,6 +10,8 @@ from spark_jobs.sink.marker_topic import MarkerTopic
 from spark_jobs.sink.markers import Marker, Turn
 from spark_jobs.sink.sink import SinkConfig
 from spark_jobs.sink.writer import NotCommitted, Writer
+
+_LOOK_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +43,7 @@ def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> Admitted:
         if reason is None:
             continue
         if not adopt:
-            raise MarkerRefused(reason)
+            raise MarkerRefused(_with_others(reason, found, topic))
         if (reason := markers.half_done(marker, here)) is not None:
             raise MarkerRefused(reason)
         stopping.append(here)
@@ -47,6 +51,16 @@ def admit(turn: Turn, config: SinkConfig, *, adopt: bool) -> Admitted:
     replaced = [_take_over(here, config) for here in stopping]
     taken = [each for each in replaced if each is not None]
     return Admitted(taken, next(iter(begun), None))
+
+
+def _with_others(reason: str, found: Mapping[int, Marker], topic: MarkerTopic) -> str:
+    """Look for a moment whether another run writes, for then its query must not be taken over."""
+    deadline = time.monotonic() + _LOOK_SECONDS
+    moves = False
+    while not moves and time.monotonic() < deadline:
+        moves = topic.read(range(topic.partitions())) != found
+    ago = time.time_ns() // 1_000_000 - topic.written_at
+    return markers.with_others(reason, ago=ago, moves=moves)
 
 
 def _is_of(marker: Marker, turn: Turn) -> bool:

@@ -37,6 +37,8 @@ class MarkerTopic:
     def __init__(self, name: str, properties: Mapping[str, str], *, timeout: float) -> None:
         self.name, self._timeout = name, timeout
         self._client = kafka_options.client(properties)
+        self.written_at = 0
+        """When the newest marker that was read was written, in milliseconds; 0: none was read."""
 
     def partitions(self) -> int:
         """Return the topic's number of partitions; 0 if it does not exist."""
@@ -165,6 +167,7 @@ class MarkerTopic:
         for message in self._records(consumer, place, end, beyond=nonce is not None):
             if message.key() != _NONCE:
                 found = message.value()
+                self.written_at = max(self.written_at, message.timestamp()[1])
             elif message.value() == nonce:
                 return found
         return found

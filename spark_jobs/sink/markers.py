@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Self, TypeAlias
 
 _FORMAT = 1
+_RUNNING_MILLISECONDS = 60_000
 
 Ranges: TypeAlias = Mapping[str, Mapping[int, tuple[int, int]]]
 """First and last offset of a batch's rows, by topic and partition."""
@@ -146,6 +147,27 @@ def decide(found: Marker | None, turn: Turn, *, digest: str, adopt: bool = False
 def refusal(found: Marker, turn: Turn) -> str | None:
     """Return why the query must not start with `turn` after `found`, or None if it may."""
     return _foreign(found, turn) or _later(found, turn)
+
+
+def with_others(reason: str, *, ago: int, moves: bool) -> str:
+    """
+    Return `reason`, with what to do if another run of the query goes on.
+
+    Its newest marker is `ago` milliseconds old; `moves`: a newer one came while we looked.
+    """
+    said = reason.partition(":")[0]
+    if moves:
+        return (
+            f"another run of this query is going on and writes markers ({said}): end that run "
+            "first, or give this job a `spark.query` name and a `spark.checkpoint` of its own. Do "
+            "not use --adopt while it runs"
+        )
+    if ago > _RUNNING_MILLISECONDS:
+        return reason
+    return (
+        f"another run of this query wrote a marker {max(ago, 0) // 1000} s ago: if it still runs, "
+        f"end it first, and do not use --adopt. If none runs: {reason}"
+    )
 
 
 def half_done(found: Marker, turn: Turn) -> str | None:

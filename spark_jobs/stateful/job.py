@@ -49,6 +49,7 @@ def run(
         settings.pins(),
         begin=lambda: source.begin(reads),
         adopt=adopt,
+        has_state=True,
     )
     markers = MarkerTopic(settings.marker_topic(), settings.kafka, timeout=ADMIN_SECONDS)
     markers.ensure(settings.spark.shuffle_partitions)

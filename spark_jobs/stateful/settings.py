@@ -9,6 +9,8 @@ from pydantic import field_validator, model_validator
 from dedup.settings.retries import TopicName
 from dovecote.process.settings import Duration, HttpSettings, KafkaProperties, Settings
 from spark_jobs.operators.aggregation.config import Gapped
+from spark_jobs.operators.aggregation.formats.avro import AvroCodec
+from spark_jobs.operators.aggregation.formats.formats import codec
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.settings import (
     DelaySettings,
@@ -16,7 +18,7 @@ from spark_jobs.operators.settings import (
     SessionsSettings,
     milliseconds,
 )
-from spark_jobs.query.pins import HASH, JOB, MURMUR2, QUERY, TOPICS, Pins
+from spark_jobs.query.pins import FORMAT, HASH, JOB, MURMUR2, QUERY, SCHEMAS, TOPICS, Pins
 from spark_jobs.query.settings import (
     DedupSettings,
     SourceSettings,
@@ -246,7 +248,12 @@ class AggregationJob(StatefulSettings):
         # A window that ends after a gap has no time of day to wait for, and the other way round.
         ends = "gap" if isinstance(step.trigger, Gapped) else step.trigger.type
         key = step.key.model_dump(mode="json", exclude={"source", "path"})
-        return {**super().pins(), "step.key": key, "step.trigger": ends}
+        pins = {**super().pins(), "step.key": key, "step.trigger": ends}
+        # Open windows hold records as they came, and firing reads them.
+        read = step.format.input.model_dump(mode="json", exclude={"schema_"})
+        found = codec(step.format.input, self.operator.input_schemas)
+        schemas = found.fingerprints() if isinstance(found, AvroCodec) else {}
+        return {**pins, FORMAT: read, SCHEMAS: schemas}
 
 
 JOBS: dict[str, type[StatefulSettings]] = {

@@ -46,6 +46,11 @@ class Schema(Located):
 
     default: StrictBool = False
     """Used if a record has no `schemaName` header."""
+    id: Annotated[StrictInt, Field(ge=0, lt=2**32)] | None = None
+    """
+    Its id in a schema registry. If one has an id, records begin with byte 0 and the id of their
+    schema, as the serialisers of registries write them.
+    """
 
 
 class Csv(Model):
@@ -85,6 +90,10 @@ class Avro(Model):
         if sum(each.default for each in schemas) > 1:
             msg = "more than one is marked as default"
             raise ValueError(msg)
+        ids = [each.id for each in schemas if each.id is not None]
+        if ids and len({*ids}) != len(schemas):
+            msg = "if one has an id, each needs an id of its own"
+            raise ValueError(msg)
         return schemas
 
 
@@ -98,6 +107,27 @@ class Xml(Model):
     """`"xml"`, or `{type: "xml"}`."""
 
     type: Literal["xml"]
+    lists: tuple[Name, ...] = ()
+    """
+    Elements that are always lists, however many there are: paths from the root, as `order.line`.
+    """
+    namespaces: dict[StrictStr, Name] = Field(default_factory=dict)
+    """
+    The namespaces by the prefixes that names get in events, and documents in the output; the
+    prefix "" is for elements whose names have none.
+    """
+
+    @field_validator("namespaces")
+    @classmethod
+    def _are_prefixes(cls, namespaces: dict[str, str]) -> dict[str, str]:
+        for prefix in namespaces:
+            if prefix and (not prefix.replace("-", "_").replace(".", "_").isidentifier()):
+                msg = f'"{prefix}" is no prefix'
+                raise ValueError(msg)
+        if len({*namespaces.values()}) != len(namespaces):
+            msg = "two prefixes have the same namespace"
+            raise ValueError(msg)
+        return namespaces
 
 
 def _typed(value: object) -> object:

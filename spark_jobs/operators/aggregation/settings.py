@@ -20,6 +20,7 @@ class Text(Settings):
     path: str
     text: str
     default: bool = False
+    id: int | None = None
 
 
 class AggregationSettings(Settings):
@@ -76,7 +77,7 @@ class _Files:
     def __init__(self, folder: Path, folders: tuple[Path, ...]) -> None:
         self._folder, self._folders = folder, folders
 
-    def text(self, field: str, located: Located | None, *, default: bool = False) -> Text | None:
+    def text(self, field: str, located: Located | None) -> Text | None:
         if located is None:
             return None
         places = [self._folder] if located.source == "file" else self._folders
@@ -87,7 +88,7 @@ class _Files:
                 raise BadSettings(msg)
             if file.is_file():
                 try:
-                    return Text(path=located.path, text=file.read_text("utf-8"), default=default)
+                    return Text(path=located.path, text=file.read_text("utf-8"))
                 except (OSError, UnicodeDecodeError) as error:
                     msg = f"{field}.path: cannot read {file}: {error}"
                     raise BadSettings(msg) from error
@@ -99,10 +100,14 @@ class _Files:
         if not isinstance(format_, Avro):
             return ()
         found = (
-            self.text(f"{field}.schema.{n}", each, default=each.default)
+            (self.text(f"{field}.schema.{n}", each), each)
             for n, each in enumerate(format_.schema_)
         )
-        return tuple(each for each in found if each is not None)
+        return tuple(
+            text.model_copy(update={"default": each.default, "id": each.id})
+            for text, each in found
+            if text is not None
+        )
 
 
 def _is_within(file: Path, folder: Path) -> bool:

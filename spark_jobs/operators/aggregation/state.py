@@ -3,10 +3,11 @@
 from typing import Any
 
 import msgpack
-import orjson
+from pydantic_core import from_json
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.formats.json_text import dumps
 from spark_jobs.operators.aggregation.operator import Aggregation
 from spark_jobs.operators.aggregation.windows import Window, WindowsOfKey, WindowState
 
@@ -26,7 +27,7 @@ def encoded(state: WindowState) -> bytes:
             held.clock,
             held.arrived,
             None if held.window is None else _window(held.window),
-            None if held.cache == {} else orjson.dumps(held.cache),
+            None if held.cache == {} else dumps(held.cache),
             held.at,
             held.next,
             held.empty,
@@ -62,7 +63,7 @@ def decoded(operator: Aggregation, data: bytes) -> WindowState:
             clock,
             arrived,
             None if window is None else _restored(window),
-            {} if cache is None else orjson.loads(cache),
+            {} if cache is None else from_json(cache),
             at,
             next_,
             empty,

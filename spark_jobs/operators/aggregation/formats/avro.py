@@ -2,18 +2,27 @@
 
 import io
 import json
+import struct
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 
 import fastavro
 from fastavro import _read_py  # it has no other name for the reader in Python
-from fastavro.schema import SchemaParseException, UnknownType
+from fastavro.schema import (
+    SchemaParseException,
+    UnknownType,
+    fingerprint,
+    to_parsing_canonical_form,
+)
 
 from dovecote.process import strict_json
+from spark_jobs.operators.aggregation.formats.avro_writing import AvroWriter
 
 _BINARY = {"bytes", "fixed"}
 _NAMED = {"record", "error", "fixed"}
+_FRAME = struct.Struct(">BI")
+"""The beginning of a record from a schema registry's serialiser: byte 0, and the schema's id."""
 
 
 class AvroCodec:
@@ -22,6 +31,7 @@ class AvroCodec:
 
     A schema is known by the name and the full name of its record, and by the name of its file.
     Without the header the schema marked as default is used; without a default, the first one.
+    If schemas have `ids`, records begin with byte 0 and the id of their schema in four bytes.
 
     Raises:
         ValueError: a schema is not valid.
@@ -29,22 +39,54 @@ class AvroCodec:
 
     content_type = "avro/binary"
 
-    def __init__(self, schemas: Sequence[tuple[str, str, bool]]) -> None:
+    def __init__(self, schemas: Sequence[tuple[str, str, bool]], ids: Sequence[int] = ()) -> None:
         self._by_name: dict[str, Any] = {}
         self._binary: list[str] = []
         self._boundless: list[str] = []
+        self._writers: dict[int, AvroWriter] = {}
+        self._prints: dict[int, str] = {}
         self._recurses = False
         parsed = [self._parsed(path, text) for path, text, _ in schemas]
+        self._by_id = dict(zip(ids, parsed, strict=False))
+        self._ids = {id(schema): number for number, schema in self._by_id.items()}
         defaults = [one for one, (_, _, default) in zip(parsed, schemas, strict=True) if default]
         self._default = (defaults or parsed)[0]
 
     def decode(self, data: bytes, schema: str | None) -> Any:  # noqa: ANN401  # JSON
+        if self._by_id:
+            found = self._framed(data)
+            return self._read(data[_FRAME.size :], found)
+        try:
+            return self._read(data, self._schema(schema))
+        except (ValueError, EOFError, IndexError) as error:
+            if data[:1] != b"\0" or len(data) < _FRAME.size:
+                raise
+            number = _FRAME.unpack_from(data)[1]
+            msg = (
+                f"{str(error) or type(error).__name__}; it begins as the serialiser of a schema "
+                f"registry writes: if {number} is the id of its schema there, "
+                "set `id` beside the schema's path"
+            )
+            raise ValueError(msg) from error
+
+    def _framed(self, data: bytes) -> Any:  # noqa: ANN401  # fastavro's
+        magic, number = _FRAME.unpack_from(data) if len(data) >= _FRAME.size else (None, None)
+        if magic != 0:
+            msg = "it does not begin with byte 0 and the id of its schema in a registry"
+            raise ValueError(msg)
+        if number not in self._by_id:
+            known = ", ".join(map(str, self._by_id))
+            msg = f"its schema has the id {number}, and those here have {known}: add it by its id"
+            raise ValueError(msg)
+        return self._by_id[number]
+
+    def _read(self, data: bytes, schema: Any) -> Any:  # noqa: ANN401  # fastavro's; JSON
         source = io.BytesIO(data)
         # A record of a few thousand bytes may nest that many levels deep if its schema lets it,
         # and the reader in C then kills the process.
         read = _read_py.schemaless_reader if self._recurses else fastavro.schemaless_reader
         try:
-            found = read(source, self._schema(schema), None)
+            found = read(source, schema, None)
         except RecursionError as error:
             msg = "it nests too deeply"
             raise ValueError(msg) from error
@@ -54,9 +96,15 @@ class AvroCodec:
         return _plain(found) if self._binary else found
 
     def encode(self, event: Any, schema: str | None) -> bytes:  # noqa: ANN401  # JSON
-        out = io.BytesIO()
-        fastavro.schemaless_writer(out, self._schema(schema), event, strict=True)
-        return out.getvalue()
+        found = id(self._schema(schema))
+        data = self._writers[found].write(event)
+        return _FRAME.pack(0, self._ids[found]) + data if self._ids else data
+
+    def fingerprints(self) -> dict[str, str]:
+        """Return a hash of each schema's meaning, by its names; "" names the default one."""
+        ids = {f"id {number}": schema for number, schema in self._by_id.items()}
+        found = {**self._by_name, **ids, "": self._default}
+        return {name: self._prints[id(schema)] for name, schema in found.items()}
 
     def require_readable(self) -> None:
         """
@@ -114,6 +162,8 @@ class AvroCodec:
             names |= {short, f"{plain.get('namespace', '')}.{short}".lstrip(".")}
         for name in names:
             self._by_name.setdefault(name, parsed)
+        self._prints[id(parsed)] = fingerprint(to_parsing_canonical_form(parsed), "SHA-256")
+        self._writers[id(parsed)] = AvroWriter(parsed)
         if _has_bytes(plain):
             self._binary.append(path)
         shape = _Shape(plain)

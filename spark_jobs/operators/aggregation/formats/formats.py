@@ -5,14 +5,14 @@ import io
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import orjson
-
 from outbox.envelope import Pair
 from outbox.errors import BadSettings, DovecoteError
 from spark_jobs.operators.aggregation.config import Avro, Csv, Format, Xml
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec
-from spark_jobs.operators.aggregation.formats.xml import from_xml, to_xml
+from spark_jobs.operators.aggregation.formats.json_text import dumps, loads
+from spark_jobs.operators.aggregation.formats.xml import Names, from_xml, to_xml
 from spark_jobs.operators.aggregation.settings import AggregationSettings, Text
+from spark_jobs.operators.finite import require_finite
 
 SCHEMA_NAME = "schemaName"
 """The header that names the schema of a record."""
@@ -54,7 +54,16 @@ def reading(settings: AggregationSettings) -> Callable[[bytes | None, str | None
     found = codec(settings.step.format.input, settings.input_schemas)
     if isinstance(found, AvroCodec):
         _require(found.require_readable)
-    return _guarded(found.decode)
+    if not settings.has_scripts:
+        return _guarded(found.decode)
+
+    def decode(data: bytes, schema: str | None) -> Any:  # noqa: ANN401  # JSON
+        event = found.decode(data, schema)
+        if isinstance(found, AvroCodec):
+            require_finite(event)  # scripts get events as JSON
+        return event
+
+    return _guarded(decode)
 
 
 def writing(settings: AggregationSettings) -> tuple[Callable[[Any, str | None], bytes], str]:
@@ -80,10 +89,11 @@ def codec(format_: Format, schemas: Sequence[Text]) -> Codec:
     if isinstance(format_, Csv):
         return _CsvCodec(format_)
     if isinstance(format_, Xml):
-        return _XmlCodec()
+        return _XmlCodec(format_)
     if isinstance(format_, Avro):
         try:
-            return AvroCodec([(each.path, each.text, each.default) for each in schemas])
+            found = [(each.path, each.text, each.default) for each in schemas]
+            return AvroCodec(found, [each.id for each in schemas if each.id is not None])
         except ValueError as error:
             raise BadSettings(str(error)) from error
     return _JsonCodec()
@@ -116,23 +126,24 @@ class _JsonCodec:
 
     @staticmethod
     def decode(data: bytes, _: str | None) -> Any:  # noqa: ANN401  # JSON
-        return orjson.loads(data)
+        return loads(data)
 
     @staticmethod
     def encode(event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
-        return orjson.dumps(event)
+        return dumps(event)
 
 
 class _XmlCodec:
     content_type = "application/xml"
 
-    @staticmethod
-    def decode(data: bytes, _: str | None) -> Any:  # noqa: ANN401  # JSON
-        return from_xml(data)
+    def __init__(self, settings: Xml) -> None:
+        self._lists, self._names = {*settings.lists}, Names(settings.namespaces)
 
-    @staticmethod
-    def encode(event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
-        return to_xml(event)
+    def decode(self, data: bytes, _: str | None) -> Any:  # noqa: ANN401  # JSON
+        return from_xml(data, self._names, self._lists)
+
+    def encode(self, event: Any, _: str | None) -> bytes:  # noqa: ANN401  # JSON
+        return to_xml(event, self._names)
 
 
 class _CsvCodec:

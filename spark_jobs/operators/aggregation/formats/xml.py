@@ -1,20 +1,57 @@
 """
 XML as JSON, and back: `<a x="1"><b>2</b><b/></a>` is `{"a": {"@x": "1", "b": ["2", ""]}}`.
 
-An element with text beside attributes or elements has it as `#text`. Document types are refused:
-entities, their expansion and the files that they fetch all need one.
+An element with text beside attributes or elements has it as `#text`. Children whose names take
+turns have the order of the names as `#order`, since JSON puts equal names together. Document types
+are refused: entities, their expansion and the files that they fetch all need one.
 """
 
+from collections.abc import Collection, Iterator, Mapping
+from itertools import groupby
 from typing import Any
+from xml.parsers import expat
 
 from lxml import etree
 
-_TEXT = "#text"
+_TEXT, _ORDER = "#text", "#order"
 
 
-def from_xml(data: bytes) -> dict[str, Any]:
+class Names:
+    """The names of elements and attributes in events: with a prefix for each known namespace."""
+
+    def __init__(self, namespaces: Mapping[str, str] | None = None) -> None:
+        known = namespaces or {}
+        self.nsmap = {prefix or None: uri for prefix, uri in known.items()}
+        self._prefixes = {uri: prefix for prefix, uri in known.items()}
+        self._uris = dict(known)
+
+    def short(self, tag: str, *, is_attribute: bool = False) -> str:
+        """Return the name in events; one of an unknown namespace stays `{namespace}name`."""
+        uri, _, name = tag[1:].rpartition("}") if tag.startswith("{") else ("", "", tag)
+        prefix = self._prefixes.get(uri)
+        if prefix is None or (is_attribute and not prefix):
+            return tag
+        return f"{prefix}:{name}" if prefix else name
+
+    def full(self, name: str, *, is_attribute: bool = False) -> str:
+        """Return the name as the library writes it: `{namespace}name`."""
+        if name.startswith("{"):
+            return name
+        prefix, colon, local = name.rpartition(":")
+        if not colon and is_attribute:
+            return name
+        uri = self._uris.get(prefix)
+        return name if uri is None else f"{{{uri}}}{local}"
+
+
+_PLAIN = Names()
+
+
+def from_xml(
+    data: bytes, names: Names = _PLAIN, lists: Collection[str] = frozenset()
+) -> dict[str, Any]:
     """
-    Return the document in `data`.
+    Return the document in `data`; elements with a path in `lists` are always lists.
 
     Raises:
         ValueError: it is not a document, or has a document type.
@@ -29,18 +66,18 @@ def from_xml(data: bytes) -> dict[str, Any]:
         remove_comments=True,
         remove_pis=True,
     )
-    if b"<!DOCTYPE" in data or "<!DOCTYPE".encode("utf-16-le") in data:
-        _refuse()
+    _refuse_document_type(data)
     try:
         root = etree.fromstring(data, parser)
     except etree.XMLSyntaxError as error:
         raise ValueError(str(error)) from error
     if root.getroottree().docinfo.doctype:
         _refuse()
-    return {root.tag: _value(root)}
+    name = names.short(root.tag)
+    return {name: _value(root, name, names, lists)}
 
 
-def to_xml(event: Any) -> bytes:  # noqa: ANN401  # JSON
+def to_xml(event: Any, names: Names = _PLAIN) -> bytes:  # noqa: ANN401  # JSON
     """
     Return `event` as a document.
 
@@ -54,8 +91,24 @@ def to_xml(event: Any) -> bytes:  # noqa: ANN401  # JSON
     if isinstance(value, list):
         msg = "a document has one root, not a list of them"
         raise ValueError(msg)  # noqa: TRY004  # about the event, as the others
-    data: bytes = etree.tostring(_element(name, value), encoding="UTF-8", xml_declaration=True)
+    root = _element(name, value, names)
+    data: bytes = etree.tostring(root, encoding="UTF-8", xml_declaration=True)
     return data
+
+
+def _refuse_document_type(data: bytes) -> None:
+    """Look into the prolog, where a document type is; the rest has the word only as text."""
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = lambda *_: _refuse()
+    parser.StartElementHandler = _end
+    try:
+        parser.Parse(data, True)  # noqa: FBT003  # the data is complete
+    except (StopIteration, expat.ExpatError, LookupError):
+        return  # the other parser says what is wrong
+
+
+def _end(*_: object) -> None:
+    raise StopIteration
 
 
 def _refuse() -> None:
@@ -63,41 +116,64 @@ def _refuse() -> None:
     raise ValueError(msg)
 
 
-def _value(element: Any) -> Any:  # noqa: ANN401  # lxml's element; JSON
-    fields: dict[str, Any] = {f"@{name}": text for name, text in element.attrib.items()}
-    texts = [element.text or ""]
+def _value(element: Any, path: str, names: Names, lists: Collection[str]) -> Any:  # noqa: ANN401  # lxml's element; JSON
+    fields: dict[str, Any] = {
+        f"@{names.short(name, is_attribute=True)}": text for name, text in element.attrib.items()
+    }
+    texts, order = [element.text or ""], []
     for child in element:
         texts.append(child.tail or "")
-        found = _value(child)
-        if child.tag not in fields:
-            fields[child.tag] = found
-        elif isinstance(fields[child.tag], list):
-            fields[child.tag].append(found)
+        name = names.short(child.tag)
+        order.append(name)
+        inner = f"{path}.{name}"
+        found = _value(child, inner, names, lists)
+        if name not in fields:
+            fields[name] = [found] if inner in lists else found
+        elif isinstance(fields[name], list):
+            fields[name].append(found)
         else:
-            fields[child.tag] = [fields[child.tag], found]
+            fields[name] = [fields[name], found]
     text = "".join(texts)
     if not fields:
         return text
     if text.strip():
         fields[_TEXT] = text
+    if len(list(groupby(order))) > len({*order}):
+        fields[_ORDER] = order
     return fields
 
 
-def _element(name: str, value: Any) -> Any:  # noqa: ANN401  # JSON; lxml's element
-    element = etree.Element(name)
+def _element(name: str, value: Any, names: Names) -> Any:  # noqa: ANN401  # JSON; lxml's element
+    element = etree.Element(names.full(name), nsmap=names.nsmap)
     if not isinstance(value, dict):
         element.text = _text(value)
         return element
+    children: dict[str, list[Any]] = {}
     for field, inner in value.items():
         if field == _TEXT:
             element.text = _text(inner)
         elif field.startswith("@"):
-            element.set(field[1:], _text(inner))
-        else:
-            element.extend(
-                _element(field, each) for each in (inner if isinstance(inner, list) else [inner])
-            )
+            element.set(names.full(field[1:], is_attribute=True), _text(inner))
+        elif field != _ORDER:
+            children[field] = [*inner] if isinstance(inner, list) else [inner]
+    for field, inner in _in_order(children, value.get(_ORDER, ())):
+        element.append(_element(field, inner, names))
     return element
+
+
+def _in_order(children: Mapping[str, list[Any]], order: Any) -> Iterator[tuple[str, Any]]:  # noqa: ANN401  # JSON
+    """Yield the children in their order; a script may have added some, or taken some away."""
+    if not isinstance(order, list | tuple):
+        msg = f"{_ORDER} is the list of the children's names"
+        raise ValueError(msg)  # noqa: TRY004  # about the event, as the others
+    left = {name: iter(values) for name, values in children.items()}
+    for name in order:
+        for value in left.get(name, ()):
+            yield name, value
+            break
+    for name, values in left.items():
+        for value in values:
+            yield name, value
 
 
 def _text(value: object) -> str:

@@ -17,26 +17,57 @@ _GLOBALS = starlark.Globals.extended_by(
 )
 
 # Runs before each script, so that the script may use these names for its own things.
+_OURS = "dovecote"
 _BEFORE = """
 dovecote_json, dovecote_struct, dovecote_type = json, struct, type
-dovecote_len, dovecote_str = len, str
+dovecote_len, dovecote_str, dovecote_range = len, str, range
+dovecote_fail, dovecote_dir, dovecote_getattr, dovecote_enumerate = fail, dir, getattr, enumerate
+
+def dovecote_given(given):
+    return dovecote_json.decode(given) if dovecote_type(given) == "string" else given
+
+# JSON has no NaN and no infinity, and the encoder writes null for them.
+def dovecote_encoded(name, answer):
+    text = dovecote_json.encode(answer)
+    if "null" not in text:
+        return text
+    shown = dovecote_str(answer)
+    if "nan" not in shown and "inf" not in shown:
+        return text
+    left = [("", each) for each in answer]
+    for _ in dovecote_range(1000000000):
+        if not left:
+            break
+        path, value = left.pop()
+        kind = dovecote_type(value)
+        if kind == "float" and value - value != 0.0:
+            dovecote_fail("%s is %s, a number that JSON cannot hold" % (path or name, value))
+        elif kind == "dict":
+            left.extend([(("%s.%s" if path else "%s%s") % (path, n), v) for n, v in value.items()])
+        elif kind == "struct":
+            fields = [(n, dovecote_getattr(value, n)) for n in dovecote_dir(value)]
+            left.extend([(("%s.%s" if path else "%s%s") % (path, n), v) for n, v in fields])
+        elif kind == "list" or kind == "tuple":
+            left.extend([("%s[%s]" % (path, n), v) for n, v in dovecote_enumerate(value)])
+    return text
 """
 
-# The last lines of every script: from JSON to the arguments, and back.
+# The last lines of every script: from JSON, or from the objects themselves, to the arguments, and
+# back.
 _ONE = """
 def dovecote_call(given):
-    p = dovecote_json.decode(given)
+    p = dovecote_given(given)
     env = dovecote_struct(
         SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]), cache=p["c"],
         TriggerFireMs=p["now"], loadedVariables=dovecote_variables,
     )
     found = {name}(p["in"], env)
-    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
+    return dovecote_encoded("the answer", [dovecote_type(found), found, p["c"]])
 """
 _KEYS = """
 def dovecote_call(given):
     all = []
-    for p in dovecote_json.decode(given):
+    for p in dovecote_given(given):
         env = dovecote_struct(
             SourceTopic=p["t"], SourceKey=p["k"], kafka=dovecote_struct(headers=p["h"]),
             cache=p["c"],
@@ -45,11 +76,11 @@ def dovecote_call(given):
         found = {name}(p["in"], env)
         kind = dovecote_type(found)
         all.append([kind, dovecote_str(found) if kind == "int" else found])
-    return dovecote_json.encode(all)
+    return dovecote_encoded("the answer", all)
 """
 _MANY = """
 def dovecote_call(given):
-    p = dovecote_json.decode(given)
+    p = dovecote_given(given)
     env = dovecote_struct(
         sources=[
             dovecote_struct(SourceTopic=s[0], SourceKey=s[1], kafka=dovecote_struct(headers=s[2]))
@@ -59,7 +90,7 @@ def dovecote_call(given):
         AggregationWindowTimeMs=p["age"], AggregationEventCount=dovecote_len(p["in"]),
     )
     found = {name}(p["in"], env)
-    return dovecote_json.encode([dovecote_type(found), found, p["c"]])
+    return dovecote_encoded("the answer", [dovecote_type(found), found, p["c"]])
 """
 
 
@@ -75,7 +106,7 @@ def compiled(text: Text, name: str, variables: str) -> starlark.FrozenModule:
     try:
         module = starlark.Module()
         module["dovecote_text"] = variables
-        starlark.eval(module, starlark.parse(text.path, _BEFORE), _GLOBALS)
+        starlark.eval(module, starlark.parse(_OURS, _BEFORE), _GLOBALS)
         own = starlark.parse(text.path, text.text, starlark.Dialect.extended())
         starlark.eval(module, own, _GLOBALS)
         _require_function(module, text.path, name)
@@ -112,4 +143,6 @@ def reason(error: BaseException) -> str:
     what = found[1] if found else text.partition("\n")[0] or type(error).__name__
     if what == "Evaluation cancelled":
         what = f"ended after {CHECKS},000 instructions: is there a loop without an end?"
+    if place and place[1].startswith(f"{_OURS}:"):  # no line of the script
+        return what.removeprefix("fail: ")
     return f"{what} ({place[1]})" if place else what

@@ -2,7 +2,8 @@
 The scripts of a step: compiled once, called with JSON, answered in JSON.
 
 Copying objects into Starlark one by one costs more than most scripts do, so they travel as one
-text, which Starlark parses itself.
+text, which Starlark parses itself. Its parser sorts the names of an object, and has no integers of
+more than 64 bits. Objects are copied where the order counts, which is XML, and for such integers.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,6 +16,7 @@ import starlark
 
 from outbox.envelope import Record
 from outbox.errors import DovecoteError
+from spark_jobs.operators.aggregation.formats.json_text import dumps, loads
 from spark_jobs.operators.aggregation.scripts.compiling import CHECKS, compiled, reason
 from spark_jobs.operators.aggregation.settings import AggregationSettings
 from spark_jobs.operators.step import NEVER
@@ -66,6 +68,7 @@ class Scripts:
             if text is not None
         }
         self._with_headers = any("headers" in text.text for text in found if text is not None)
+        self._is_ordered = settings.step.format.output.type == "xml"
         self._left = NEVER
 
     def begin(self) -> None:
@@ -139,7 +142,7 @@ class Scripts:
     def _called(self, name: str, given: object) -> Any:  # noqa: ANN401  # JSON
         module = self._modules[name]
         try:
-            text = orjson.dumps(given).decode()
+            text = self._passed(given)
             stop = chain(repeat(False, CHECKS), repeat(True))  # noqa: FBT003  # answers
             options = starlark.EvalOptions(
                 check_cancelled=stop.__next__, max_callstack_size=_CALL_DEPTH
@@ -155,6 +158,12 @@ class Scripts:
             raise
         return self._read(name, answer)
 
+    def _passed(self, given: object) -> object:
+        try:
+            return given if self._is_ordered else orjson.dumps(given).decode()
+        except TypeError:  # an integer of more than 64 bits
+            return given
+
     def _read(self, name: str, answer: str) -> Any:  # noqa: ANN401  # JSON
         size = len(answer)
         if size > _LARGEST:
@@ -166,15 +175,13 @@ class Scripts:
                 raise ScriptError(msg)
             self._left -= size
         try:
-            found = orjson.loads(answer)
-            if answer.count("[") + answer.count("{") > _DEEPEST:
-                orjson.dumps(reduce(lambda inner, _: [inner], range(_LEVELS), found))
-        except orjson.JSONDecodeError as error:
+            found = loads(answer)
+        except ValueError as error:
             msg = f"{name}: its answer cannot be read: {error}"
             raise ScriptError(msg) from error
-        except orjson.JSONEncodeError as error:
+        if answer.count("[") + answer.count("{") > _DEEPEST and _is_too_deep(found):
             msg = f"{name}: its answer nests more than {_DEEPEST} levels deep"
-            raise ScriptError(msg) from error
+            raise ScriptError(msg)
         return found
 
 
@@ -184,6 +191,19 @@ def headers(record: Record) -> dict[str, str | None]:
         name: None if value is None else value.decode(errors="replace")
         for name, value in record.headers
     }
+
+
+def _is_too_deep(found: Any) -> bool:  # noqa: ANN401  # JSON
+    try:
+        orjson.dumps(reduce(lambda inner, _: [inner], range(_LEVELS), found))
+    except orjson.JSONEncodeError:  # it is too deep, or has an integer of more than 64 bits
+        return _levels(found) > _DEEPEST
+    return False
+
+
+def _levels(found: Any) -> int:  # noqa: ANN401  # JSON
+    inner = found.values() if isinstance(found, dict) else found
+    return 1 + max(map(_levels, inner), default=0) if isinstance(found, dict | list) else 0
 
 
 def _key(kind: str, found: Any) -> "bytes | ScriptError":  # noqa: ANN401  # JSON
@@ -209,5 +229,5 @@ def _text(data: bytes | None) -> str | None:
 
 
 def _short(value: object) -> str:
-    text = orjson.dumps(value).decode()
+    text = dumps(value).decode()
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -52,7 +52,7 @@ def event(topic: str, offset: int, value: Any, **more: Any) -> dict[str, Any]:
     return head | {"value": value} | more
 
 
-def side(topic: str, offset: int, time: int | None, says: str, **more: Any) -> dict[str, Any]:
+def side(topic: str, offset: int, time: float | None, says: str, **more: Any) -> dict[str, Any]:
     value = {"user1": "ann", "user2": "bob", "timestamp": time, topic: says}
     return event(topic, offset, value, **more)
 
@@ -112,6 +112,16 @@ def test_what_is_late_skipped_or_wrong_says_so(tmp_path: Path) -> None:
         "offset": 5,
         "reason": "no key",
     }
+
+
+def test_a_whole_number_with_an_exponent_is_a_time(tmp_path: Path) -> None:
+    lines = [side("analytics", 0, 1.76e12, "a"), side("metrics", 0, 1.76e12 + 1, "m")]
+    lines.append(side("metrics", 1, 1.5, "m"))
+    found = run(tmp_path, "pairing", PAIRING, [*lines, {"advance_to": 1.761e12}])
+    assert [each["kind"] for each in found] == ["error", "result"]
+    assert found[1]["value"]["ts"] == 1_760_000_000_000
+    (late,) = run(tmp_path, "sessions", SESSIONS, [event("c", 0, "x", timestamp=2.5e3, key=None)])
+    assert late["kind"] == "skip"
 
 
 def test_sessions_are_lines_with_bounds_and_revision(tmp_path: Path) -> None:
@@ -214,3 +224,20 @@ def test_other_operators_are_replayed_without_what_aggregations_need() -> None:
     code = f"import spark_jobs.operators.replay, sys; print(sorted({needed} & {{*sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize("key", ["k", "", None, "[1]"])
+def test_a_records_own_key_means_nothing_beside_key_fields(
+    tmp_path: Path, key: str | None
+) -> None:
+    lines = [
+        event("metrics", 0, {"user1": "ann"}, key=key),
+        event("metrics", 1, None, key=key),
+        event("metrics", 2, {"user1": "ann", "user2": None, "metrics": 1}, key=key),
+    ]
+    found = run(tmp_path, "pairing", PAIRING, lines)
+    assert [(each["kind"], each["key"]) for each in found] == [
+        ("error", None),
+        ("error", None),
+        ("skip", None),
+    ]

@@ -74,3 +74,26 @@ def test_a_query_that_fails_otherwise_is_not_started_again() -> None:
     with pytest.raises(QueryFailed, match="something else"):
         _run(writer)
     assert writer.started == 1
+
+
+class Failing(Writer):
+    """A query that has failed by itself when it is asked to stop."""
+
+    def start(self) -> Any:
+        self.started += 1
+        return SimpleNamespace(
+            runId="r",
+            awaitTermination=lambda _: False,
+            exception=lambda: StreamingQueryException("no disk\nand so on"),
+            stop=lambda: None,
+        )
+
+
+def test_a_query_that_has_failed_when_it_is_stopped_is_no_success() -> None:
+    spark: Any = SimpleNamespace()
+    stage: Any = SimpleNamespace()
+    stop = threading.Event()
+    stop.set()
+    writer: Any = Failing()
+    with pytest.raises(QueryFailed, match="no disk"):
+        Query(spark, "q", stage, show=lambda _: None).run(writer, stop)

@@ -123,3 +123,15 @@ def test_counts_add_up() -> None:
     assert one + two == Counts(
         rows=7, handled=1, skipped={"duplicate": 1, "filtered": 3}, retried=1, dead=1
     )
+
+
+def test_a_copy_of_a_running_job_is_told_so_and_not_to_adopt() -> None:
+    reason = "marker partition 0 belongs to another query: use the old, or run once with --adopt"
+    told = markers.with_others(reason, ago=0, moves=True)
+    assert "is going on and writes markers (marker partition 0 belongs to another query)" in told
+    assert "Do not use --adopt" in told
+    assert "run once with" not in told
+    told = markers.with_others(reason, ago=3_000, moves=False)
+    assert "wrote a marker 3 s ago: if it still runs, end it first, and do not use" in told
+    assert told.endswith(reason)
+    assert markers.with_others(reason, ago=61_000, moves=False) == reason

@@ -57,6 +57,19 @@ DAILY = {"type": "time", "time": "11:05", "timePattern": "HH:mm"}
 FROM_EVENT = {"type": "timeFromEvent", "path": "t.star", "timePattern": "HH:mm"}
 
 
+def _csv(*names: str) -> dict[str, Any]:
+    return {"type": "csv", "fieldNames": names}
+
+
+def _avro(*names: str) -> dict[str, Any]:
+    files = [{"source": "file", "path": f"{name}.avsc"} for name in names]
+    return {"type": "avro", "schema": files}
+
+
+def _record(name: str) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": name, "type": "int"}]}
+
+
 @pytest.mark.parametrize(
     ("one", "other", "refused"),
     [
@@ -67,11 +80,27 @@ FROM_EVENT = {"type": "timeFromEvent", "path": "t.star", "timePattern": "HH:mm"}
         ({"trigger": DAILY}, {"trigger": FROM_EVENT}, "step.trigger"),
         ({"trigger": GAP}, {"trigger": OTHER_GAP, "maxLag": 5, "stateFull": True}, None),
         ({"trigger": DAILY}, {"trigger": {**DAILY, "time": "12:00"}}, None),
+        ({"format": {"input": "xml"}}, {"format": {"input": "json"}}, "format.input"),
+        ({"format": {"input": _csv("a", "b")}}, {"format": {"input": _csv("b", "a")}}, "format"),
+        ({"format": {"input": "xml"}}, {"format": {"input": "xml", "output": "xml"}}, None),
+        (
+            {"format": {"input": _avro("a")}},
+            {"format": {"input": _avro("b", "a")}},
+            "no schemaName",
+        ),
+        (
+            {"format": {"input": _avro("a", "b")}},
+            {"format": {"input": _avro("a")}},
+            '"b" schemaName',
+        ),
+        ({"format": {"input": _avro("a")}}, {"format": {"input": _avro("a", "b")}}, None),
     ],
 )
 def test_a_checkpoint_goes_on_with_the_windows_and_keys_it_was_made_with(
     tmp_path: Path, one: dict[str, Any], other: dict[str, Any], refused: str | None
 ) -> None:
+    for name in "ab":
+        (tmp_path / f"{name}.avsc").write_text(json.dumps(_record(name)))
     (tmp_path / "t.star").write_text(
         "def trigger(IN, Env):\n    pass\ndef time(IN, Env):\n    pass\n"
     )

@@ -2,6 +2,7 @@
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outbox.errors import BadSettings
-from spark_jobs.operators.aggregation.config import Csv
+from spark_jobs.operators.aggregation.config import Csv, Xml
 from spark_jobs.operators.aggregation.formats.avro import AvroCodec
 from spark_jobs.operators.aggregation.formats.formats import codec
 from spark_jobs.operators.aggregation.formats.xml import from_xml, to_xml
 from spark_jobs.operators.aggregation.settings import Text
+from spark_jobs.operators.step import Made
+from tests.unit.spark_jobs.operators.aggregation.steps import COUNT, event, running, step
 
 LAUGHS = b"""<?xml version="1.0"?>
 <!DOCTYPE lolz [<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;&a;"><!ENTITY c "&b;&b;&b;&b;">]>
@@ -45,6 +48,57 @@ def test_xml_becomes_json_and_comes_back() -> None:
     assert from_xml(data) == event
     assert from_xml(to_xml(event)) == event
     assert to_xml({"a": {"b": [True, None, 1.5]}}).endswith(b"<a><b>true</b><b></b><b>1.5</b></a>")
+
+
+def test_a_document_type_in_a_text_is_a_text() -> None:
+    data = b"<!-- <!DOCTYPE x> --><o><![CDATA[<!DOCTYPE x>]]></o>"
+    for each in (data, b'<?xml version="1.0"?>' + data, data.decode().encode("utf-16")):
+        assert from_xml(each) == {"o": "<!DOCTYPE x>"}
+
+
+SAME = "def aggregate(IN, Env):\n    return struct(OUT=IN)\n"
+
+
+@pytest.mark.parametrize(
+    "inner",
+    ["<z>1</z><a>2</a>", "<z>1</z><a>2</a><z>3</z>", "<z><y/><b/><y/></z><c/><z/><c/><a/>"],
+)
+def test_the_order_of_children_is_kept_through_a_script(tmp_path: Path, inner: str) -> None:
+    both = {"input": "xml", "output": "xml"}
+    config = step(trigger={**COUNT, "count": 1}, format=both, dsl={"path": "a.star"})
+    (made,) = running(tmp_path, config, a=SAME).at(0, event(f"<o>{inner}</o>".encode()))
+    assert isinstance(made, Made)
+    found = (made.value or b"").decode().partition("<o>")[2].removesuffix("</o>")
+    assert re.sub(r"<(\w)></\1>", r"<\1/>", found) == inner
+
+
+def test_what_a_script_adds_comes_after_the_order_that_came() -> None:
+    changed = {"o": {"a": ["1", "2", "3"], "c": "4", "#order": ["a", "b", "a"]}}
+    assert to_xml(changed).endswith(b"<o><a>1</a><a>2</a><a>3</a><c>4</c></o>")
+    with pytest.raises(ValueError, match="#order is the list"):
+        to_xml({"o": {"a": "1", "#order": 5}})
+
+
+def test_one_child_and_several_are_lists_where_a_setting_says_so() -> None:
+    xml = codec(Xml.model_validate({"type": "xml", "lists": ["order.line", "order.line.tag"]}), [])
+    assert xml.decode(b"<order><line>1</line><no/></order>", None) == {
+        "order": {"line": ["1"], "no": ""}
+    }
+    several = b"<order><line><tag/></line><line/></order>"
+    assert xml.decode(several, None) == {"order": {"line": [{"tag": [""]}, ""]}}
+
+
+def test_prefixes_stand_for_namespaces_whatever_a_document_calls_them() -> None:
+    spaces = {"s": "urn:s", "": "urn:d"}
+    xml = codec(Xml.model_validate({"type": "xml", "namespaces": spaces}), [])
+    data = b'<q:e xmlns:q="urn:s" xmlns="urn:d" xmlns:u="urn:u"><l q:x="1" y="2"/><u:k/></q:e>'
+    found = {"s:e": {"l": {"@s:x": "1", "@y": "2"}, "{urn:u}k": ""}}
+    assert xml.decode(data, None) == found
+    assert b'<s:e xmlns:s="urn:s" xmlns="urn:d"><l s:x="1" y="2"/>' in xml.encode(found, None)
+    assert xml.decode(xml.encode(found, None), None) == found
+    for wrong in ({"a b": "x"}, {"a": "x", "b": "x"}):
+        with pytest.raises(ValueError, match="prefix"):
+            Xml.model_validate({"type": "xml", "namespaces": wrong})
 
 
 @pytest.mark.parametrize("event", [[], {}, {"a": 1, "b": 2}, {"a": [1]}, {"a b": 1}, {"a": "\0"}])
@@ -146,3 +200,30 @@ def test_avro_whose_records_nothing_bounds_is_refused(items: object) -> None:
 def test_avro_of_other_arrays_is_read(items: object) -> None:
     text = json.dumps({"type": "array", "items": items})
     AvroCodec([("r.avsc", text, False)]).require_readable()
+
+
+def _registered(number: int | None) -> AvroCodec:
+    fields = [{"name": "a", "type": "int"}, {"name": "t", "type": "string"}]
+    texts = [json.dumps({"type": "record", "name": n, "fields": fields}) for n in "RS"]
+    ids = [] if number is None else [number, number + 1]
+    return AvroCodec([("r.avsc", texts[0], False), ("s.avsc", texts[1], False)], ids)
+
+
+FRAMED = b"\0\0\0\0\x07\x02\x04hi"
+
+
+def test_the_frame_of_a_schema_registry_is_read_and_written_by_the_ids_of_schemas() -> None:
+    assert _registered(7).decode(FRAMED, None) == {"a": 1, "t": "hi"}
+    assert _registered(6).decode(FRAMED, None) == {"a": 1, "t": "hi"}
+    assert _registered(7).encode({"a": 1, "t": "hi"}, None) == FRAMED
+    assert _registered(6).encode({"a": 1, "t": "hi"}, "S") == FRAMED
+
+
+def test_a_frame_that_is_not_expected_says_what_helps() -> None:
+    with pytest.raises(ValueError, match="if 7 is the id of its schema there, set `id` beside"):
+        _registered(None).decode(FRAMED, None)
+    with pytest.raises(ValueError, match="the id 7, and those here have 8, 9: add it by its id"):
+        _registered(8).decode(FRAMED, None)
+    for data in (b"", FRAMED[5:], b"\0\0"):
+        with pytest.raises(ValueError, match="does not begin with byte 0"):
+            _registered(7).decode(data, None)
