@@ -7,7 +7,8 @@ from typing import TypeAlias
 from dedup.retries import copies
 from dedup.retries.backoff import Backoff
 from dedup.retries.fate import DeadLetter, Later, decide
-from dedup.rules.policies.policies import Failed, Handled, Identity, R
+from dedup.rules.identity import Identity
+from dedup.rules.policies.policies import Failed, Handled, R
 from dedup.rules.policies.results import Again, Dead, Done, Keep, Output, Retry
 from outbox import envelope
 from outbox.envelope import Pair, Record

@@ -11,7 +11,7 @@ import marshal
 import struct
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain, repeat
 from operator import itemgetter
 from typing import Any, Protocol, TypeAlias
@@ -21,7 +21,16 @@ import pyarrow as pa
 
 from outbox.envelope import Record
 from outbox.kafka import headers_of
-from spark_jobs.rows.records import PLAIN, Message, blocks, packed, unpacked
+from spark_jobs.rows.records import (
+    NO_IDS,
+    PLAIN,
+    Message,
+    TopicIds,
+    blocks,
+    packed,
+    record_of,
+    unpacked,
+)
 
 SCHEMA = "bucket int, packet binary"
 BUCKET = "bucket"
@@ -34,8 +43,8 @@ Read: TypeAlias = tuple[tuple[str, int, int, int], list[Message], int]
 _Columns: TypeAlias = tuple[list[Any], list[Any], list[Any], list[Any], list[bytes]]
 """Offsets, timestamps, keys, values and packed headers."""
 
-_Chunk: TypeAlias = tuple[str, int, int, bytes, bytes, list[Any], list[Any], list[bytes]]
-"""Topic, partition and deleted offsets; then the same columns, with the numbers as bytes."""
+_Chunk: TypeAlias = tuple[str, int, str, int, bytes, bytes, list[Any], list[Any], list[bytes]]
+"""Topic, partition, topic id and deleted offsets; then the columns, with the numbers as bytes."""
 
 
 class Bucketing(Protocol):
@@ -57,7 +66,7 @@ class Pack:
     max_lag: int | None = None
     """In milliseconds; None: the source never lags."""
 
-    def __call__(self, found: Iterable[Read]) -> Iterator[pa.RecordBatch]:
+    def __call__(self, found: Iterable[Read], ids: TopicIds = NO_IDS) -> Iterator[pa.RecordBatch]:
         """Yield one batch of packets, if anything was read; the lists of `found` are emptied."""
         chunks: dict[int, list[_Chunk]] = {}
         newest: list[int] = []
@@ -68,7 +77,7 @@ class Pack:
                 newest.append(max(each.timestamp()[1] for each in messages))
             gone = expired  # told once, by any of the buckets
             for number, columns in self._parts(partition, messages).items():
-                chunk = _chunk(topic, partition, gone, columns)
+                chunk = _chunk((topic, partition, ids.get(topic, "")), gone, columns)
                 chunks.setdefault(self.buckets[number], []).append(chunk)
                 gone = 0
         packets = [(bucket, marshal.dumps(of, PLAIN)) for bucket, of in chunks.items()]
@@ -120,10 +129,10 @@ def _extend(columns: _Columns, messages: Sequence[Message]) -> None:
     headers += [packed(headers_of(each)) for each in messages]
 
 
-def _chunk(topic: str, partition: int, expired: int, columns: _Columns) -> _Chunk:
+def _chunk(place: tuple[str, int, str], expired: int, columns: _Columns) -> _Chunk:
     offsets, times, *rest = columns
     numbers = [np.array(each, "<i8").tobytes() for each in (offsets, times)]
-    return topic, partition, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
+    return *place, expired, *numbers, *rest  # type: ignore[return-value]  # unpacked lists lose their lengths
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +148,7 @@ class BucketRows:
     """How many offsets had been deleted before they were read."""
     size: int = 0
     """The bytes of the packets."""
+    ids: TopicIds = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -149,7 +159,7 @@ class BucketRows:
 
     def whole(self, row: int) -> Record:
         """Return a record with its headers."""
-        found = Record(*(column[row] for column in self.columns))
+        found = record_of(tuple(column[row] for column in self.columns), self.ids)
         headers: Any = found.headers
         pairs = unpacked(headers) if isinstance(headers, bytes) else headers
         return found._replace(headers=[*pairs])
@@ -176,7 +186,7 @@ def unpack(
     if not chunks:
         return BucketRows(is_behind=is_behind)
     chunks.sort(key=itemgetter(0, 1))  # a partition is read by one task, in the order of offsets
-    topics, partitions, expired, offsets, timestamps, keys, values, headers = zip(
+    topics, partitions, ids, expired, offsets, timestamps, keys, values, headers = zip(
         *chunks, strict=True
     )
     sizes = [len(each) for each in keys]
@@ -200,6 +210,7 @@ def unpack(
         is_behind,
         sum(expired),
         size,
+        {topic: id_ for topic, id_ in zip(topics, ids, strict=True) if id_},
     )
 
 

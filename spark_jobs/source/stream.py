@@ -20,6 +20,7 @@ from spark_jobs.errors import SourceChanged
 from spark_jobs.rows import packets
 from spark_jobs.rows.garbage import rarely_collecting
 from spark_jobs.rows.packets import Pack
+from spark_jobs.rows.records import NO_IDS, TopicIds
 from spark_jobs.source import offsets
 from spark_jobs.source.cluster import Cluster
 from spark_jobs.source.config import SourceConfig
@@ -174,10 +175,10 @@ class Planner(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class Share(InputPartition):
-    """The ranges that one task reads."""
+    """The ranges that one task reads, and the ids of the topics."""
 
-    def __init__(self, ranges: Sequence[Range]) -> None:
-        self.value = ranges
+    def __init__(self, ranges: Sequence[Range], ids: TopicIds) -> None:
+        self.value, self.ids = ranges, ids
 
 
 class PackingPlanner(Planner):
@@ -189,9 +190,12 @@ class PackingPlanner(Planner):
         self._pack: Pack = pickle.loads(base64.b64decode(options[PACK]))  # noqa: S301  # our own
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        plan = offsets.ranges(Offsets.of(start), Offsets.of(end))
-        return [Share(each) for each in offsets.shared_out(plan, self._tasks)] or [Share([])]
+        last = Offsets.of(end)
+        plan = offsets.ranges(Offsets.of(start), last)
+        ids = dict(last.ids)
+        return [Share(each, ids) for each in offsets.shared_out(plan, self._tasks) or [[]]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         with rarely_collecting():
-            yield from self._pack(fetch(partition.value, self._config))
+            ids = partition.ids if isinstance(partition, Share) else NO_IDS
+            yield from self._pack(fetch(partition.value, self._config), ids)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from dedup.rules.policies import decode
+from dedup.rules.identity import identity
 from dedup.rules.policies.memory import Memory, Seen
 from outbox.envelope import ID, ROUND, Pair, Record
 from outbox.errors import BadSettings
@@ -31,7 +31,7 @@ def _sent(count: int) -> list[Sent]:
 
 
 def _passing(records: Sequence[Record], within: int) -> list[Record]:
-    seen = [Seen(decode.identity(r), r.timestamp, (r.topic, r.partition)) for r in records]
+    seen = [Seen(identity(r), r.timestamp, (r.topic, r.partition)) for r in records]
     duplicates = Memory(within).duplicates(seen)
     return [record for record, again in zip(records, duplicates, strict=True) if not again]
 

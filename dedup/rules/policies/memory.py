@@ -12,10 +12,12 @@ from collections.abc import Iterable, Iterator
 from hashlib import blake2b
 from typing import NamedTuple, Self, TypeAlias
 
-from dedup.rules.policies.policies import Identity
+from dedup.rules.identity import Identity
 from outbox.errors import DovecoteError
 
-FORMAT = 1
+FORMAT = 2
+_BY_ID = 1
+"""The format of memories whose marks are of ids and rounds alone, and of no sources."""
 _DIGEST = 16
 # A time and a partition's number share one integer, so that a million of them are one array.
 _PARTITIONS = 1 << 16
@@ -47,6 +49,8 @@ class Memory:
         """`within` in milliseconds."""
         self._within = within
         self._taken: dict[bytes, int] = {}
+        self._by_id: dict[bytes, int] = {}
+        """What was taken by an earlier version; empty as soon as all of it is forgotten."""
         self._streams: dict[Stream, int] = {}
         self._newest: list[int] = []
         """The newest timestamp of each stream."""
@@ -54,7 +58,7 @@ class Memory:
         """The newest timestamp of each stream when it was last swept."""
 
     def __len__(self) -> int:
-        return len(self._taken)
+        return len(self._taken) + len(self._by_id)
 
     def duplicates(self, records: Iterable[Seen], now: int = 0) -> Iterator[bool]:
         """
@@ -63,7 +67,8 @@ class Memory:
         `now`, in milliseconds, if it is known: a timestamp in the future moves its partition to
         `now` only.
         """
-        taken, newest, within = self._taken, self._newest, self._within
+        taken, by_id = self._taken, self._by_id
+        newest, within = self._newest, self._within
         for identity, time, stream in records:
             number = self._streams.get(stream)
             if number is None:
@@ -76,6 +81,8 @@ class Memory:
                 continue
             mark = _mark(identity)
             before = taken.get(mark)
+            if before is None and by_id:
+                before = by_id.get(_mark_by_id(identity))
             if before is not None:
                 at, of = divmod(before, _PARTITIONS)
                 if abs(time - at) <= within and newest[of] - at <= 2 * within:
@@ -101,11 +108,10 @@ class Memory:
         if all(newest - swept <= self._within // 4 for newest, swept in moved):
             return
         oldest = [newest - 2 * self._within for newest in self._newest]
-        self._taken = {
-            mark: at
-            for mark, at in self._taken.items()
-            if at // _PARTITIONS >= oldest[at % _PARTITIONS]
-        }
+        self._taken, self._by_id = (
+            {mark: at for mark, at in of.items() if at // _PARTITIONS >= oldest[at % _PARTITIONS]}
+            for of in (self._taken, self._by_id)
+        )
         self._swept = list(self._newest)
 
     def encode(self) -> bytes:
@@ -116,8 +122,8 @@ class Memory:
             [*stream, newest, swept]
             for stream, newest, swept in zip(self._streams, self._newest, self._swept, strict=True)
         ]
-        times = array("q", self._taken.values())
-        data: bytes = msgpack.packb([FORMAT, streams, b"".join(self._taken), times.tobytes()])
+        marks = *_columns(self._taken), *_columns(self._by_id)
+        data: bytes = msgpack.packb([FORMAT, streams, *marks])
         return data
 
     @classmethod
@@ -131,24 +137,40 @@ class Memory:
         import msgpack
 
         try:
-            number, streams, marks, times = msgpack.unpackb(data)
+            number, streams, *columns = msgpack.unpackb(data)
         except (ValueError, TypeError) as error:
             msg = f"not a memory: {error}"
             raise BadMemory(msg) from error
-        if number != FORMAT:
-            msg = f"the memory has format {number}; this version reads {FORMAT}"
+        if (number, len(columns)) not in {(_BY_ID, 2), (FORMAT, 4)}:
+            msg = f"the memory has format {number}; this version reads {_BY_ID} and {FORMAT}"
             raise BadMemory(msg)
         found = cls(within)
         for place, (topic, partition, newest, swept) in enumerate(streams):
             found._streams[topic, partition] = place
             found._newest.append(newest)
             found._swept.append(swept)
-        at = array("q", times)
-        found._taken = {
-            marks[place * _DIGEST : (place + 1) * _DIGEST]: time for place, time in enumerate(at)
-        }
+        found._by_id = _marks(*columns[-2:])
+        if number == FORMAT:
+            found._taken = _marks(*columns[:2])
         return found
 
 
+def _columns(of: dict[bytes, int]) -> tuple[bytes, bytes]:
+    return b"".join(of), array("q", of.values()).tobytes()
+
+
+def _marks(marks: bytes, times: bytes) -> dict[bytes, int]:
+    return {
+        marks[place * _DIGEST : (place + 1) * _DIGEST]: time
+        for place, time in enumerate(array("q", times))
+    }
+
+
 def _mark(identity: Identity) -> bytes:
-    return blake2b(f"{identity[1]}/{identity[0]}".encode(), digest_size=_DIGEST).digest()
+    source, id_, round_ = identity
+    text = f"{round_}/{len(source)}/{source}{id_}"
+    return blake2b(text.encode(), digest_size=_DIGEST).digest()
+
+
+def _mark_by_id(identity: Identity) -> bytes:
+    return blake2b(f"{identity.round}/{identity.id}".encode(), digest_size=_DIGEST).digest()
