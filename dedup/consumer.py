@@ -4,24 +4,27 @@ Consume topics with a handler: in order per key, keys in parallel, and complete 
 
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from confluent_kafka import Consumer as KafkaConsumer
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from dedup.assembly import Assembled, assembled
 from dedup.decoders import decoder
-from dedup.explicit import explicit
 from dedup.health import Health
 from dedup.kafka.assignment import Assignment
 from dedup.kafka.claiming import Claiming, GroupClaims
-from dedup.kafka.committing import Commits, Committed
+from dedup.kafka.committing import RENEWED_SECONDS, Commits, Committed
+from dedup.kafka.fatal import reason_to_end
 from dedup.kafka.membership import Membership, patience
 from dedup.kafka.partitions import Partitions
 from dedup.kafka.polling import Polling
+from dedup.kafka.starting import Starts
+from dedup.kafka.subscribing import Subscribing
 from dedup.metrics import Metrics
 from dedup.retries.aside import Aside
 from dedup.rules.lanes.lanes import Lanes
@@ -30,6 +33,7 @@ from dedup.rules.policies.expressions import compile_filter
 from dedup.rules.policies.signatures import require_takes
 from dedup.rules.policies.wording import plain
 from dedup.rules.record import read_with
+from dedup.rules.topics import reads_own
 from dedup.serving.certainty import Certainty
 from dedup.serving.handover import Handover, Workers
 from dedup.serving.tasks import Loop
@@ -37,6 +41,7 @@ from dedup.serving.within import within
 from dedup.settings.consumer import ConsumerSettings
 from dedup.settings.properties import check_properties
 from dedup.workers import workers_for
+from outbox.errors import BadSettings, DovecoteError
 from outbox.kafka import kafka_logger
 from outbox.secrets import fresh_all
 from outbox.threads import require_threads
@@ -87,6 +92,11 @@ class Consumer:
         require_takes(handler, _handed(settings, takes_records=takes_records), duty="handler")
         self._given, self._takes_records = handler, takes_records
         self._set_aside, self._loop, self._report = aside, loop, committed
+        # The retry topics of a plan in code are named among the topics; nothing else names them.
+        named = {*settings.topics} & {*getattr(aside, "retry_topics", ())}
+        own = dict.fromkeys({*getattr(aside, "written", ())} - named, "failed records")
+        if (problem := reads_own(settings.topics, own)) is not None:
+            raise BadSettings(problem)
         self._claims = claims
         self._passes = compile_filter(settings.filter) if settings.filter else None
         self._record = read_with(decoder(settings))
@@ -111,7 +121,7 @@ class Consumer:
 
         Raises:
             HandlerExited: the handler asked to end the process, or its code was not run.
-            KafkaException: Kafka refuses a request for good.
+            DovecoteError: Kafka refuses a request for good, or gave this member's place away.
             NoThreads: the threads here are greenlets, of gevent or eventlet.
         """
         require_threads(
@@ -159,6 +169,8 @@ class Consumer:
             every=settings.commit_every.total_seconds(),
             counted=self.metrics.committed,
             report=self._report,
+            # An active group keeps the offsets of what it is subscribed to.
+            renewed=math.inf if settings.partitions is None else RENEWED_SECONDS,
         )
         self._commits = commits
         membership = Membership(
@@ -173,27 +185,27 @@ class Consumer:
                 self._claims, membership, threads=threads, refused=self.metrics.refused
             )
         partitions = Partitions(settings, handover, workers, commits, self.metrics)
-        assignment = Assignment(partitions, self._aside, threads, claiming)
+        starts = Starts(client, incremental=settings.incremental)
+        assignment = Assignment(partitions, self._aside, threads, starts=starts, claiming=claiming)
+        retry_topics = self._retry_topics()
+        self._subscribing = subscribing = Subscribing(
+            client, settings, assignment, starts, own=retry_topics
+        )
         polling = Polling(
             client,
             partitions,
             assignment,
             membership,
+            subscribing=subscribing,
             record=self._record,
-            retry_topics=self._retry_topics(),
+            retry_topics=retry_topics,
             health=self.health,
         )
         try:
-            if settings.partitions is not None:
-                assignment.assign(client, explicit(client, settings))
-            else:
-                client.subscribe(
-                    settings.topics_read(),
-                    on_assign=assignment.assign,
-                    on_revoke=assignment.revoke,
-                    on_lost=assignment.lose,
-                )
             polling.run(self._stop)
+        except KafkaException as error:
+            ended = reason_to_end(error.args[0])
+            raise ended or DovecoteError(f"Kafka: {error.args[0].str()}") from error
         finally:
             assignment.close()
             self._leave(client)
@@ -260,7 +272,7 @@ class Consumer:
             self.health.failing("the group's coordinator does not answer")
         else:
             self.health.failing("")
-            if self._settings.partitions is not None or group.get("join_state") == "steady":
+            if self._subscribing.is_alone or group.get("join_state") == "steady":
                 self.health.joined()
 
 

@@ -7,6 +7,9 @@ from typing import Literal
 
 from dovecote.process.health import HealthReport
 
+# The client says this often whether the group has this member, if it is polled.
+_OBSERVED_SECONDS = 10.0
+
 Role = Literal["starting", "consuming", "stopped"]
 
 
@@ -15,7 +18,8 @@ class Health:
     """
     Facts that the poll thread states and the HTTP server reads.
 
-    Ready: the group has this member, a broker answers, and within `stall_after` seconds a record
+    Ready: the group has this member (or had it within `stall_after` seconds, because members are
+    shared out anew from time to time), a broker answers, and within `stall_after` seconds a record
     was completed or there was none in memory. A process that polls but completes nothing is not
     ready, nor is one that does not poll.
     """
@@ -28,16 +32,26 @@ class Health:
     rest.
     """
 
+    expired: int = 0
+    """Offsets that the topics had deleted before they were read."""
+
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
     _role: Role = "starting"
     _failure: str = ""
+    _said: str = ""
+    _joined: float = 0.0
     _progressed: float = field(default_factory=time.monotonic)
     _polled: float = field(default_factory=time.monotonic)
 
     def joined(self) -> None:
         """Record that the group has this member."""
         with self._lock:
-            self._role = "consuming"
+            self._role, self._said, self._joined = "consuming", "", time.monotonic()
+
+    def said(self, error: str) -> None:
+        """Record what Kafka said last; it is the reason for as long as there is no member."""
+        with self._lock:
+            self._said = error
 
     def polled(self, *, progressed: bool) -> None:
         """Record that polling goes on, and that records were completed, or that there are none."""
@@ -60,15 +74,23 @@ class Health:
         with self._lock:
             now = time.monotonic()
             role, stalled, silent = self._role, now - self._progressed, now - self._polled
+            said = f": {self._said}" if self._said else ""
             if role != "consuming":
-                reason = "not a member of the group yet" if role == "starting" else "stopped"
+                reason = (
+                    f"not a member of the group yet{said}" if role == "starting" else "stopped"
+                )
                 return HealthReport(ok=False, role=role, reason=self._failure or reason)
             if self._failure:
                 return HealthReport(ok=False, role=role, reason=self._failure)
+            if (away := now - self._joined) > max(self.stall_after, silent + _OBSERVED_SECONDS):
+                reason = f"not a member of the group for {away:.0f} s{said}"
+                return HealthReport(ok=False, role=role, reason=reason)
             if silent > self.stall_after:
                 return HealthReport(ok=False, role=role, reason=f"not polled for {silent:.0f} s")
             if stalled > self.stall_after:
                 reason = f"records are in memory and none was completed for {stalled:.0f} s"
                 return HealthReport(ok=False, role=role, reason=reason)
-            reason = f"progressing, but {self.lacking}" if self.lacking else "progressing"
+            gone = f"{self.expired} offsets were deleted before they were read"
+            but = "; ".join(each for each in (self.lacking, gone if self.expired else "") if each)
+            reason = f"progressing, but {but}" if but else "progressing"
             return HealthReport(ok=True, role=role, reason=reason)

@@ -26,6 +26,10 @@ class Metrics:
             "records_remembered_total",
             "Records polled again that were completed before: not handled again.",
         )
+        self._expired = self._counter(
+            "expired_total", "Offsets that a topic had deleted before they were read.", "topic"
+        )
+        self.expired_in_all = 0
         self._held = self._counter("holds_total", "Times a record held its key to be tried again.")
         self._commits = self._counter(
             "commits_total",
@@ -99,6 +103,10 @@ class Metrics:
 
     def remembered(self, records: int) -> None:
         self._known.labels(self._group).inc(records)
+
+    def expired(self, topic: str, offsets: int) -> None:
+        self._expired.labels(self._group, topic).inc(offsets)
+        self.expired_in_all += offsets
 
     def committed(self, outcome: str) -> None:
         self._commits.labels(self._group, outcome).inc()

@@ -38,6 +38,11 @@ class Absent:
         if topic and error.code() in _CANNOT_BE_READ:
             self._found[topic] = error.str()
 
+    def forget(self, but: Collection[str]) -> None:
+        """Forget topics that are no longer read."""
+        for topic in self._found.keys() - {*but}:
+            del self._found[topic]
+
     def report(self, now: float) -> str:
         """Return which cannot be read, and why; ask for them again if it is time to."""
         if self._found and now - self._asked >= _PAUSE_SECONDS:

@@ -7,18 +7,29 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import (
+    OFFSET_BEGINNING,
+    OFFSET_STORED,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from dedup.kafka.claiming import Claiming
 from dedup.kafka.partitions import Partitions
+from dedup.kafka.starting import Starts
 from dedup.retries.aside import Aside, Partition
 from dedup.rules.claim import Claim
 from dedup.rules.lanes.assigned import Assigned, assigned
 from dedup.rules.lanes.lanes import Stretch
 from dedup.rules.lanes.offsets import Offsets
 from dedup.rules.record import Record
+from dedup.rules.starting import onward
+from dovecote.process.rarely import Rarely
 
 _log = logging.getLogger("dovecote.consumer")
+_rarely = Rarely(_log)
 
 _COMMITTED_SECONDS = 10.0
 _PAUSE_SECONDS = 0.1
@@ -47,25 +58,32 @@ class Assignment:
         partitions: Partitions,
         aside: Aside,
         threads: Executor,
+        *,
+        starts: Starts,
         claiming: Claiming | None = None,
     ) -> None:
         settings = partitions.settings
+        self._starts = starts
         self._partitions, self._assigned = partitions, partitions.assigned
         self._handover, self._metrics = partitions.handover, partitions.metrics
         self._aside, self._threads, self._claiming = aside, threads, claiming
         self._drain = settings.drain.total_seconds()
-        self._incremental = settings.partitions is None and (
-            settings.protocol == "consumer" or settings.assignor == "cooperative-sticky"
-        )
+        self._incremental = settings.incremental
+        self._unreadable: set[Partition] = set()
+        """Partitions that the client cannot read where they stand."""
+        self._not_before = 0.0
         self._opened: deque[Stretch[Record]] = deque()
         self._closed = threading.Event()
 
     def assign(self, client: Consumer, partitions: list[TopicPartition]) -> None:
-        """Take partitions, with their committed offsets and metadata."""
+        """
+        Take partitions, with their committed offsets and metadata.
+
+        A partition for which the group has committed nothing begins at its beginning: at a first
+        start with `latest`, the ends are committed before.
+        """
         known = self._committed(client, partitions)
-        stretches = [
-            self._begin(each, known.get((each.topic, each.partition))) for each in partitions
-        ]
+        stretches = [self._begin(each, _found(each, known)) for each in partitions]
         starting = [_starting(each, known) for each in partitions]
         if self._incremental:
             client.incremental_assign(starting)
@@ -135,6 +153,56 @@ class Assignment:
         begun.paused = old.paused
         return begun
 
+    def cannot_read(self, topic: str, partition: int) -> None:
+        """Take note that the log has nothing at the offset at which a partition stands."""
+        self._unreadable.add((topic, partition))
+
+    def go_on(self) -> None:
+        """Let partitions go on that stand where their logs have nothing."""
+        if not self._unreadable or time.monotonic() < self._not_before:
+            return
+        self._unreadable &= self._assigned.keys()
+        if not self._unreadable:
+            return
+        try:
+            self._read_on(self._starts.bounds(self._unreadable))
+        except KafkaException as error:
+            _rarely.warning(
+                "where %s can go on is not known yet: %s",
+                _names(self._unreadable),
+                error.args[0].str(),
+            )
+        # The same answer, if it comes again, must not be asked for without a pause.
+        self._not_before = time.monotonic() + _PAUSE_SECONDS
+
+    def _read_on(self, bounds: dict[Partition, tuple[int, int]]) -> None:
+        found = {
+            place: onward(self._assigned[place].offsets.next, *log)
+            for place, log in bounds.items()
+        }
+        starting = [TopicPartition(*place, each.offset) for place, each in found.items()]
+        rest = [_standing(each) for place, each in self._assigned.items() if place not in found]
+        self._starts.read_from(starting, rest)
+        self._unreadable.clear()
+        for place, each in found.items():
+            assigned_ = self._assigned[place]
+            assigned_.paused = False
+            if each.is_other:
+                self.begin_anew(assigned_)
+            if each.expired:
+                assigned_.offsets.pass_over(each.offset)
+                assigned_.changed = True
+                self._metrics.expired(place[0], each.expired)
+                _log.warning(
+                    "%s/%d: offsets %d to %d were deleted before they were read; it goes on at "
+                    "%d. %d are lost: raise retention.ms of the topic",
+                    *place,
+                    each.offset - each.expired,
+                    each.offset - 1,
+                    each.offset,
+                    each.expired,
+                )
+
     def open(self) -> None:
         """Let the records of partitions be handled once everything is ready for them."""
         if self._claiming is not None:
@@ -160,8 +228,8 @@ class Assignment:
 
     def _committed(
         self, client: Consumer, partitions: list[TopicPartition]
-    ) -> dict[Partition, TopicPartition]:
-        """Return the offsets that the group has committed for partitions."""
+    ) -> dict[Partition, TopicPartition] | None:
+        """Return the offsets that the group has committed for partitions; None: no answer."""
         if not partitions:
             return {}
         deadline = time.monotonic() + _COMMITTED_SECONDS
@@ -175,7 +243,7 @@ class Assignment:
                     # The client fetches offsets by itself. Only the metadata, for records beyond
                     # them, is lost.
                     _log.warning("committed offsets could not be read: %s", told.str())
-                    return {}
+                    return None
                 self._closed.wait(_PAUSE_SECONDS)
         return {
             (each.topic, each.partition): each
@@ -220,12 +288,26 @@ class Assignment:
             _log.warning("%s could not be forgotten: %s", _names(names), error)
 
 
-def _starting(partition: TopicPartition, known: dict[Partition, TopicPartition]) -> TopicPartition:
-    """Return the partition with the offset that its metadata belongs to."""
-    found = known.get((partition.topic, partition.partition))
-    if found is None:
-        return partition
-    return TopicPartition(partition.topic, partition.partition, found.offset)
+def _found(
+    partition: TopicPartition, known: dict[Partition, TopicPartition] | None
+) -> TopicPartition | None:
+    return None if known is None else known.get((partition.topic, partition.partition))
+
+
+def _starting(
+    partition: TopicPartition, known: dict[Partition, TopicPartition] | None
+) -> TopicPartition:
+    """Return the partition with the offset that its metadata belongs to, or its beginning."""
+    found = _found(partition, known)
+    none = OFFSET_STORED if known is None else OFFSET_BEGINNING
+    offset = none if found is None else found.offset
+    return TopicPartition(partition.topic, partition.partition, offset)
+
+
+def _standing(each: Assigned) -> TopicPartition:
+    """Return the partition with the offset that is polled next."""
+    following = each.offsets.next
+    return TopicPartition(*_partition(each), OFFSET_BEGINNING if following is None else following)
 
 
 def _partition(each: Assigned) -> Partition:

@@ -1,6 +1,7 @@
 """Commit offsets: rarely, without waiting, and again if a commit failed."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal, TypeAlias
@@ -20,6 +21,10 @@ _ANSWER_SECONDS = 10.0
 
 _HURRY_SECONDS = 0.05
 
+# A broker forgets the offsets of a group without members once nothing was committed for
+# `offsets.retention.minutes`, which is at least 1. A busy partition is committed more often.
+RENEWED_SECONDS = 20.0
+
 # Errors of a commit that was sent in one generation of the group and answered in the next.
 # Partitions that are given up are committed before, within their generation.
 _OVERTAKEN = {
@@ -36,7 +41,11 @@ Asked: TypeAlias = dict[tuple[str, int], tuple[Assigned, Commit]]
 
 
 class Commits:
-    """The commits that were requested and confirmed; used by the poll thread only."""
+    """
+    The commits that were requested and confirmed; used by the poll thread only.
+
+    Idle partitions are committed again after `renewed` seconds: no group keeps them alive.
+    """
 
     def __init__(
         self,
@@ -45,7 +54,9 @@ class Commits:
         every: float,
         counted: Callable[[Outcome], None],
         report: Committed | None = None,
+        renewed: float = math.inf,
     ) -> None:
+        self._renewed, self._renewal = renewed, time.monotonic() + renewed
         self._client, self._every, self._counted, self._report = client, every, counted, report
         self._hurry = 0.0
         self._asked: Asked = {}
@@ -69,6 +80,11 @@ class Commits:
         if (now < self._next and now > self._hurry) or (self._asked and now < self._deadline):
             return
         self._next = now + self._every
+        if now >= self._renewal:
+            self._renewal = now + self._renewed
+            partitions = list(partitions)
+            for each in partitions:
+                each.confirmed, each.changed = None, True
         asked = _asked(partitions, self._limit)
         if not asked:
             return

@@ -48,6 +48,11 @@ class DeadTopic:
     def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
         self._kafka, self._topic = dict(kafka), topic
 
+    @property
+    def topic(self) -> str:
+        """Its name."""
+        return self._topic
+
     def letters(self, which: Which) -> list[Letter]:
         """
         Return the selected letters that are not resolved, in the order of the topic.

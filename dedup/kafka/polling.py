@@ -6,13 +6,15 @@ import time
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from dedup.health import Health
 from dedup.kafka.absent import Absent
 from dedup.kafka.assignment import Assignment
+from dedup.kafka.fatal import reason_to_end
 from dedup.kafka.membership import Membership
 from dedup.kafka.partitions import Partitions
+from dedup.kafka.subscribing import Subscribing
 from dedup.retries.storm import Amplification
 from dedup.rules.history import believed
 from dedup.rules.lanes.assigned import Assigned
@@ -48,6 +50,7 @@ class Polling:
         assignment: Assignment,
         membership: Membership,
         *,
+        subscribing: Subscribing,
         record: type[Record],
         retry_topics: Collection[str],
         health: Health,
@@ -55,6 +58,7 @@ class Polling:
         settings = partitions.settings
         self._client, self._partitions, self._assigned = client, partitions, partitions.assigned
         self._assignment, self._membership = assignment, membership
+        self._subscribing = subscribing
         self._handover, self._workers = partitions.handover, partitions.workers
         self._metrics, self._health = partitions.metrics, health
         self._record, self._batch_size = record, settings.batch_size
@@ -74,17 +78,21 @@ class Polling:
 
     def run(self, stop: threading.Event) -> None:
         """Poll until `stop`, then drain, commit and give up the assigned partitions."""
-        while not stop.is_set():
-            self.turn()
-        self._health.stopped()
+        try:
+            while not stop.is_set():
+                self.turn()
+        finally:
+            self._health.stopped()
         if assigned := list(self._assigned.values()):
             self._assignment.give_up(assigned, at_end=True)
 
     def turn(self) -> None:
         """Poll once, and do what is due."""
+        self._subscribing.tick()
         messages = self._poll()
         self._membership.beat(self._assigned.values())
         touched = self._sort(messages) if messages else ()
+        self._assignment.go_on()
         self._assignment.open()
         ready, _ = self._handover.release()
         if touched:
@@ -173,8 +181,12 @@ class Polling:
                 found.offsets.reached(message.offset())
                 found.changed = True
             return
-        if error.fatal():
-            raise KafkaException(error)
+        if error.code() == KafkaError._AUTO_OFFSET_RESET:  # noqa: SLF001  # as above
+            self._assignment.cannot_read(message.topic(), message.partition())
+            return
+        if (ended := reason_to_end(error)) is not None:
+            raise ended
+        self._health.said(error.str())
         self._absent.noticed(error, message.topic())
         _rarely.warning("Kafka says: %s", error.str())
 
@@ -219,7 +231,11 @@ class Polling:
         if now - self._observed < _OBSERVE_SECONDS:
             return
         self._observed = now
-        self._health.lacking = self._absent.report(now)
+        if names := self._subscribing.names:
+            self._absent.forget(names)
+        lacking = self._subscribing.lacking, self._absent.report(now)
+        self._health.lacking = "; ".join(each for each in lacking if each)
+        self._health.expired = self._metrics.expired_in_all
         records, size = self._partitions.in_memory()
         if self._remembered:
             self._metrics.remembered(self._remembered)

@@ -65,6 +65,8 @@ class Retries:
         self._held: dict[Place, State] = {}
         self.retry_topics = frozenset(tier.topic for tier in plan.tiers)
         """Topics that hold copies with a history of ours."""
+        self.written = self.retry_topics | ({plan.dead_letters} if plan.dead_letters else set())
+        """All topics that it writes to."""
 
     def handling(self, handle: Callable[[Record], Any]) -> Callable[[Record], Any]:
         """

@@ -6,6 +6,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from dedup.rules.lanes.lanes import NullKey
+from dedup.rules.topics import any_pattern, problem, reads_own
 from dedup.settings.inbox import InboxSettings
 from dedup.settings.properties import FIXED, SAID_BY, client_properties
 from dedup.settings.retries import RetriesSettings
@@ -18,13 +19,14 @@ class ConsumerSettings(Settings):
     """One consumer: from topics of one Kafka cluster to one handler."""
 
     topics: Annotated[tuple[str, ...], Field(min_length=1)]
-    """Topics to read; a name that begins with `^` is a regular expression."""
+    """Topics to read. `^` begins a regular expression: every topic whose name begins with what it
+    matches is read, also one that is made later."""
 
     partitions: dict[str, tuple[Annotated[int, Field(ge=0)], ...]] | None = None
     """For each topic, the numbers of the partitions to read; a topic that is not listed is read
     whole. No other member shares them. Absent: the group shares the partitions."""
 
-    group: str
+    group: Annotated[str, Field(min_length=1)]
     """Consumer group: its members share the partitions, and it is what offsets are kept for."""
 
     kafka: KafkaProperties
@@ -92,7 +94,8 @@ class ConsumerSettings(Settings):
     """Name of a static member, which keeps its partitions while it restarts."""
 
     start: Literal["earliest", "latest"] = "earliest"
-    """Where a group begins that has committed nothing."""
+    """Where a group begins that has committed nothing. Partitions and topics that come later begin
+    at their beginning."""
 
     stall_after: PositiveDuration = timedelta(seconds=60)
     """/readyz fails when records are in memory and none was completed for this long."""
@@ -139,6 +142,22 @@ class ConsumerSettings(Settings):
             raise ValueError(msg)
         return self
 
+    @field_validator("topics")
+    @classmethod
+    def _named(cls, topics: tuple[str, ...]) -> tuple[str, ...]:
+        if (wrong := problem(topics)) is not None:
+            raise ValueError(wrong)
+        return topics
+
+    @model_validator(mode="after")
+    def _does_not_read_its_own(self) -> Self:
+        own = dict.fromkeys(self.retries.retry_topics(), "records to be tried again")
+        if self.retries.dead_letter_topic is not None:
+            own[self.retries.dead_letter_topic] = "dead letters"
+        if (wrong := reads_own(self.topics, own)) is not None:
+            raise ValueError(wrong)
+        return self
+
     @model_validator(mode="after")
     def _assignable(self) -> Self:
         if self.order != "key" and self.policy in {"latest", "first_match"}:
@@ -149,10 +168,20 @@ class ConsumerSettings(Settings):
         if unread := sorted(self.partitions.keys() - set(self.topics_read())):
             msg = f"partitions names {unread[0]}, which is not among the topics"
             raise ValueError(msg)
-        if any(name.startswith("^") for name in self.topics):
+        if any_pattern(self.topics):
             msg = "partitions and a pattern of topics exclude each other"
             raise ValueError(msg)
+        if twice := [name for name, all_ in self.partitions.items() if len({*all_}) != len(all_)]:
+            msg = f"partitions names a partition of {twice[0]} twice"
+            raise ValueError(msg)
         return self
+
+    @property
+    def incremental(self) -> bool:
+        """Whether the group's protocol changes an assignment by its difference."""
+        return self.partitions is None and (
+            self.protocol == "consumer" or self.assignor == "cooperative-sticky"
+        )
 
     def lane_of_no_key(self) -> NullKey:
         """Return the lane for records that have no key."""
@@ -170,7 +199,6 @@ class ConsumerSettings(Settings):
             protocol=self.protocol,
             assignor=self.assignor,
             instance=self.instance,
-            start=self.start,
         )
 
 

@@ -51,6 +51,6 @@ class DeadSettings(BaseModel):
         found = tiers[0] if tiers else self.output.get("retry_topic")
         return None if found is None else str(found)
 
-    def known_topics(self) -> tuple[str, ...]:
-        """Return the topics that records may be requeued to, because they come from there."""
-        return (*self.topics, *self.source.get("topics", ()))
+    def topics_of_job(self) -> tuple[str, ...]:
+        """Return the topics that a Spark job reads, as its settings have them."""
+        return tuple(self.source.get("topics", ()))

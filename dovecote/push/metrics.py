@@ -48,6 +48,12 @@ class Metrics:
             ["subscription"],
             registry=self.registry,
         )
+        self._expired = Gauge(
+            "dovecote_push_expired_offsets",
+            "Offsets that topics had deleted before they were delivered, since it began here.",
+            ["subscription"],
+            registry=self.registry,
+        )
         self._lag = Gauge(
             "dovecote_push_lag_rows",
             "Records that are not delivered yet, in the partitions of this process.",
@@ -61,7 +67,7 @@ class Metrics:
 
     def forget(self, subscription: str) -> None:
         """Stop exposing a subscription that was deleted."""
-        for gauge in (self._in_flight, self._open, self._pace, self._lag):
+        for gauge in (self._in_flight, self._open, self._pace, self._expired, self._lag):
             gauge.remove(subscription)
 
 
@@ -80,6 +86,7 @@ class SubscriptionMetrics:
         self.in_flight = metrics._in_flight.labels(subscription)  # noqa: SLF001  # its own
         self.open = metrics._open.labels(subscription)  # noqa: SLF001  # its own
         self.pace = metrics._pace.labels(subscription)  # noqa: SLF001  # its own
+        self.expired = metrics._expired.labels(subscription)  # noqa: SLF001  # its own
         self.lag = metrics._lag.labels(subscription)  # noqa: SLF001  # its own
 
     def attempted(self, outcome: str, seconds: float) -> None:

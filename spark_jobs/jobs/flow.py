@@ -162,11 +162,41 @@ class _Names:
             written = _written(step, besides=flow.source.destination or flow.steps[0].name)
             if (problem := topics.read_by_pattern(written, flow.source.topics())) is not None:
                 yield f"steps.{number}: {problem}"
+        yield from self._loops()
         used = [flow.source.config, *(to.config for s in flow.steps for to in s.destinations())]
         for connection in used:
             if connection.name not in flow.connections:
                 known = ", ".join(flow.connections)
                 yield f"connections: there is no {connection.name}; there is {known}"
+
+    def _loops(self) -> Iterator[str]:
+        """Yield what leads back to an earlier step, and does not name that step."""
+        flow = self._flow
+        reads = {name: {topic for topic, _ in _sources(flow, name)} for name in self._steps}
+        after = {
+            step.name: {name for name in self._steps if reads[name] & {*_all_written(step)}}
+            for step in flow.steps
+        }
+        for number, step in enumerate(flow.steps):
+            for name in self._steps:
+                again = reads[name] & {*_written(step, besides=name)}
+                if again and name != step.name and step.name in _reached(name, after):
+                    yield (
+                        f"steps.{number}: topic {min(again)!r} is written by {step.name}, and "
+                        f"read before it by {name}: its records would never end. Write to another "
+                        f"topic, or name {name} in the destination to mean it"
+                    )
+
+
+def _reached(name: str, after: Mapping[str, set[str]]) -> set[str]:
+    """Return the steps that get what leaves the step `name`."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        new = after[waiting.pop()] - found
+        found |= new
+        waiting += new
+    return found
 
 
 def _sources(flow: Flow, name: str) -> list[tuple[str, str]]:
@@ -180,6 +210,11 @@ def _sources(flow: Flow, name: str) -> list[tuple[str, str]]:
         if to.name == name
     ]
     return list(dict.fromkeys([*(source if is_first else []), *chained]))
+
+
+def _all_written(step: AnyStep) -> list[str]:
+    """Return the topics that a step writes."""
+    return _written(step, besides="")
 
 
 def _written(step: AnyStep, *, besides: str) -> list[str]:

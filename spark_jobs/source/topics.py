@@ -9,10 +9,12 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 
+from dedup.rules.topics import OURS
+
 _NAME = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _PATTERN = re.compile(r"([a-zA-Z0-9._*?-]|\[!?[a-zA-Z0-9._-]+\])+")
-# Kafka's own topics and ours: nobody means them by `*`.
-_OURS = ("__", "dovecote.progress.", "dovecote.markers.")
+# Kafka writes to these for each batch that a job commits.
+_ENDLESS = {"__consumer_offsets", "__transaction_state"}
 
 
 def plain(entries: Iterable[str]) -> tuple[str, ...]:
@@ -32,8 +34,10 @@ def problem(entries: Collection[str]) -> str | None:
         if not _NAME.fullmatch(entry) and not _is_pattern(entry):
             return (
                 f"{entry!r} matches no topic: names have at most 249 letters, digits, '.', '_' "
-                "and '-'; patterns have '*', '?' and '[…]', too"
+                "and '-'; patterns have '*', '?' and '[…]', too, and are no regular expressions"
             )
+        if entry in _ENDLESS:
+            return f"{entry} has a record for each batch of this job: reading it never ends"
     if excluded and not patterns(entries):
         return f"'!{excluded[0]}' takes nothing out: no other entry is a pattern"
     for name in plain(entries):
@@ -48,7 +52,7 @@ def entry_of(topic: str, entries: Collection[str]) -> str | None:
         return None
     if topic in entries:
         return topic
-    if topic.startswith(_OURS):
+    if topic.startswith(OURS):
         return None
     if any(fnmatchcase(topic, each[1:]) for each in entries if _excludes(each)):
         return None

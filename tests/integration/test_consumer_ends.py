@@ -2,11 +2,13 @@
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dovecote.devstack import Stack
 from outbox import Event
+from outbox.errors import DovecoteError
 from tests.support.compacting import compacted
 from tests.support.consuming import committed, consuming, end_of, event, produce
 from tests.support.fix_stack import MakeTopic, Servers, new_topics
@@ -91,3 +93,23 @@ def test_a_consumer_ends_although_its_broker_is_silent(own_stack: Stack) -> None
             own_stack.kafka.pause()
             # The block ends with the consumer, which has half a minute.
         own_stack.kafka.resume()
+
+
+def with_one_name(kafka: str, name: str, **given: Any) -> None:
+    """Run two members of one `instance`; raise the reason of the one that ends."""
+    with consuming(kafka, name, instance="one", **given) as first:
+        until(lambda: first.consumer.health.ready().ok, within=20, what="the first a member")
+        with consuming(kafka, name, instance="one", **given) as second:
+            until(lambda: first.failure or second.failure, within=20, what="one that ended")
+            living, ended = (first, second) if second.failure else (second, first)
+            assert ended.consumer.health.ready().reason == "stopped"
+            produce(kafka, event(name, "k", 0))
+            living.has_handled(1)
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_of_two_processes_with_one_instance_name_one_ends_with_a_reason(
+    kafka: str, topic: MakeTopic, protocol: str
+) -> None:
+    with pytest.raises(DovecoteError, match="another process has the same `instance`"):
+        with_one_name(kafka, topic(), protocol=protocol)

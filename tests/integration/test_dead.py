@@ -195,6 +195,23 @@ def test_a_letter_of_a_job_goes_back_to_a_topic_that_its_pattern_takes_in(buried
     assert buried.events() == [("e0", b"0")]
 
 
+def test_a_letter_goes_back_to_a_topic_that_a_consumers_pattern_takes_in(buried: Desk) -> None:
+    found = buried.config.read_text().split("\n", 1)[1]
+    buried.config.write_text(f'topics = ["^{buried.orders}x"]\n{found}')
+    with pytest.raises(BadSettings, match="which is not in the settings"):
+        buried.run("requeue", "e0", catch_exceptions=False)
+
+    buried.config.write_text(f'topics = ["^{buried.orders[:-1]}"]\n{found}')
+    assert buried.run("requeue", "e0").exit_code == 0
+    assert buried.events() == [("e0", b"0")]
+
+
+def test_no_letter_is_requeued_to_the_dead_letters(buried: Desk) -> None:
+    with pytest.raises(BadSettings, match="the topic of the dead letters themselves"):
+        buried.run("requeue", "--all", "--to", buried.dead, catch_exceptions=False)
+    assert len(buried.ids()) == 6
+
+
 def test_a_topic_that_is_not_there_is_said_at_once(buried: Desk) -> None:
     with pytest.raises(DovecoteError, match=r"no topic 'nowhere' .* by --to"):
         buried.run("requeue", "--all", "--to", "nowhere", catch_exceptions=False)

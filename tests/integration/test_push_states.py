@@ -3,6 +3,7 @@
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -19,6 +20,7 @@ from tests.support.delivering import (
     subscribed,
 )
 from tests.support.fix_stack import MakeTopic, Servers
+from tests.support.topics import delete_topic, make_topic
 from tests.support.waiting import patient, until
 
 
@@ -97,6 +99,32 @@ def test_topics_of_a_pattern_are_read_and_no_others(stack: Servers, topic: MakeT
             endpoint.has_got(3)
         admin.delete_topics([later])[later].result(patient(20))
         assert set(first_attempts(endpoint)) == {one, two, later}
+
+
+def test_what_comes_later_begins_at_its_beginning_and_what_expired_is_counted(
+    stack: Servers, topic: MakeTopic
+) -> None:
+    name, kafka = topic(), stack.kafka.bootstrap
+    later = f"{name}-later"
+    produce(kafka, event(name, "old", 0))
+    often = {"bootstrap.servers": kafka, "topic.metadata.refresh.interval.ms": "300"}
+    with Endpoint() as endpoint:
+        work = subscribed(name, endpoint.url, pattern=f"{name}.*", start="latest")
+        with pushing(kafka, work, brokers={"default": often}):
+            all_committed(kafka, name)
+            make_topic(kafka, later)
+            produce(kafka, *(event(later, "k", n) for n in range(3)))
+            endpoint.has_got(3)
+            all_committed(kafka, later, id_=name)
+        produce(kafka, *(event(later, "k", n) for n in range(3, 9)))
+        admin = AdminClient({"bootstrap.servers": kafka})
+        place = TopicPartition(later, 0, 7)
+        admin.delete_records([place])[place].result(patient(20))
+        with pushing(kafka, work, brokers={"default": often}) as push:
+            endpoint.has_got(5)
+            assert push.snapshot(name).expired == 4
+        assert first_attempts(endpoint) == {"k": [0, 1, 2, 7, 8]}
+    delete_topic(kafka, later)
 
 
 def test_a_topic_that_is_not_there_is_said_until_it_is(stack: Servers) -> None:

@@ -80,6 +80,19 @@ class Offsets:
         elif self.position is None or self.position < end:
             self.position = end
 
+    def pass_over(self, offset: int) -> None:
+        """Go on at `offset`: the log has deleted what is before it and was not polled."""
+        self.last = max(self.last, offset - 1)
+        if not self._pending:
+            self.position = offset
+
+    @property
+    def next(self) -> int | None:
+        """The offset to poll next; None: nothing is known."""
+        if self.position is None:
+            return None
+        return max(self.last + 1, self._end, 0 if self._pending else self.position)
+
     @property
     def skew(self) -> int:
         """Number of polled offsets from the first pending one on."""

@@ -11,6 +11,7 @@ import typer
 from dedup.kafka.dead_topic import DeadTopic
 from dedup.retries.copies import delivery
 from dedup.retries.letter import Action, Letter, Which, target
+from dedup.rules import topics as of_topics
 from dedup.settings.dead import PREFIX, DeadSettings
 from dovecote.cli import printed
 from dovecote.cli.commands import App
@@ -136,9 +137,10 @@ def requeue(
     where = to or settings.first_retry_topic()
     if where is not None:
         _require_topic(settings, where, "--to")
-    known = settings.known_topics()
-    if patterns(known):  # of a Spark job
-        known = (*plain(known), *matched(known, topics(settings.kafka)))
+        if where == opened.topic:
+            msg = f"{where!r} is the topic of the dead letters themselves: name another by --to"
+            raise BadSettings(msg)
+    known = _known(settings)
     done = opened.resolve(which, "requeued", lambda each: target(each, to=where, known=known))
     _say(done, which, "requeued", as_json=as_json)
 
@@ -181,6 +183,14 @@ def _require_topic(settings: DeadSettings, topic: str, option: str) -> None:
     if topic not in topics(settings.kafka):
         msg = f"no topic {topic!r} that we may see; create it, or name another by {option}"
         raise DovecoteError(msg)
+
+
+def _known(settings: DeadSettings) -> Collection[str]:
+    """Return the topics that records may be requeued to, because they come from there."""
+    of_job = settings.topics_of_job()
+    patterned = of_topics.any_pattern(settings.topics) or patterns(of_job)
+    there = topics(settings.kafka) if patterned else ()
+    return [*of_topics.matched(settings.topics, there), *plain(of_job), *matched(of_job, there)]
 
 
 def _which(

@@ -48,6 +48,8 @@ class Delivery(BaseModel):
     trouble: str
     in_flight: int
     lag: int | None
+    expired: int
+    """Offsets that the topics had deleted before they were delivered."""
     p50_ms: float | None
     p99_ms: float | None
     circuit: Circuit

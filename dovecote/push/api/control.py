@@ -192,6 +192,7 @@ def together(reports: list[DeliveryReport]) -> dict[str, Any]:
         "trouble": next((each.trouble for each in reports if each.trouble), ""),
         "in_flight": sum(each.in_flight for each in reports),
         "lag": sum(lags) if lags else None,
+        "expired": sum(each.expired for each in reports),
         "p50_ms": max((each.p50_ms for each in reports if each.p50_ms is not None), default=None),
         "p99_ms": max((each.p99_ms for each in reports if each.p99_ms is not None), default=None),
         "circuit": next((each.circuit for each in reports if each.circuit != "closed"), "closed"),

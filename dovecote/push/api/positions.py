@@ -16,7 +16,6 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin import OffsetSpec as _OffsetSpec  # type: ignore[attr-defined]  # no types
 
 from dovecote.push.errors import Away, Conflict, RequestRefused
-from dovecote.push.rules.subscription import pattern
 from dovecote.push.rules.subscription.sections import At, Offsets, Position
 from dovecote.push.rules.subscription.subscription import Subscription
 from outbox.kafka import kafka_logger
@@ -120,11 +119,8 @@ class Positions:
             raise _said(error, "topics") from error
         if subscription.partitions:
             asked = {each.topic: set(each.numbers) for each in subscription.partitions}
-        elif subscription.pattern is not None:
-            is_read = pattern.whole(subscription.pattern)
-            asked = {name: set() for name in there if is_read(name)}
         else:
-            asked = {name: set() for name in subscription.topics}
+            asked = {name: set() for name in subscription.named(there)}
         places = []
         for topic, numbers in sorted(asked.items()):
             if topic not in there:

@@ -122,6 +122,7 @@ class Reading:
             )
             self._numbers.in_flight.set_function(lambda: self._delivery.gate.in_flight)
             self._numbers.pace.set_function(lambda: self._delivery.gate.pace.found or 0.0)
+            self._numbers.expired.set_function(lambda: consumer.metrics.expired_in_all)
             self._numbers.lag.set_function(lambda: consumer.metrics.rows_behind)
             if self._ending:
                 consumer.stop()
@@ -154,12 +155,13 @@ class Reading:
 
     def snapshot(self) -> DeliveryReport:
         delivery, p = self._delivery, self._delivery.percentiles()
-        trouble, lag = delivery.trouble, None
+        trouble, lag, expired = delivery.trouble, None, 0
         if self._consumer is not None:
             health = self._consumer.health.ready()
             trouble = trouble or ("" if health.ok else health.reason)
             trouble = trouble or self._consumer.health.lacking
             lag = self._consumer.metrics.rows_behind
+            expired = self._consumer.metrics.expired_in_all
         return DeliveryReport(
             running=self._consumer is not None,
             trouble=trouble,
@@ -168,6 +170,7 @@ class Reading:
             failed=delivery.failed,
             dead=delivery.dead,
             lag=lag,
+            expired=expired,
             p50_ms=p[0],
             p99_ms=p[1],
             circuit=delivery.circuit,

@@ -71,7 +71,7 @@ def test_secrets_of_kafka_are_read_for_each_client(tmp_path: Path) -> None:
     secret.write_text("two")
     assert found.producer_properties("any")["sasl.password"] == "two"
     consumer = client_properties(
-        found.kafka, group="g", protocol="classic", assignor="range", instance=None, start="latest"
+        found.kafka, group="g", protocol="classic", assignor="range", instance=None
     )
     assert consumer["sasl.password"] == "two"
     assert fresh_all(found.kafka)["bootstrap.servers"] == "localhost:1"

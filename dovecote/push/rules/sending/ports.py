@@ -55,6 +55,8 @@ class DeliveryReport:
     dead: int = 0
     lag: int | None = None
     """Undelivered records in the partitions of this process."""
+    expired: int = 0
+    """Offsets that the topics had deleted before they were delivered."""
     p50_ms: float | None = None
     p99_ms: float | None = None
     """Over recent requests."""

@@ -1,12 +1,13 @@
 """A subscription: which records of which broker go to which endpoint, and how."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import Field, ValidationError, model_validator
 
-from dovecote.push.rules.subscription import pattern
+from dedup.rules import topics as of_topics
 from dovecote.push.rules.subscription.fields import Model, Name, Names, Topic
 from dovecote.push.rules.subscription.sections import (
     Backoff,
@@ -26,6 +27,8 @@ Location: TypeAlias = tuple[int | str, ...]
 
 _LONGEST_PATTERN = 500
 _OWN = "dovecote."
+# With `^`, a consumer's `topics` would read these patterns as we do: as a whole name.
+_ANCHORED_ALIKE = re.compile(r"\^[^|]*(?<!\\)(\$|\.\*)")
 
 
 class Subscription(Model):
@@ -53,7 +56,8 @@ class Subscription(Model):
 
     pattern: Annotated[str, Field(min_length=1, max_length=_LONGEST_PATTERN)] | None = None
     """
-    A regular expression; every topic whose whole name matches is read, including future ones.
+    A regular expression; every topic whose whole name matches is read, including future ones. No
+    pattern takes in Kafka's own topics, and those in which Dovecote keeps its state.
     """
 
     start: Position = "earliest"
@@ -100,22 +104,25 @@ class Subscription(Model):
         if self.pattern is None:
             return self
         try:
-            is_read = pattern.whole(self.pattern)
+            of_topics.matcher(f"^{self.pattern}")  # alone: in brackets, `a)|(b` would be valid
         except ValueError as error:
             msg = f"pattern is not a regular expression: {error}"
             raise ValueError(msg) from None
-        for own in (self.dead_letters, self.requeued):
-            if is_read(own):
-                msg = f"pattern also matches {own}, which holds its own dead letters: narrow it"
-                raise ValueError(msg)
+        if self.pattern.startswith("^") and not _ANCHORED_ALIKE.fullmatch(self.pattern):
+            msg = (
+                "pattern is the whole name of a topic, and begins with ^: leave it out, and end "
+                "with .* if the pattern is only the beginning of a name"
+            )
+            raise ValueError(msg)
         return self
 
     @model_validator(mode="after")
     def _does_not_read_its_own(self) -> Self:
-        own = {self.dead_letters, self.requeued}
-        if found := own & set(self.topic_names()):
-            msg = f"{found.pop()} holds its own dead letters: it cannot read that"
-            raise ValueError(msg)
+        entries = self._entries()
+        wrong = of_topics.problem(entries) if self.pattern is None else None
+        own = dict.fromkeys((self.dead_letters, self.requeued), "dead letters")
+        if (wrong := wrong or of_topics.reads_own(entries, own)) is not None:
+            raise ValueError(wrong)
         return self
 
     @model_validator(mode="after")
@@ -141,10 +148,16 @@ class Subscription(Model):
 
     def topics_read(self) -> list[str]:
         """
-        Return the topics for its consumer, in the form of Kafka's client: `^…$` is a pattern.
+        Return the topics for its consumer, in the form of its `topics`: `^…$` is a pattern.
         """
-        source = [f"^({self.pattern})$"] if self.pattern is not None else list(self.topic_names())
-        return [*source, self.requeued]
+        return [*self._entries(), self.requeued]
+
+    def named(self, there: Collection[str]) -> list[str]:
+        """Return the topics that it means: by name, or those of its pattern that are `there`."""
+        return of_topics.matched(self._entries(), there)
+
+    def _entries(self) -> list[str]:
+        return [f"^({self.pattern})$"] if self.pattern is not None else list(self.topic_names())
 
     @property
     def group_id(self) -> str:

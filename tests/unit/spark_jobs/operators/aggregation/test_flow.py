@@ -139,6 +139,34 @@ def test_a_pattern_that_would_go_round_the_flow_is_refused(
         _load(tmp_path, flow)
 
 
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"destination": place("orders")}, "topic 'orders' is written by third, and read"),
+        ({"error": place("orders")}, "before it by aggregation"),
+        ({"late": place("between")}, "topic 'between' .* before it by second"),
+        ({"targetTopics": ["orders"]}, "would never end"),
+        ({"destination": {**place("orders"), "name": "aggregation"}}, None),
+        ({"destination": place("end")}, None),
+    ],
+)
+def test_what_goes_round_the_flow_by_its_names_is_refused_unless_the_step_is_named(
+    tmp_path: Path, fields: dict[str, Any], says: str | None
+) -> None:
+    first = step(destination={**place("between"), "name": "second"}, error=place("e1"))
+    second = step(
+        name="second", destination={**place("after"), "name": "third"}, error=place("e2")
+    )
+    third = step(**{"name": "third", "destination": place("end"), "error": place("e3"), **fields})
+    flow = _flow(first, second, third)
+    flow["source"]["config"]["name"] = "output"
+    if says is None:
+        assert len(_load(tmp_path, flow)) == 3
+    else:
+        with pytest.raises(BadSettings, match=says):
+            _load(tmp_path, flow)
+
+
 def test_other_operators_are_steps_too(tmp_path: Path) -> None:
     common = {"destination": place("out"), "error": place("dead")}
     sessions = {"name": "s", "type": "sessions", "operator": {"gap": "5s"}, **common}

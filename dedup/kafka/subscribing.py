@@ -1,0 +1,142 @@
+"""Subscribe to topics by their names: also those that patterns take in, now and later."""
+
+import logging
+import math
+import time
+from collections.abc import Collection, Mapping
+from typing import Any, TypeAlias
+
+from confluent_kafka import Consumer, KafkaException
+
+from dedup.explicit import explicit
+from dedup.kafka.assignment import Assignment
+from dedup.kafka.starting import Starts
+from dedup.rules.topics import any_pattern, matched
+from dedup.settings.consumer import ConsumerSettings
+from dovecote.process.rarely import Rarely
+
+_rarely = Rarely(logging.getLogger("dovecote.consumer"))
+
+_INTERVAL = "topic.metadata.refresh.interval.ms"
+# The client's own default.
+_INTERVAL_MILLISECONDS = 300_000
+_LIST_SECONDS = 5.0
+_PAUSE_SECONDS = 1.0
+_LATER_SECONDS = 15.0
+
+Listing: TypeAlias = Mapping[str, Any]
+"""The client's `TopicMetadata` of each topic."""
+
+
+class Subscribing:
+    """
+    Begins to read once, and looks for topics from time to time; used by the poll thread only.
+
+    We match patterns ourselves: the client and the broker, which match for one protocol each, read
+    them differently. A group that starts with `latest` has its first start before it subscribes.
+    Then what comes later is known to be later.
+    """
+
+    def __init__(
+        self,
+        client: Consumer,
+        settings: ConsumerSettings,
+        assignment: Assignment,
+        starts: Starts,
+        *,
+        own: Collection[str],
+    ) -> None:
+        self._client, self._settings, self._assignment = client, settings, assignment
+        self._starts, self._own = starts, frozenset(own)
+        self._entries = settings.topics_read()
+        self._has_patterns = any_pattern(self._entries)
+        self._asks = self._has_patterns or settings.start == "latest"
+        milliseconds = float(settings.kafka.get(_INTERVAL, _INTERVAL_MILLISECONDS))
+        self._interval = milliseconds / 1000 if milliseconds > 0 else math.inf
+        self._next = 0.0
+        self._begun = False
+        self._missed: set[str] = set()
+        self.names: list[str] = []
+        """The topics that are read."""
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether it has nothing to join a group for, at least for now."""
+        return self._begun and (self._settings.partitions is not None or not self.names)
+
+    @property
+    def lacking(self) -> str:
+        """Which patterns take in no topic; empty: each has one, or nothing is known yet."""
+        if not self._begun or self.names:
+            return ""
+        return f"no topic matches {', '.join(self._entries)}"
+
+    def tick(self) -> None:
+        """
+        Do what is due: ask which topics there are, or subscribe to them.
+
+        Raises:
+            DovecoteError: an explicit partition cannot be read.
+        """
+        if time.monotonic() < self._next:
+            return
+        try:
+            if self._begun:
+                self._refresh(self._listed())
+            else:
+                self._begin(self._listed() if self._asks else {})
+        except (KafkaException, TimeoutError) as error:
+            why = error.args[0].str() if isinstance(error, KafkaException) else "no answer"
+            _rarely.warning("which topics there are, and where to begin, is not known: %s", why)
+            pause = _LATER_SECONDS if self._begun else _PAUSE_SECONDS
+            self._next = time.monotonic() + pause
+
+    def _listed(self) -> Listing:
+        # In this thread: another one would hardly get its turn at the client.
+        found: Listing = self._client.list_topics(timeout=_LIST_SECONDS).topics
+        return found
+
+    def _begin(self, there: Listing) -> None:
+        names = matched(self._entries, there)
+        if self._settings.start == "latest":
+            self._starts.at_the_ends(
+                [
+                    (name, number)
+                    for name in names
+                    if name in there and name not in self._own
+                    for number in sorted(there[name].partitions)
+                ]
+            )
+        if self._settings.partitions is not None:
+            self._assignment.assign(self._client, explicit(self._client, self._settings))
+            self.names = names
+        else:
+            self._subscribe(names)
+        self._begun = True
+        self._wait_for_more()
+
+    def _refresh(self, there: Listing) -> None:
+        names = matched(self._entries, there)
+        # A broker that has just come up, or is behind, may lack topics for a moment.
+        missed = {*self.names} - {*names}
+        self._subscribe([*names, *(each for each in self.names if each in missed - self._missed)])
+        self._missed = missed & {*self.names}
+        self._wait_for_more()
+
+    def _wait_for_more(self) -> None:
+        self._next = time.monotonic() + self._interval if self._has_patterns else math.inf
+
+    def _subscribe(self, names: list[str]) -> None:
+        if {*names} == {*self.names}:
+            return
+        assignment = self._assignment
+        if names:
+            self._client.subscribe(
+                names,
+                on_assign=assignment.assign,
+                on_revoke=assignment.revoke,
+                on_lost=assignment.lose,
+            )
+        else:
+            self._client.unsubscribe()
+        self.names = names

@@ -1,0 +1,32 @@
+"""Errors of Kafka's client that are its end, with the flag that says so and without it."""
+
+import pytest
+from confluent_kafka import KafkaError
+
+from dedup.kafka.fatal import reason_to_end
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        KafkaError(KafkaError._FATAL, "Fatal error: fenced"),
+        KafkaError(KafkaError.FENCED_INSTANCE_ID),
+        KafkaError(KafkaError.UNRELEASED_INSTANCE_ID),
+        KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED, fatal=True),
+    ],
+)
+def test_a_fatal_error_is_a_reason_to_end(error: KafkaError) -> None:
+    assert error.str() in str(reason_to_end(error))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        KafkaError._ALL_BROKERS_DOWN,
+        KafkaError._MAX_POLL_EXCEEDED,
+        KafkaError.UNKNOWN_TOPIC_OR_PART,
+        KafkaError.GROUP_AUTHORIZATION_FAILED,
+    ],
+)
+def test_other_errors_pass_or_are_waited_for(code: int) -> None:
+    assert reason_to_end(KafkaError(code)) is None
