@@ -15,7 +15,17 @@ from dedup.rules.policies import decode
 from dedup.rules.policies.policies import POLICIES, Handled, Skipped, by_key
 from dedup.rules.policies.results import Done
 from outbox import Limits
-from outbox.envelope import ATTEMPT, ERROR, FIRST_SEEN, ID, NOT_BEFORE, ORIGIN, ROUND, Record
+from outbox.envelope import (
+    ATTEMPT,
+    ERROR,
+    FIRST_SEEN,
+    ID,
+    NOT_BEFORE,
+    ORIGIN,
+    ROUND,
+    SOURCE,
+    Record,
+)
 from spark_jobs.sink.markers import kind
 from spark_jobs.source.offsets import Offsets
 from tests.spark.fix_spark import Job, MakeJob
@@ -170,12 +180,13 @@ def test_failures_go_round_with_what_they_went_through_and_end_as_dead_letters(
     assert (line.handled, line.retried, line.dead) == (1, 2, 2)
     first, again = dict(retried[b"a"].headers), dict(retried[b"d"].headers)
     assert retried[b"a"].value == _value(do="raise")
-    assert retried[b"a"].headers[:2] == [(ID, b"e1"), ("x", b"1")]
+    source = (SOURCE, dedup.source.encode())
+    assert retried[b"a"].headers[:3] == [source, (ID, b"e1"), ("x", b"1")]
     assert (first[ATTEMPT], first[ROUND]) == (b"2", b"1")
     assert first[ORIGIN] == places[b"a"].encode()
     assert (first[ERROR] or b"").startswith(b"RuntimeError: broken e1 (handlers.py:")
     seen = int(first[FIRST_SEEN] or 0)
-    backoff = dedup.settings.backoff().wait(Identity("/s", "e1"), attempt=1)
+    backoff = dedup.settings.backoff().wait(Identity(dedup.source, "e1"), attempt=1)
     assert int(first[NOT_BEFORE] or 0) - seen == round(backoff.total_seconds() * 1000)
     assert (again[ATTEMPT], again[ROUND]) == (b"1", b"1")
     assert int(again[NOT_BEFORE] or 0) - int(again[FIRST_SEEN] or 0) == 5_000

@@ -131,7 +131,7 @@ def test_every_record_goes_round_until_it_is_done_or_has_had_its_attempts(loop: 
             assert back.timestamp >= state.not_before
             assert state.error == (None if state.round <= value["again"] else "not yet")
             if state.round == value["again"] + 1 == 1:  # the first failure: its wait is known
-                wait = patience.wait(Identity("/s", id_), attempt=1).total_seconds() * 1000
+                wait = patience.wait(Identity(first.topic, id_), attempt=1).total_seconds() * 1000
                 assert state.not_before == state.first_seen + round(wait)
     assert {*done, *dead} == set(events)
 
